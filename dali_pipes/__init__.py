@@ -17,15 +17,41 @@ if TYPE_CHECKING:
     )
     from dali_pipes.data.manifest import Manifest
     from dali_pipes.data.objects import Targets
-    from dali_pipes.errors import BadSampleError, ConfigError, DaliPipesError, ManifestError, OmissionError
+    from dali_pipes.errors import (
+        BadSampleError,
+        ConfigError,
+        DaliPipesError,
+        ManifestError,
+        OmissionError,
+    )
     from dali_pipes.loader.boxes import boxes_to_image
     from dali_pipes.loader.loader import Loader, build_loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-    from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
+    from dali_pipes.plan.detection import (
+        IoUCropTransform,
+        LetterboxTransform,
+        ScaleJitterTransform,
+        ShortestSizeTransform,
+    )
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Rank
-    from dali_pipes.plan.sampling import Balanced, Mixture, PerClass, Repeated, Schedule, Sequential, Uniform, Weighted, Windows
-    from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+    from dali_pipes.plan.sampling import (
+        Balanced,
+        Mixture,
+        PerClass,
+        Repeated,
+        Schedule,
+        Sequential,
+        Uniform,
+        Weighted,
+        Windows,
+    )
+    from dali_pipes.plan.transforms import (
+        CenterCropTransform,
+        EvalTransform,
+        RandomCropTransform,
+        TrainTransform,
+    )
     from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.system.traces import trace
     from dali_pipes.tools.diagnosis.function import diagnose
@@ -56,11 +82,11 @@ __all__ = [
     "Plan",
     "RandomChoice",
     "RandomCropTransform",
+    "Rank",
     "Repeated",
     "ScaleJitterTransform",
     "Schedule",
     "Sequential",
-    "Rank",
     "ShortestSizeTransform",
     "SyntheticConfig",
     "Targets",
@@ -82,7 +108,15 @@ __all__ = [
 ]
 
 _HOMES = (  # of the names above; the tools last
-    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms", "plan.detection", "plan.views"),
+    *(
+        "errors",
+        "plan.philox",
+        "plan.plan",
+        "plan.sampling",
+        "plan.transforms",
+        "plan.detection",
+        "plan.views",
+    ),
     *("data.manifest", "data.objects", "system.traces"),
     *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
@@ -92,7 +126,9 @@ _NAMES_OF_0_2 = {"Shard": "Rank"}
 
 
 def __getattr__(name: str) -> Any:
-    """Everything is imported when it is first used: a program that needs little starts at once, and nothing else can break it."""
+    """Everything is imported when it is first used: a program that needs little starts at once, and
+    nothing else can break it.
+    """
     if name in __all__:
         for home in _HOMES:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
@@ -100,7 +136,11 @@ def __getattr__(name: str) -> Any:
     text = f"module {__name__!r} has no attribute {name!r}"
     if name in _NAMES_OF_0_2:
         raise AttributeError(f"{text}; it is called {_NAMES_OF_0_2[name]} now")
-    raise AttributeError(text if name.startswith("_") else text + import_module(f"{__name__}.errors").proposal(name, __all__))
+    raise AttributeError(
+        text
+        if name.startswith("_")
+        else text + import_module(f"{__name__}.errors").proposal(name, __all__)
+    )
 
 
 def __dir__() -> list[str]:

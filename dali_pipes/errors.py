@@ -1,5 +1,5 @@
-"""Errors that users cause, and the option checks that raise them. Programs print these as one line; anything else is a bug and
-keeps its traceback."""
+"""Errors that users cause, and the option checks that raise them. Programs print these as one line;
+anything else is a bug and keeps its traceback."""
 
 import inspect
 import math
@@ -28,7 +28,8 @@ _KINDS: dict[type, tuple[Any, ...]] = {
 
 
 class DaliPipesError(Exception):
-    """Base of every error that a user can fix; its text names the thing, what breaks, and what to do instead.
+    """Base of every error that a user can fix; its text names the thing, what breaks, and what to
+    do instead.
 
     Attributes:
         status: what a program ends with.
@@ -82,8 +83,10 @@ class SmallDataError(ConfigError):
 
     def __init__(self, root: object, images: int, batch: int, ranks: int):
         super().__init__(
-            f"{root}: {images} images do not fill one global batch of {batch * ranks} ({batch} × {ranks} "
-            "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, or last_batch='partial' or 'pad'"
+            f"{root}: {images} images do not fill one global batch of {batch * ranks} "
+            f"({batch} × {ranks} "
+            "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, "
+            "or last_batch='partial' or 'pad'"
         )
         self.root, self.images, self.batch, self.ranks = root, images, batch, ranks
 
@@ -107,7 +110,9 @@ class WorkerError(DaliPipesError, RuntimeError):
 
 
 class BadSampleError(DaliPipesError, RuntimeError):
-    """Image files that failed while a loader was running. `bad_samples` lists (id, path, reason)."""
+    """Image files that failed while a loader was running. `bad_samples` lists (id, path,
+    reason).
+    """
 
     def __init__(self, message: str, bad_samples: list[tuple[int, str, str]]):
         super().__init__(message)
@@ -130,9 +135,9 @@ def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
 def check_options(options: Any) -> None:
     """Makes every field of a dataclass plain, and checks it.
 
-    A field whose annotation is int, float or bool takes only such a value. One made by `option` is checked by
-    `check(name, value, *bounds)`, and what that returns, unless None, becomes its value. A field with the metadata "as_is" is left
-    alone.
+    A field whose annotation is int, float or bool takes only such a value. One made by `option` is
+    checked by `check(name, value, *bounds)`, and what that returns, unless None, becomes its value.
+    A field with the metadata "as_is" is left alone.
 
     Raises:
         OptionError: a value that cannot work.
@@ -144,7 +149,8 @@ def check_options(options: Any) -> None:
         kind, (check, bounds) = _kind_of(each.type), each.metadata.get("check", (None, ()))
         try:
             value = plain(given)
-            if check not in _NUMBER_CHECKS:  # these know of what kind a number may be, and say in which bounds too
+            # these know of what kind a number may be, and say in which bounds too
+            if check not in _NUMBER_CHECKS:
                 value = _check_kind(each.name, value, kind)
             if check and (converted := check(each.name, value, *bounds)) is not None:
                 value = converted
@@ -158,23 +164,30 @@ def check_options(options: Any) -> None:
 def checks_arguments(
     elsewhere: Mapping[str, str] = MappingProxyType({}), /, **bounds: tuple[int | float, ...]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes the numbers that a function is called with plain, and checks them and the paths before anything else is done.
+    """Makes the numbers that a function is called with plain, and checks them and the paths before
+    anything else is done.
 
-    Its parameters whose annotations are int, float, bool, or text and a path, take only such values. `bounds` are the smallest and,
-    after it, the largest value of some numbers.
+    Its parameters whose annotations are int, float, bool, or text and a path, take only such
+    values. `bounds` are the smallest and, after it, the largest value of some numbers.
 
     Args:
         elsewhere: by names that other libraries give to such arguments what to write instead.
 
     Raises:
-        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is Python's TypeError, which proposes a
-            name for one that is unknown.
+        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is
+            Python's TypeError, which proposes a name for one that is unknown.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        kinds = {name: kind for name, each in signature.parameters.items() if (kind := _kind_of(each.annotation))}
-        assert kinds.keys() >= bounds.keys(), f"{function.__qualname__}: bounds of what is no number"
+        kinds = {
+            name: kind
+            for name, each in signature.parameters.items()
+            if (kind := _kind_of(each.annotation))
+        }
+        assert kinds.keys() >= bounds.keys(), (
+            f"{function.__qualname__}: bounds of what is no number"
+        )
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -184,7 +197,9 @@ def checks_arguments(
                 refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
                 return function(*args, **kwargs)  # which says what else is wrong
             for name in kinds.keys() & given.arguments.keys():
-                given.arguments[name] = _check_kind(name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ()))
+                given.arguments[name] = _check_kind(
+                    name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ())
+                )
             return function(*given.args, **given.kwargs)
 
         return checked
@@ -193,12 +208,19 @@ def checks_arguments(
 
 
 def refuse_unknown(
-    what: str, given: Collection[str], known: Collection[str], elsewhere: Mapping[str, str] = MappingProxyType({})
+    what: str,
+    given: Collection[str],
+    known: Collection[str],
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Raises Python's TypeError for the first keyword that is not known, with a proposal."""
     if (unknown := next((name for name in given if name not in known), None)) is not None:
         text = f"{what}() got an unexpected keyword argument {unknown!r}"
-        raise TypeError(f"{text}; write {elsewhere[unknown]}" if unknown in elsewhere else f"{text}{proposal(unknown, known)}")
+        raise TypeError(
+            f"{text}; write {elsewhere[unknown]}"
+            if unknown in elsewhere
+            else f"{text}{proposal(unknown, known)}"
+        )
 
 
 def proposal(name: str, known: Collection[str]) -> str:
@@ -209,7 +231,9 @@ def proposal(name: str, known: Collection[str]) -> str:
 
 
 class Options:
-    """The base of dataclasses of options: they take them by name, and propose one for a name that is unknown."""
+    """The base of dataclasses of options: they take them by name, and propose one for a name that
+    is unknown.
+    """
 
     __slots__ = ()
 
@@ -223,9 +247,11 @@ class Options:
 
 
 def plain(value: Any) -> Any:
-    """Numbers and text of NumPy, PyTorch and the like as Python's own, their arrays as lists, also within lists, tuples and dicts.
+    """Numbers and text of NumPy, PyTorch and the like as Python's own, their arrays as lists, also
+    within lists, tuples and dicts.
 
-    Only these can be written into a state that JSON and `torch.load(weights_only=True)` take. All else stays as it is.
+    Only these can be written into a state that JSON and `torch.load(weights_only=True)` take. All
+    else stays as it is.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -249,14 +275,21 @@ def plain(value: Any) -> Any:
 
 
 def _kind_of(annotation: Any) -> tuple[type, bool] | None:
-    """int, float, bool or Path, and whether None is taken too; None: it is the annotation of something else."""
+    """int, float, bool or Path, and whether None is taken too; None: it is the annotation of
+    something else.
+    """
     if isinstance(annotation, str):
         parts = [each.strip() for each in annotation.split("|")]
     else:
         union = get_origin(annotation) in (Union, UnionType)
-        parts = ["None" if each is type(None) else each for each in (get_args(annotation) if union else [annotation])]
+        parts = [
+            "None" if each is type(None) else each
+            for each in (get_args(annotation) if union else [annotation])
+        ]
     others = [each for each in parts if each != "None"]
-    found = [kind for kind, names in _KINDS.items() if others and all(each in names for each in others)]
+    found = [
+        kind for kind, names in _KINDS.items() if others and all(each in names for each in others)
+    ]
     if not found or not any(each in _KINDS[found[0]][:2] for each in others):
         return None
     return found[0], len(others) < len(parts)
@@ -275,16 +308,26 @@ def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds
     most = bounds[1] if len(bounds) > 1 else None
     if kind[0] is int:
         return check_int(option, value, least, most)
-    return check_number(option, value, -math.inf if least is None else least, math.inf if most is None else most)
+    return check_number(
+        option, value, -math.inf if least is None else least, math.inf if most is None else most
+    )
 
 
 def check_path(option: str, value: Any) -> Any:
     """Checks for a path or a URL, as text or as a Path."""
     if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
         return value
-    what = f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}" if hasattr(value, "__len__") else shown(value)
+    what = (
+        f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        if hasattr(value, "__len__")
+        else shown(value)
+    )
     what = shown(value) if isinstance(value, (bytes, list, tuple)) else what
-    made = "; from_torch(dataloader) makes a loader of a DataLoader" if type(value).__module__.startswith("torch") else ""
+    made = (
+        "; from_torch(dataloader) makes a loader of a DataLoader"
+        if type(value).__module__.startswith("torch")
+        else ""
+    )
     raise ConfigError(f"{option} is {what}; it takes one path or URL{made}")
 
 
@@ -296,7 +339,10 @@ def shown(value: object) -> str:
 
 def check_choice(option: str, value: object, choices: Sequence[str | None]) -> None:
     if not (value is None or isinstance(value, str)) or value not in choices:
-        raise ConfigError(f"{option} is {shown(value)}; choose one of {', '.join(each for each in choices if each)}")
+        raise ConfigError(
+            f"{option} is {shown(value)}; choose one of "
+            f"{', '.join(each for each in choices if each)}"
+        )
 
 
 def check_min(option: str, value: Any, least: float, most: float = math.inf) -> Any:
@@ -313,12 +359,20 @@ def check_min(option: str, value: Any, least: float, most: float = math.inf) -> 
     return value
 
 
-def check_int(option: str, value: Any, least: int | float | None = None, most: int | float | None = None) -> int:
+def check_int(
+    option: str, value: Any, least: int | float | None = None, most: int | float | None = None
+) -> int:
     """An int as Python's; True and 3.0 are not ints. Without bounds it has 64 bits at most."""
     value = plain(value)
     low, high = (-(2**63) if least is None else least), (LARGEST_SEED if most is None else most)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        limits = "" if least is None else f" from {least} on" if most is None else f" from {least} to {most}"
+        limits = (
+            ""
+            if least is None
+            else f" from {least} on"
+            if most is None
+            else f" from {least} to {most}"
+        )
         raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers{limits}")
     return value
 
@@ -329,7 +383,10 @@ def check_number(option: str, value: Any, low: float, high: float) -> int | floa
     if not _is_finite(value) or not low <= value <= high:
         within = low > -math.inf or high < math.inf
         limits = f" from {low:g} to {high:g}" if high < math.inf else f" from {low:g} on"
-        raise ConfigError(f"{option} is {shown(value)}; it takes {f'numbers{limits}' if within else 'finite numbers'}")
+        raise ConfigError(
+            f"{option} is {shown(value)}; it takes "
+            f"{f'numbers{limits}' if within else 'finite numbers'}"
+        )
     number: int | float = value
     return number
 
@@ -347,9 +404,16 @@ def _is_finite(value: object) -> bool:
 def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
     """Two positive numbers as a tuple, the smaller first; YAML has lists only."""
     pair = plain(pair)
-    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(map(_is_finite, pair)) or not 0 < pair[0] <= pair[1]:
+    if (
+        not isinstance(pair, Sequence)
+        or len(pair) != 2
+        or not all(map(_is_finite, pair))
+        or not 0 < pair[0] <= pair[1]
+    ):
         listed = list(pair) if isinstance(pair, tuple) else pair
-        raise ConfigError(f"{option} is {shown(listed)}; it takes two positive numbers, the smaller first")
+        raise ConfigError(
+            f"{option} is {shown(listed)}; it takes two positive numbers, the smaller first"
+        )
     return pair[0], pair[1]
 
 

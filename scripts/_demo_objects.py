@@ -1,4 +1,6 @@
-"""Pictures of colored shapes, with boxes, keypoints, outlines, masks and captions that are exact: the shapes are painted."""
+"""Pictures of colored shapes, with boxes, keypoints, outlines, masks and captions that are exact:
+the shapes are painted.
+"""
 
 import json
 from functools import partial
@@ -29,7 +31,8 @@ COLORS = {
 KEYPOINTS = ["left", "top", "right", "bottom"]
 _TILT = 0.25  # radians
 _REACH = 1.1  # of a shape of radius 1 with this tilt, from its centre
-_MOST_COVERED = 0.25  # of a shape when it is painted; it covers as much of what is there at most, as shapes get smaller
+# of a shape when it is painted; it covers as much of what is there at most, as shapes get smaller
+_MOST_COVERED = 0.25
 _TRIES = 20
 
 Bool = NDArray[np.bool_]
@@ -54,14 +57,15 @@ class Picture(NamedTuple):
 
 
 def make_demo_objects(out: str | Path, train: int = 400, val: int = 100, seed: int = 0) -> Path:
-    """Writes pictures of one to five shapes, and what they show, on all cores; does nothing if they are there already.
+    """Writes pictures of one to five shapes, and what they show, on all cores; does nothing if they
+    are there already.
 
     Of each split, such as train:
 
         images/train/00000.jpg    the pictures
         masks/train/00000.png     8-bit: 0 is the ground, class number + 1 the shape that is seen
-        train.json                boxes, areas, outlines and keypoints of the whole shapes, of COCO's form
-        captions_train.json       "a red disc left of a blue star", of COCO's form
+        train.json                boxes, areas, outlines and keypoints of the whole shapes, of
+        COCO's form captions_train.json       "a red disc left of a blue star", of COCO's form
 
     Args:
         train, val: number of images.
@@ -73,7 +77,9 @@ def make_demo_objects(out: str | Path, train: int = 400, val: int = 100, seed: i
     """
     out, splits = Path(out), ("train", "val")
     files = [f"{kind}{split}.json" for kind in ("", "captions_") for split in splits]
-    with new_set(out, ".demo-objects", ["images", "masks", *files], f"train={train} val={val} seed={seed}") as missing:
+    with new_set(
+        out, ".demo-objects", ["images", "masks", *files], f"train={train} val={val} seed={seed}"
+    ) as missing:
         if missing:
             for folder in (out / kind / split for kind in ("images", "masks") for split in splits):
                 folder.mkdir(parents=True)
@@ -109,8 +115,14 @@ def _ground(rng: np.random.Generator) -> NDArray[np.uint8]:
 def _shape(name: str, radius: float, height: int, width: int, rng: np.random.Generator) -> Bool:
     """(H, W), at a random place wholly inside the image."""
     reach = _REACH * radius + 1
-    left, top, tilt = rng.uniform(reach, width - reach), rng.uniform(reach, height - reach), rng.uniform(-_TILT, _TILT)
-    y, x = (np.mgrid[:height, :width].astype(np.float32) + 0.5 - np.array([top, left])[:, None, None]) / radius
+    left, top, tilt = (
+        rng.uniform(reach, width - reach),
+        rng.uniform(reach, height - reach),
+        rng.uniform(-_TILT, _TILT),
+    )
+    y, x = (
+        np.mgrid[:height, :width].astype(np.float32) + 0.5 - np.array([top, left])[:, None, None]
+    ) / radius
     u, v = x * np.cos(tilt) - y * np.sin(tilt), x * np.sin(tilt) + y * np.cos(tilt)
     return (SHAPES[name](u, v) > 0) & (np.maximum(np.abs(u), np.abs(v)) < 0.85)
 
@@ -124,12 +136,16 @@ def _paint(picture: Picture, name: str, color: str, shape: Bool, rng: np.random.
 
 
 def caption(picture: Picture) -> str:
-    """Such as "a red disc left of a blue star, and a green cross": the first two shapes, then the others."""
+    """Such as "a red disc left of a blue star, and a green cross": the first two shapes, then the
+    others.
+    """
     shapes = [f"{color} {name}" for color, name in zip(picture.colors, picture.names, strict=True)]
     several = [f"{'an' if each.startswith('o') else 'a'} {each}" for each in shapes]
     if len(several) == 1:
         return several[0]
-    (top, left), (other_top, other_left) = (np.argwhere(shape).mean(axis=0) for shape in picture.shapes[:2])
+    (top, left), (other_top, other_left) = (
+        np.argwhere(shape).mean(axis=0) for shape in picture.shapes[:2]
+    )
     if abs(left - other_left) > abs(top - other_top):
         place = "left of" if left < other_left else "right of"
     else:
@@ -143,20 +159,38 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Ent
     picture = draw_objects(np.random.default_rng([seed, split == "val", number]))
     classes = [sorted(SHAPES).index(name) + 1 for name in picture.names]
     Image.fromarray(picture.pixels).save(out / f"images/{split}/{number:05d}.jpg", quality=90)
-    Image.fromarray(np.array([0, *classes], np.uint8)[picture.visible]).save(out / f"masks/{split}/{number:05d}.png")
+    Image.fromarray(np.array([0, *classes], np.uint8)[picture.visible]).save(
+        out / f"masks/{split}/{number:05d}.png"
+    )
     height, width = picture.visible.shape
-    objects = [{"category_id": each, **_annotation(picture, place)} for place, each in enumerate(classes)]
-    return {"file_name": f"{number:05d}.jpg", "height": height, "width": width}, objects, caption(picture)
+    objects = [
+        {"category_id": each, **_annotation(picture, place)} for place, each in enumerate(classes)
+    ]
+    return (
+        {"file_name": f"{number:05d}.jpg", "height": height, "width": width},
+        objects,
+        caption(picture),
+    )
 
 
 def _annotation(picture: Picture, place: int) -> Entry:
-    """COCO's fields of one shape; a keypoint is the middle one of the outermost pixels, hidden where another shape covers it."""
+    """COCO's fields of one shape; a keypoint is the middle one of the outermost pixels, hidden
+    where another shape covers it.
+    """
     shape = picture.shapes[place]
     rows, columns = np.nonzero(shape)
-    left, top, right, bottom = (int(each) for each in (columns.min(), rows.min(), columns.max(), rows.max()))
+    left, top, right, bottom = (
+        int(each) for each in (columns.min(), rows.min(), columns.max(), rows.max())
+    )
     points = [
-        *((left, int(np.median(rows[columns == left]))), (int(np.median(columns[rows == top])), top)),
-        *((right, int(np.median(rows[columns == right]))), (int(np.median(columns[rows == bottom])), bottom)),
+        *(
+            (left, int(np.median(rows[columns == left]))),
+            (int(np.median(columns[rows == top])), top),
+        ),
+        *(
+            (right, int(np.median(rows[columns == right]))),
+            (int(np.median(columns[rows == bottom])), bottom),
+        ),
     ]
     seen = [2 if picture.visible[y, x] == place + 1 else 1 for x, y in points]
     return {
@@ -164,7 +198,11 @@ def _annotation(picture: Picture, place: int) -> Entry:
         "area": len(rows),
         "iscrowd": 0,
         "segmentation": {"size": list(shape.shape), "counts": _run_lengths(shape)},
-        "keypoints": [number for (x, y), visibility in zip(points, seen, strict=True) for number in (x, y, visibility)],
+        "keypoints": [
+            number
+            for (x, y), visibility in zip(points, seen, strict=True)
+            for number in (x, y, visibility)
+        ],
         "num_keypoints": len(points),
     }
 
@@ -178,10 +216,20 @@ def _run_lengths(shape: Bool) -> list[int]:
 
 def _write_json(out: Path, split: str, made: list[tuple[Entry, list[Entry], str]]) -> None:
     images = [{"id": number, **image} for number, (image, _, _) in enumerate(made, 1)]
-    objects = [{"image_id": number, **each} for number, (_, several, _) in enumerate(made, 1) for each in several]
+    objects = [
+        {"image_id": number, **each}
+        for number, (_, several, _) in enumerate(made, 1)
+        for each in several
+    ]
     objects = [{"id": number, **each} for number, each in enumerate(objects, 1)]
-    categories = [{"id": number, "name": name, "keypoints": KEYPOINTS} for number, name in enumerate(sorted(SHAPES), 1)]
-    captions = [{"id": number, "image_id": number, "caption": text} for number, (_, _, text) in enumerate(made, 1)]
+    categories = [
+        {"id": number, "name": name, "keypoints": KEYPOINTS}
+        for number, name in enumerate(sorted(SHAPES), 1)
+    ]
+    captions = [
+        {"id": number, "image_id": number, "caption": text}
+        for number, (_, _, text) in enumerate(made, 1)
+    ]
     contents = {split: {"images": images, "annotations": objects, "categories": categories}}
     contents[f"captions_{split}"] = {"images": images, "annotations": captions}
     for name, content in contents.items():

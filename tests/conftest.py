@@ -7,7 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-os.environ.setdefault("MKL_CBWR", "AUTO")  # before MKL's first use: what launch() does comes too late in a process of tests
+# before MKL's first use: what launch() does comes too late in a process of tests
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 import numpy as np
 import pytest
@@ -20,16 +21,19 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.data.demo import PATTERNS, draw_image
 
-WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")  # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
+# 1: tests that need a GPU fail without one, 0: they are skipped; else left out
+WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
 LEFT_OUT = pytest.StashKey[int]()
 
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background, where shells ignore Ctrl-C, which tests send
+# started in the background, where shells ignore Ctrl-C, which tests send
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-with contextlib.suppress(ImportError):  # TensorFlow's log handler closes its stream, pytest's, when a job configures logging
+# TensorFlow's log handler closes its stream, pytest's, when a job configures logging
+with contextlib.suppress(ImportError):
     import absl.logging
 
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
@@ -56,7 +60,9 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     if count := config.stash.get(LEFT_OUT, 0):
-        terminalreporter.write_line(f"{count} tests left out: no GPU here (FAIL_WITHOUT_CUDA=1 makes them fail)")
+        terminalreporter.write_line(
+            f"{count} tests left out: no GPU here (FAIL_WITHOUT_CUDA=1 makes them fail)"
+        )
 
 
 def pytest_runtest_setup(item):
@@ -67,7 +73,9 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The container's tests share one image: one worker runs them all, and any other test is run by whoever is free."""
+    """The container's tests share one image: one worker runs them all, and any other test is run by
+    whoever is free.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
@@ -85,7 +93,9 @@ def torchvision_gpu_anywhere(monkeypatch):
 
 @pytest.fixture(scope="session")
 def photograph_folder(tmp_path_factory) -> Path:
-    """37 JPEGs in 5 classes: photographs-by-statistics of all sizes, some gray, progressive, 4:4:4, very small or very long."""
+    """37 JPEGs in 5 classes: photographs-by-statistics of all sizes, some gray, progressive, 4:4:4,
+    very small or very long.
+    """
     root = tmp_path_factory.mktemp("images")
     rng = np.random.default_rng(1)
     for number in range(37):
@@ -99,7 +109,12 @@ def photograph_folder(tmp_path_factory) -> Path:
             image = image.resize((600, 60) if number % 2 else (60, 600))
         folder = root / name / ("nested" if number % 4 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
-        image.save(folder / f"{number:03d}.jpg", quality=92, subsampling=number % 3, progressive=number % 9 == 4)
+        image.save(
+            folder / f"{number:03d}.jpg",
+            quality=92,
+            subsampling=number % 3,
+            progressive=number % 9 == 4,
+        )
     return root
 
 
@@ -112,7 +127,9 @@ def image_folder(photograph_folder) -> Path:
 @pytest.fixture(scope="session")
 def photographs(photograph_folder, tmp_path_factory) -> dp.Manifest:
     """Mapped, as what people train on is."""
-    return dp.Manifest.scan(photograph_folder, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False)
+    return dp.Manifest.scan(
+        photograph_folder, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False
+    )
 
 
 @pytest.fixture(scope="session")
@@ -130,15 +147,21 @@ def real_manifest(photographs) -> dp.Manifest:
 
 @pytest.fixture(scope="session")
 def thumbnails(tmp_path_factory) -> dp.Manifest:
-    """37 JPEGs of noise in 5 classes, at most 64 × 64 pixels, for tests of all but the pixels: far quicker to decode."""
+    """37 JPEGs of noise in 5 classes, at most 64 × 64 pixels, for tests of all but the pixels: far
+    quicker to decode.
+    """
     root = tmp_path_factory.mktemp("thumbnails")
     rng = np.random.default_rng(2)
     for number in range(37):
         height, width = rng.integers(32, 65, 2)
         folder = root / f"class {number % 5}" / ("nested" if number % 4 == 0 else "")
         folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(folder / f"{number:03d}.jpg", quality=92)
-    return dp.Manifest.scan(root, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False)
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(
+            folder / f"{number:03d}.jpg", quality=92
+        )
+    return dp.Manifest.scan(
+        root, cache=tmp_path_factory.mktemp("manifest") / "m.arrow", progress=False
+    )
 
 
 @pytest.fixture

@@ -14,13 +14,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # library: the only modules that may import it
 LIBRARIES = {
     "nvidia": {
-        *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph", "planning")},
+        *{
+            f"backends/dali/{name}.py"
+            for name in ("backend", "augment", "feed", "graph", "planning")
+        },
         "backends/reference/dali.py",
         "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
-        *{"tools/doctor/decode.py", "tools/doctor/software.py"},  # in a process of their own: whether these libraries work at all
+        # in a process of their own: whether these libraries work at all
+        *{"tools/doctor/decode.py", "tools/doctor/software.py"},
     },
     # a program that is diagnosed has imported it itself
-    "tensorflow": {"backends/tfdata.py", "tools/diagnosis/tfdata_program.py", "tools/diagnosis/watched.py"},
+    "tensorflow": {
+        "backends/tfdata.py",
+        "tools/diagnosis/tfdata_program.py",
+        "tools/diagnosis/watched.py",
+    },
     "fsspec": {"data/shards/remote.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
@@ -32,8 +40,21 @@ LIBRARIES = {
     "timm": {"adapters/from_torch/samples.py", "training/recipe.py"},
     "ray": {"tools/preparation/on_ray.py"},
 }
-# The floors of the house, the lowest first: a module imports from its own floor and from those below.
-FLOORS = ["errors", "system", "data", "plan", "backends", "loader", "training", "adapters", "measure", "tools", "cli"]
+# The floors of the house, the lowest first: a module imports from its own floor and from those
+# below.
+FLOORS = [
+    "errors",
+    "system",
+    "data",
+    "plan",
+    "backends",
+    "loader",
+    "training",
+    "adapters",
+    "measure",
+    "tools",
+    "cli",
+]
 
 
 def name(module: Path) -> str:
@@ -55,7 +76,9 @@ def imports(module: Path) -> list[str]:
 def test_libraries_stay_in_their_place(module):
     for imported in imports(module):
         library = imported.split(".")[0]
-        assert name(module) in LIBRARIES.get(library, {name(module)}), f"{name(module)} imports {imported}"
+        assert name(module) in LIBRARIES.get(library, {name(module)}), (
+            f"{name(module)} imports {imported}"
+        )
 
 
 @pytest.mark.parametrize("module", MODULES, ids=name)
@@ -72,8 +95,12 @@ def test_imports_only_go_down(module):
 def test_no_imports_go_in_circles():
     """Those inside functions included, which would hide one."""
     modules = [module for module in MODULES if module.stem != "__init__"]
-    graph = {name(module).removesuffix(".py").replace("/", "."): imports(module) for module in modules}
-    TopologicalSorter({f"dali_pipes.{module}": imported for module, imported in graph.items()}).prepare()
+    graph = {
+        name(module).removesuffix(".py").replace("/", "."): imports(module) for module in modules
+    }
+    TopologicalSorter(
+        {f"dali_pipes.{module}": imported for module, imported in graph.items()}
+    ).prepare()
 
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)
@@ -91,13 +118,24 @@ def test_the_house_has_few_rooms():
 
 def test_importing_the_package_loads_no_tool():
     """What a training program does not use costs it no time and cannot break it."""
-    code = "import sys; import dali_pipes; print(*sys.modules); import torch, torchvision; before = set(sys.modules); "
+    code = (
+        "import sys; import dali_pipes; print(*sys.modules); import torch, torchvision; before "
+        "= set(sys.modules); "
+    )
     code += "dali_pipes.build_loader; print(*sys.modules.keys() - before)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     at_once, loaded = map(str.split, done.splitlines())
-    assert "torch" not in at_once and "numpy" not in at_once and "dali_pipes.loader.loader" in loaded
+    assert (
+        "torch" not in at_once and "numpy" not in at_once and "dali_pipes.loader.loader" in loaded
+    )
     heavy = ("matplotlib", "pynvml", "hydra", "lightning", "nvidia.dali", "tensorflow", "cupy")
-    assert not [each for each in loaded if each.startswith((*heavy, "dali_pipes.tools", "dali_pipes.measure"))]
+    assert not [
+        each
+        for each in loaded
+        if each.startswith((*heavy, "dali_pipes.tools", "dali_pipes.measure"))
+    ]
 
 
 def test_files_of_tests_have_a_name_each():

@@ -24,13 +24,18 @@ def annotated(demo, split="train"):
 
 
 def painted(annotation):
-    (height, width), counts = annotation["segmentation"]["size"], annotation["segmentation"]["counts"]
+    (height, width), counts = (
+        annotation["segmentation"]["size"],
+        annotation["segmentation"]["counts"],
+    )
     return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(width, height).T
 
 
 def digest(folder):
     return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.rglob("*") if file.is_file()
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
     }
 
 
@@ -40,13 +45,30 @@ def test_boxes_areas_and_keypoints_are_those_of_the_painted_pixels(demo):
         count.add(len(annotations))
         for each in annotations:
             shape = painted(each)
-            assert shape.shape == (image["height"], image["width"]) and each["area"] == shape.sum() > 20
+            assert (
+                shape.shape == (image["height"], image["width"])
+                and each["area"] == shape.sum() > 20
+            )
             left, top, width, height = each["bbox"]
             rows, columns = np.flatnonzero(shape.any(axis=1)), np.flatnonzero(shape.any(axis=0))
-            assert (left, top, left + width - 1, top + height - 1) == (columns[0], rows[0], columns[-1], rows[-1])
-            assert min(left, top) > 0 and left + width < image["width"] and top + height < image["height"]
+            assert (left, top, left + width - 1, top + height - 1) == (
+                columns[0],
+                rows[0],
+                columns[-1],
+                rows[-1],
+            )
+            assert (
+                min(left, top) > 0
+                and left + width < image["width"]
+                and top + height < image["height"]
+            )
             points = np.array(each["keypoints"]).reshape(4, 3)
-            assert [points[0, 0], points[1, 1], points[2, 0], points[3, 1]] == [columns[0], rows[0], columns[-1], rows[-1]]
+            assert [points[0, 0], points[1, 1], points[2, 0], points[3, 1]] == [
+                columns[0],
+                rows[0],
+                columns[-1],
+                rows[-1],
+            ]
             assert all(shape[y, x] for x, y, _ in points) and set(points[:, 2].tolist()) <= {1, 2}
     assert {1, 2, 3, 4} <= count <= {1, 2, 3, 4, 5}
 
@@ -82,8 +104,15 @@ def test_captions_are_true_of_the_pixels(demo):
             color = min(COLORS, key=lambda name, middle=middle: np.abs(middle - COLORS[name]).sum())
             assert f"{color} {names[each['category_id']]}" in said["caption"]
         if len(annotations) > 1:
-            (top, left), (other_top, other_left) = (np.argwhere(painted(each)).mean(axis=0) for each in annotations[:2])
-            true = {"left of": left < other_left, "right of": left > other_left, "above": top < other_top, "below": top > other_top}
+            (top, left), (other_top, other_left) = (
+                np.argwhere(painted(each)).mean(axis=0) for each in annotations[:2]
+            )
+            true = {
+                "left of": left < other_left,
+                "right of": left > other_left,
+                "above": top < other_top,
+                "below": top > other_top,
+            }
             assert [true[place] for place in true if f" {place} a" in said["caption"]] == [True]
 
 
@@ -101,8 +130,12 @@ def test_two_calls_write_the_same_bytes_and_a_third_one_nothing(demo, tmp_path):
     assert make_demo_objects(again, train=30, val=3) == again
     assert {file: file.stat().st_mtime_ns for file in again.rglob("*")} == stamps
     smaller = digest(make_demo_objects(again, train=2, val=1))
-    assert len(smaller) == 2 * 3 + 5 and all(digest(demo)[name] == smaller[name] for name in smaller if name.startswith("images/"))
-    assert set(smaller.values()).isdisjoint(digest(make_demo_objects(tmp_path / "other", train=2, val=1, seed=1)).values())
+    assert len(smaller) == 2 * 3 + 5 and all(
+        digest(demo)[name] == smaller[name] for name in smaller if name.startswith("images/")
+    )
+    assert set(smaller.values()).isdisjoint(
+        digest(make_demo_objects(tmp_path / "other", train=2, val=1, seed=1)).values()
+    )
 
 
 @pytest.mark.parametrize("name", ["images/1.jpg", "train.json"])

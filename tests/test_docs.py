@@ -1,4 +1,6 @@
-"""README and docs: every link leads somewhere, every command is understood, and the tutorials' Python runs."""
+"""README and docs: every link leads somewhere, every command is understood, and the tutorials'
+Python runs.
+"""
 
 import re
 import shlex
@@ -20,7 +22,10 @@ PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tu
 NAMES = [str(page.relative_to(REPO)) for page in PAGES]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"(?:dali-pipes|python scripts/(\w+)\.py|-m dali_pipes\.cli) +(.*)")
-OWN = {"model": {"NAME": "resnet18"}, "loader": {"…": "torch", "tuned_HOST": "torch", "tuned_$(hostname)": "torch"}}
+OWN = {
+    "model": {"NAME": "resnet18"},
+    "loader": {"…": "torch", "tuned_HOST": "torch", "tuned_$(hostname)": "torch"},
+}
 SMALLER = {
     "batch_size=256": "batch_size=8",
     '"batch_size": 64': '"batch_size": 8',
@@ -52,7 +57,9 @@ def test_every_link_leads_to_what_is_there(name):
 def test_every_page_is_in_the_index():
     index = (REPO / "docs/README.md").read_text()
     named = {(REPO / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
-    assert named == {page for page in PAGES if page.is_relative_to(REPO / "docs")} - {REPO / "docs/README.md"}
+    assert named == {page for page in PAGES if page.is_relative_to(REPO / "docs")} - {
+        REPO / "docs/README.md"
+    }
 
 
 def test_readme_is_read_in_minutes():
@@ -61,22 +68,36 @@ def test_readme_is_read_in_minutes():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (Path(sys.prefix) / ".installed").exists(), reason="not in the environment of setup.sh")
+@pytest.mark.skipif(
+    not (Path(sys.prefix) / ".installed").exists(), reason="not in the environment of setup.sh"
+)
 def test_the_first_of_readmes_two_commands(tmp_path):
     """The other one runs this test."""
-    first, second = (line.split("#")[0].split() for line in BLOCK.findall((REPO / "README.md").read_text())[0][1].splitlines())
+    first, second = (
+        line.split("#")[0].split()
+        for line in BLOCK.findall((REPO / "README.md").read_text())[0][1].splitlines()
+    )
     assert second == ["bash", "scripts/test.sh"]
     shorter = ["min_seconds=0.5", "max_warmup_seconds=1", f"out={tmp_path}"]
     done = subprocess.run([*first, *shorter], cwd=REPO, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Setting up" not in done.stderr and "dali" in done.stderr and "One pair, to be quick" in done.stderr
+    assert (
+        "Setting up" not in done.stderr
+        and "dali" in done.stderr
+        and "One pair, to be quick" in done.stderr
+    )
     assert [file.read_text()[:15] for file in tmp_path.glob("*/report.html")] == ["<!doctype html>"]
 
 
 def commands(page):
     """(job, words) of every command line of a page."""
     text = page.read_text()
-    lines = [line for language, block in BLOCK.findall(text) if language == "bash" for line in block.splitlines()]
+    lines = [
+        line
+        for language, block in BLOCK.findall(text)
+        if language == "bash"
+        for line in block.splitlines()
+    ]
     lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
     for line in lines:
         if found := COMMAND.search(line):
@@ -87,7 +108,9 @@ def commands(page):
 
 
 def given(word, job):
-    """An option with a value that there is: of a sweep the first one, and something for what stands for a user's own."""
+    """An option with a value that there is: of a sweep the first one, and something for what stands
+    for a user's own.
+    """
     raw = jobs.function_option(word)
     name, _, value = raw.partition("=")
     own = OWN.get(name, {}).get(value)
@@ -99,12 +122,16 @@ def given(word, job):
     return f"{name}={own if own.startswith(('[', '{')) else own.split(',')[0]}"
 
 
-@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if list(commands(page))])
+@pytest.mark.parametrize(
+    "name", [name for name, page in zip(NAMES, PAGES, strict=True) if list(commands(page))]
+)
 def test_every_command_is_understood(name):
     register(None)
     for job, words in commands(REPO / name):
         if "--" in words:  # a program of the user's own follows
-            assert jobs.program_options(words[: words.index("--")]) and words[words.index("--") + 1 :]
+            assert (
+                jobs.program_options(words[: words.index("--")]) and words[words.index("--") + 1 :]
+            )
             continue
         with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
             assert composed(job, [given(word, job) for word in words if word != "-m"])
@@ -116,8 +143,18 @@ def python(image_folder, tmp_path, monkeypatch):
 
     def run(name, **names):
         monkeypatch.chdir(tmp_path)
-        (code,) = ["\n".join(block for language, block in BLOCK.findall((REPO / name).read_text()) if language == "python")]
-        for old, new in {"/my/images": image_folder, "/imagenet/train": image_folder, **SMALLER}.items():
+        (code,) = [
+            "\n".join(
+                block
+                for language, block in BLOCK.findall((REPO / name).read_text())
+                if language == "python"
+            )
+        ]
+        for old, new in {
+            "/my/images": image_folder,
+            "/imagenet/train": image_folder,
+            **SMALLER,
+        }.items():
             code = code.replace(old, str(new))
         exec(compile(code, name, "exec"), names)
         return names
@@ -127,14 +164,24 @@ def python(image_folder, tmp_path, monkeypatch):
 
 def test_the_python_of_the_readme_runs(python, tmp_path):
     seen = []
-    python("README.md", torch=torch, train_step=lambda images, labels: seen.append((images, labels)))
-    assert len(seen) == 2 * 4 and seen[0][0].shape == (8, 3, 32, 32) and seen[0][0].dtype == torch.float16
+    python(
+        "README.md", torch=torch, train_step=lambda images, labels: seen.append((images, labels))
+    )
+    assert (
+        len(seen) == 2 * 4
+        and seen[0][0].shape == (8, 3, 32, 32)
+        and seen[0][0].dtype == torch.float16
+    )
     assert torch.load(tmp_path / "last.pt")["loader"]["epoch"] == 2
 
 
 def test_the_tutorial_that_leads_from_a_dataloader_runs(python, capsys):
     names = python("docs/tutorials/from-a-dataloader.md")
     assert 0 < float(capsys.readouterr().out.split()[-1]) < 1 / 255 / 0.225
-    with names["dp"].build_loader(names["manifest"], names["dp"].TorchConfig(num_workers=0), **names["options"]) as loader:
+    with names["dp"].build_loader(
+        names["manifest"], names["dp"].TorchConfig(num_workers=0), **names["options"]
+    ) as loader:
         batches = iter(loader)
-        assert not torch.equal(next(batches).ids, names["second"].ids) and torch.equal(next(batches).ids, names["second"].ids)
+        assert not torch.equal(next(batches).ids, names["second"].ids) and torch.equal(
+            next(batches).ids, names["second"].ids
+        )

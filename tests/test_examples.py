@@ -1,4 +1,6 @@
-"""The examples of training with boxes, masks, views and captions learn; those with other libraries are in tests/adapters."""
+"""The examples of training with boxes, masks, views and captions learn; those with other libraries
+are in tests/adapters.
+"""
 
 import json
 import runpy
@@ -24,7 +26,9 @@ def demo(tmp_path_factory):
 def colors(tmp_path):
     """160 small images of four colors each, which two views of it have in common."""
     (tmp_path / "colors/all").mkdir(parents=True)
-    for number, colors in enumerate(np.random.default_rng(0).integers(0, 256, (160, 2, 2, 3), np.uint8)):
+    for number, colors in enumerate(
+        np.random.default_rng(0).integers(0, 256, (160, 2, 2, 3), np.uint8)
+    ):
         Image.fromarray(colors).resize((40, 40)).save(tmp_path / f"colors/all/{number}.jpg")
     return tmp_path / "colors"
 
@@ -41,7 +45,10 @@ def learns(capsys, name, *given, share, **options):
 
 @pytest.mark.slow
 def test_a_detector_learns(demo, capsys):
-    both = [demo / f"{split}.json" for split in ("train", "val")], [demo / f"images/{split}" for split in ("train", "val")]
+    both = (
+        [demo / f"{split}.json" for split in ("train", "val")],
+        [demo / f"images/{split}" for split in ("train", "val")],
+    )
     given = [file for pair in zip(*both, strict=True) for file in pair]
     learns(capsys, "detection", *given, size=96, epochs=2, share=0.9)
 
@@ -61,7 +68,10 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
                 return {"loss": self.weight.sum()}
             batch = seen.pop(0)
             pairs = zip(batch["boxes"], batch["box_labels"], strict=True)
-            return [{"boxes": boxes, "labels": labels + 1, "scores": torch.ones(len(boxes))} for boxes, labels in pairs]
+            return [
+                {"boxes": boxes, "labels": labels + 1, "scores": torch.ones(len(boxes))}
+                for boxes, labels in pairs
+            ]
 
     names, model = example("detection"), Model()
     content = json.loads((demo / "val.json").read_text())
@@ -70,7 +80,9 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
     for file in ("crowd.json", "val.json"):
         manifest = dp.Manifest.from_coco(demo / file, root=demo / "images/val", progress=False)
         transform, config = dp.LetterboxTransform(size=96, flip=0), dp.DaliConfig(device="cpu")
-        with dp.build_loader(manifest, config, transform=transform, batch_size=8, device="cpu") as loader:
+        with dp.build_loader(
+            manifest, config, transform=transform, batch_size=8, device="cpu"
+        ) as loader:
             seen = list(loader)
         if file == "crowd.json":
             for batch in seen:
@@ -83,7 +95,15 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
 
 @pytest.mark.slow
 def test_a_segmentation_learns(demo, capsys):
-    learns(capsys, "segmentation", demo, ",".join(["ground", *sorted(SHAPES)]), size=48, epochs=2, share=0.9)
+    learns(
+        capsys,
+        "segmentation",
+        demo,
+        ",".join(["ground", *sorted(SHAPES)]),
+        size=48,
+        epochs=2,
+        share=0.9,
+    )
 
 
 @pytest.mark.slow
@@ -93,11 +113,15 @@ def test_simclr_learns(colors, capsys):
 
 def test_clip_learns(demo, capsys):
     captions = demo / "captions_train.json"
-    learns(capsys, "clip", captions, demo / "images/train", size=48, batch_size=12, epochs=3, share=0.8)
+    learns(
+        capsys, "clip", captions, demo / "images/train", size=48, batch_size=12, epochs=3, share=0.8
+    )
 
 
 def test_mean_iou_is_that_of_the_classes_that_occur():
-    """Found: 0 0 1 1; true: 0 1 1 and one pixel that is ignored. 1/2 of the first class, 1/2 of the second."""
+    """Found: 0 0 1 1; true: 0 1 1 and one pixel that is ignored. 1/2 of the first class, 1/2 of the
+    second.
+    """
 
     class Model(torch.nn.Module):
         def forward(self, images):
@@ -113,5 +137,7 @@ def test_mean_iou_is_that_of_the_classes_that_occur():
 def test_nt_xent_is_small_where_views_are_alike_and_images_are_not():
     nt_xent = example("simclr")["nt_xent"]
     alike = torch.eye(8).repeat(2, 1)
-    assert nt_xent(alike, 0.05) < 1e-6 < 10 < nt_xent(torch.eye(8).repeat_interleave(2, dim=0), 0.05)
+    assert (
+        nt_xent(alike, 0.05) < 1e-6 < 10 < nt_xent(torch.eye(8).repeat_interleave(2, dim=0), 0.05)
+    )
     assert nt_xent(torch.ones(16, 8)) == pytest.approx(torch.log(torch.tensor(15.0)).item())

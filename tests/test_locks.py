@@ -19,7 +19,11 @@ def package(requirement):
 def asked(extra):
     for each in EXTRAS.get(extra, []):
         ours = re.match(r"dali_pipes\[(.*)\]", each)
-        yield from (package for other in ours[1].split(",") for package in asked(other)) if ours else [package(each)]
+        yield from (
+            (package for other in ours[1].split(",") for package in asked(other))
+            if ours
+            else [package(each)]
+        )
 
 
 def wanted(extra):
@@ -28,7 +32,11 @@ def wanted(extra):
 
 def locked(name):
     """Package, version and marker of each line."""
-    return set(re.findall(r"^([\w.-]+)(==\S+.*)", (REPO / f"requirements/{name}.txt").read_text(), re.MULTILINE))
+    return set(
+        re.findall(
+            r"^([\w.-]+)(==\S+.*)", (REPO / f"requirements/{name}.txt").read_text(), re.MULTILINE
+        )
+    )
 
 
 def names(name):
@@ -51,10 +59,16 @@ def test_a_lock_for_cuda_13_holds_every_direct_dependency(extra):
 @pytest.mark.parametrize(("major", "suffix"), [(12, ""), (13, "-cu13")])
 @pytest.mark.parametrize("extra", ["base", "train", "dev"])
 def test_a_lock_holds_one_cuda(extra, major, suffix):
-    """DALI, nvImageCodec and CuPy say theirs in their names, and PyTorch by the toolkit that its wheel asks for."""
-    found = {package: re.search(r"-cu(?:da)?(\d\d)0?x?$", package) for package in names(extra + suffix)}
+    """DALI, nvImageCodec and CuPy say theirs in their names, and PyTorch by the toolkit that its
+    wheel asks for.
+    """
+    found = {
+        package: re.search(r"-cu(?:da)?(\d\d)0?x?$", package) for package in names(extra + suffix)
+    }
     assert {int(match[1]) for match in found.values() if match} == {major}
-    (toolkit,) = [version for package, version in locked(extra + suffix) if package == "cuda-toolkit"]
+    (toolkit,) = [
+        version for package, version in locked(extra + suffix) if package == "cuda-toolkit"
+    ]
     assert toolkit.startswith(f"=={major}.")
 
 

@@ -1,4 +1,6 @@
-"""Accelerate: a loader that its Accelerator knows of, so that gradients are synchronized on the last batch of an epoch."""
+"""Accelerate: a loader that its Accelerator knows of, so that gradients are synchronized on the
+last batch of an epoch.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +15,12 @@ from dali_pipes.loader.mistakes import RefusesMisuse
 
 
 class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
-    """A loader for `Accelerator.prepare`, which passes it through, and `Accelerator.register_for_checkpointing`.
+    """A loader for `Accelerator.prepare`, which passes it through, and
+    `Accelerator.register_for_checkpointing`.
 
-    `accumulate` and `gather_for_metrics` ask the loader in use whether a batch is the last one, and how many samples of it are no
-    repetitions (Accelerate 1.15: state.py, GradientState; data_loader.py, DataLoaderStateMixin). All else is as with `loader`.
+    `accumulate` and `gather_for_metrics` ask the loader in use whether a batch is the last one, and
+    how many samples of it are no repetitions (Accelerate 1.15: state.py, GradientState;
+    data_loader.py, DataLoaderStateMixin). All else is as with `loader`.
     """
 
     _set_once = ("dataset", "total_batch_size", "gradient_state")
@@ -25,7 +29,9 @@ class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
     def __init__(self, loader: Loader):
         if not isinstance(loader, Loader):
             what = f"{type(loader).__name__} is no loader of build_loader"
-            raise ConfigError(f"{what}; pass what that returns, or the .loader of what from_torch returns")
+            raise ConfigError(
+                f"{what}; pass what that returns, or the .loader of what from_torch returns"
+            )
         self._loader, self.gradient_state = loader, GradientState()
         self.dataset, self.total_batch_size = loader.plan.manifest, loader.plan.global_batch_size
         self._drop_last = loader.plan.last_batch == "drop"
@@ -37,7 +43,8 @@ class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
         self.begin()
         try:
             for batch in self._loader:
-                self.end_of_dataloader = self._loader.batches_left in (0, len(self))  # len: those of the next epoch
+                # len: those of the next epoch
+                self.end_of_dataloader = self._loader.batches_left in (0, len(self))
                 yield batch
         finally:
             self.end()

@@ -1,4 +1,6 @@
-"""Lightning: a DataModule whose loaders know their rank, and whose training goes on with the next batch after a resume."""
+"""Lightning: a DataModule whose loaders know their rank, and whose training goes on with the next
+batch after a resume.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,21 +19,34 @@ BuildLoader = Callable[..., Loader] | None
 
 
 class DataModule(LightningDataModule):
-    """The loaders of a Trainer. Each is built when the Trainer asks for it, since only then are its rank and device known.
+    """The loaders of a Trainer. Each is built when the Trainer asks for it, since only then are its
+    rank and device known.
 
-    `Trainer.fit(…, ckpt_path=…)` goes on with the first batch that was not trained, wherever the checkpoint was written.
+    `Trainer.fit(…, ckpt_path=…)` goes on with the first batch that was not trained, wherever the
+    checkpoint was written.
 
     Args:
-        train, val, test, predict: each returns a loader when called with `rank=` and `device=`, such as
-            `functools.partial(dp.build_loader, manifest, config, transform=transform, batch_size=256)`.
+        train, val, test, predict: each returns a loader when called with `rank=` and `device=`,
+            such as `functools.partial(dp.build_loader, manifest, config, transform=transform,
+            batch_size=256)`.
     """
 
-    def __init__(self, train: BuildLoader = None, val: BuildLoader = None, test: BuildLoader = None, predict: BuildLoader = None):
+    def __init__(
+        self,
+        train: BuildLoader = None,
+        val: BuildLoader = None,
+        test: BuildLoader = None,
+        predict: BuildLoader = None,
+    ):
         super().__init__()
         self._builders = {"train": train, "val": val, "test": test, "predict": predict}
-        if built := [name for name, build in self._builders.items() if not (build is None or callable(build))]:
+        if built := [
+            name for name, build in self._builders.items() if not (build is None or callable(build))
+        ]:
             given = f"{built[0]} is a {type(self._builders[built[0]]).__name__}"
-            raise ConfigError(f"{given}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)")
+            raise ConfigError(
+                f"{given}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)"
+            )
         self._open: dict[str, Loader] = {}
         self._train: TrainLoader | None = None
         self._resume: dict[str, Any] | None = None
@@ -39,29 +54,35 @@ class DataModule(LightningDataModule):
 
     @property
     def batch_size(self) -> int | None:
-        """Images of a full batch of training, on each rank; None: the function that builds the loader does not say.
+        """Images of a full batch of training, on each rank; None: the function that builds the
+        loader does not say.
 
-        Lightning's tuner sets it to try others (`Tuner.scale_batch_size`). Training then begins anew, for a place in an epoch of
-        other batches is none.
+        Lightning's tuner sets it to try others (`Tuner.scale_batch_size`). Training then begins
+        anew, for a place in an epoch of other batches is none.
         """
-        return self._batch_size or getattr(self._builders["train"], "keywords", {}).get("batch_size")
+        return self._batch_size or getattr(self._builders["train"], "keywords", {}).get(
+            "batch_size"
+        )
 
     @batch_size.setter
     @checks_arguments(batch_size=(1,))
     def batch_size(self, batch_size: int) -> None:
         self._batch_size, self._train, self._resume = batch_size, None, None
         if self.trainer is not None:
-            # or Lightning 2.6 tries the tuner's first size with the loader of before (tuner/batch_size_scaling.py)
+            # or Lightning 2.6 tries the tuner's first size with the loader of before
+            # (tuner/batch_size_scaling.py)
             self.trainer.fit_loop._combined_loader = None
 
     def train_dataloader(self) -> "TrainLoader":
-        if self._train and self._train.trainer is self.trainer:  # it fits once more, or reloads its loaders every n epochs
+        # it fits once more, or reloads its loaders every n epochs
+        if self._train and self._train.trainer is self.trainer:
             self._resume = self._train.state_dict()
         self._train = None
         train = TrainLoader(self._build("train"), self.trainer)
         if self._resume:
             train.load_state_dict(self._resume)
-        self._train, self._resume = train, None  # not before: a checkpoint written when this fails keeps the place
+        # not before: a checkpoint written when this fails keeps the place
+        self._train, self._resume = train, None
         return train
 
     def val_dataloader(self) -> Loader | list[Loader]:
@@ -77,9 +98,15 @@ class DataModule(LightningDataModule):
     def _build(self, name: str) -> Loader:
         build, trainer = self._builders[name], self.trainer
         if trainer is None:
-            raise ConfigError("a DataModule builds its loaders for a Trainer; pass it on: trainer.fit(model, datamodule=…)")
+            raise ConfigError(
+                "a DataModule builds its loaders for a Trainer; pass it on: trainer.fit(model, "
+                "datamodule=…)"
+            )
         if build is None:
-            raise ConfigError(f"this DataModule has no {name} loader; give it {name}=functools.partial(dp.build_loader, …)")
+            raise ConfigError(
+                f"this DataModule has no {name} loader; give it "
+                f"{name}=functools.partial(dp.build_loader, …)"
+            )
         if name in self._open:
             self._open.pop(name).close()
         ranks = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
@@ -91,12 +118,16 @@ class DataModule(LightningDataModule):
             if not other:
                 raise
             largest = error.images // error.ranks
-            raise ConfigError(f"{error}; Tuner.scale_batch_size tries no larger one than max_val={largest}") from None
+            raise ConfigError(
+                f"{error}; Tuner.scale_batch_size tries no larger one than max_val={largest}"
+            ) from None
         self._refuse_other_classes(name, loader)
         return self._open.setdefault(name, loader)
 
     def _refuse_other_classes(self, name: str, loader: Any) -> None:
-        """Raises ManifestError if the loaders of one model have different classes; prediction needs none."""
+        """Raises ManifestError if the loaders of one model have different classes; prediction needs
+        none.
+        """
         if name == "predict" or not isinstance(loader, Loader):
             return
         for other, opened in self._open.items():
@@ -104,20 +135,24 @@ class DataModule(LightningDataModule):
             if other != "predict" and first.classes != second.classes:
                 loader.close()
                 raise ManifestError(
-                    f"{other} ({first.root}) and {name} ({second.root}): {describe_difference(first.classes, second.classes)}; "
+                    f"{other} ({first.root}) and {name} ({second.root}): "
+                    f"{describe_difference(first.classes, second.classes)}; "
                     "give both the same: Manifest.scan(…, classes=train.classes)"
                 )
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands; None: at its beginning.
 
-        Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch. It is never empty: Lightning would
-        leave it out of the checkpoint by which its tuner goes back to the beginning, after it has tried learning rates.
+        Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch. It
+        is never empty: Lightning would leave it out of the checkpoint by which its tuner goes back
+        to the beginning, after it has tried learning rates.
         """
         return {"train": self._train.state_dict() if self._train else self._resume}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next training loader goes on from there; a checkpoint that is only validated or tested moves nothing."""
+        """The next training loader goes on from there; a checkpoint that is only validated or
+        tested moves nothing.
+        """
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
             self._train, self._resume = None, state.get("train")
 
@@ -131,11 +166,13 @@ class DataModule(LightningDataModule):
 
 
 class TrainLoader:
-    """A training loader whose state is that after the last batch that was trained, where Lightning 2.6 has it otherwise.
+    """A training loader whose state is that after the last batch that was trained, where Lightning
+    2.6 has it otherwise.
 
-    When training_step fails, the loader has delivered one more batch than was trained (pytorch/loops/training_epoch_loop.py).
-    With `limit_train_batches` an epoch is over before the loader has delivered it all. With `overfit_batches` each epoch has the
-    batches of the first one, also their crops: Lightning can stop only a DataLoader's shuffling.
+    When training_step fails, the loader has delivered one more batch than was trained
+    (pytorch/loops/training_epoch_loop.py). With `limit_train_batches` an epoch is over before the
+    loader has delivered it all. With `overfit_batches` each epoch has the batches of the first one,
+    also their crops: Lightning can stop only a DataLoader's shuffling.
     """
 
     def __init__(self, loader: Loader, trainer: Any):

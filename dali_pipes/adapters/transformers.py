@@ -13,10 +13,12 @@ from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
 class TrainerLoader(DataLoader):
-    """A DataLoader whose batches are those of `loader`, as {"pixel_values": (N, 3, H, W), "labels": (N,)}.
+    """A DataLoader whose batches are those of `loader`, as {"pixel_values": (N, 3, H, W), "labels":
+    (N,)}.
 
-    A Trainer that resumes skips numbers of the batch sampler (transformers 5.23, trainer.py, _run_epoch; Accelerate 1.15,
-    data_loader.py, skip_first_batches). Here they are numbers of steps: nothing is decoded only to be skipped.
+    A Trainer that resumes skips numbers of the batch sampler (transformers 5.23, trainer.py,
+    _run_epoch; Accelerate 1.15, data_loader.py, skip_first_batches). Here they are numbers of
+    steps: nothing is decoded only to be skipped.
     """
 
     def __init__(self, loader: Loader):

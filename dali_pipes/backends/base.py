@@ -20,10 +20,12 @@ from dali_pipes.system.memory import Need
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """What is made of N images on one device, ready to use on the current stream; the loader adds labels and targets.
+    """What is made of N images on one device, ready to use on the current stream; the loader adds
+    labels and targets.
 
     Attributes:
-        images: those of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all images of a view after another's.
+        images: those of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all
+            images of a view after another's.
         ids: as in `Batch`.
         others: those of the other groups.
     """
@@ -46,7 +48,8 @@ class DecodedBatch:
 
 @dataclass(slots=True)
 class Ragged:
-    """What N samples have different numbers of, such as boxes: `ragged[i]` is that of sample i, and `list(ragged)` of all.
+    """What N samples have different numbers of, such as boxes: `ragged[i]` is that of sample i, and
+    `list(ragged)` of all.
 
     Attributes:
         values: (M, …), those of each sample one after the other.
@@ -69,7 +72,9 @@ class Ragged:
 
     @property
     def offsets(self) -> torch.Tensor:
-        """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one ends."""
+        """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one
+        ends.
+        """
         return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
@@ -77,16 +82,19 @@ class Ragged:
 class Batch:
     """N images on one device, ready to use on the current stream.
 
-    It unpacks into `images, labels`, as a DataLoader's batch does; `batch["labels"]` takes a field or a target by its name. It is a
-    pytree node, so that `torch.utils._pytree` and what is built on it reach its tensors.
+    It unpacks into `images, labels`, as a DataLoader's batch does; `batch["labels"]` takes a field
+    or a target by its name. It is a pytree node, so that `torch.utils._pytree` and what is built on
+    it reach its tensors.
 
     Attributes:
         images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
-        labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones; (N,) or (N, K) float32 numbers.
+        labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones;
+            (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
-        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or (N, K); boxes, masks and text
-            (docs/objects.md).
-        views: of a transform with several views of each image, by name (N, V, 3, H, W) for V of them; `images` is the first.
+        targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or
+            (N, K); boxes, masks and text (docs/objects.md).
+        views: of a transform with several views of each image, by name (N, V, 3, H, W) for V of
+            them; `images` is the first.
     """
 
     images: torch.Tensor
@@ -102,9 +110,14 @@ class Batch:
         return iter((self.images, self.labels))
 
     def __getitem__(self, name: str | int) -> Any:
-        """A field or a target, or a KeyError if there is none of this name; 0 and 1 are the images and the labels."""
+        """A field or a target, or a KeyError if there is none of this name; 0 and 1 are the images
+        and the labels.
+        """
         if name not in self:
-            raise KeyError(f"a batch has no {name!r}; it has {', '.join(each for each in self._named if isinstance(each, str))}")
+            raise KeyError(
+                f"a batch has no {name!r}; it has "
+                f"{', '.join(each for each in self._named if isinstance(each, str))}"
+            )
         return self._named[name]
 
     def __contains__(self, name: object) -> bool:
@@ -117,7 +130,8 @@ class Batch:
 
     @property
     def sizes(self) -> torch.Tensor:
-        """(N, 2) int64 heights and widths of what the images take of the batch's height and width, from its top left corner.
+        """(N, 2) int64 heights and widths of what the images take of the batch's height and width,
+        from its top left corner.
 
         A KeyError if the transform makes all images of one size.
         """
@@ -125,7 +139,14 @@ class Batch:
 
     @property
     def _named(self) -> dict[Any, Any]:
-        return {0: self.images, 1: self.labels, "images": self.images, "labels": self.labels, "ids": self.ids, **self.targets}
+        return {
+            0: self.images,
+            1: self.labels,
+            "images": self.images,
+            "labels": self.labels,
+            "ids": self.ids,
+            **self.targets,
+        }
 
     @checks_arguments()
     def to(
@@ -134,15 +155,23 @@ class Batch:
         dtype: torch.dtype | None = None,
         non_blocking: bool = False,
     ) -> Self:
-        """The same batch with its tensors on `device`, and with images of `dtype`, which may come first as in `Tensor.to`.
+        """The same batch with its tensors on `device`, and with images of `dtype`, which may come
+        first as in `Tensor.to`.
 
-        Only images and views are cast: class numbers, boxes and masks mean something else in another dtype.
+        Only images and views are cast: class numbers, boxes and masks mean something else in
+        another dtype.
         """
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         if not isinstance(dtype, torch.dtype | None):
-            raise ConfigError(f"dtype is {shown(dtype)}; it takes one of PyTorch's, such as torch.float16")
-        batch = self if device is None else self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+            raise ConfigError(
+                f"dtype is {shown(dtype)}; it takes one of PyTorch's, such as torch.float16"
+            )
+        batch = (
+            self
+            if device is None
+            else self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        )
         if dtype is None:
             return batch
         images, *views = (each.to(dtype) for each in (batch.images, *batch.views.values()))
@@ -159,18 +188,23 @@ class Batch:
         shape, dtype = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
         labels = "labels" if self.labels.ndim == 1 else f"labels={tuple(self.labels.shape)}"
         targets = f", targets {', '.join(self.targets)}" if self.targets else ""
-        return f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids ({len(self)},){targets})"
+        return (
+            f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids "
+            f"({len(self)},){targets})"
+        )
 
 
-# A planned batch and what was made of it. None: the backend takes nothing of the plan, as DALI's own reader.
+# A planned batch and what was made of it. None: the backend takes nothing of the plan, as DALI's
+# own reader.
 Delivery = tuple[PlannedBatch | None, DecodedBatch]
 
 register_dataclass(Ragged)
 register_dataclass(Batch)
 
 
-# Makes another batch of one, on the current stream. It must not write into the tensors of the batch it is given: some loaders
-# hand out the same images again. With a method `check(manifest)` it is asked, when a loader is built, whether it fits the images.
+# Makes another batch of one, on the current stream. It must not write into the tensors of the batch
+# it is given: some loaders hand out the same images again. With a method `check(manifest)` it is
+# asked, when a loader is built, whether it fits the images.
 BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
@@ -181,7 +215,8 @@ class Backend(ABC):
         config: its options, with the number of cores set.
         batch_size: images of a full batch.
         device: where the batches arrive.
-        probe: tries, in a separate process, whether regions of these images are decoded rightly here; returns what is wrong.
+        probe: tries, in a separate process, whether regions of these images are decoded rightly
+            here; returns what is wrong.
 
     Raises:
         ConfigError: what is asked for is more than this backend can do.
@@ -196,7 +231,11 @@ class Backend(ABC):
         device: torch.device,
         probe: Callable[[], str] | None = None,
     ):
-        self._manifest, self._transform, self._config = manifest, transform, config.on_device(device)
+        self._manifest, self._transform, self._config = (
+            manifest,
+            transform,
+            config.on_device(device),
+        )
         self._batch_size, self._device, self._probe = batch_size, device, probe
         self._prepare()
 
@@ -219,16 +258,22 @@ class Backend(ABC):
         """For a backend that takes pixels as stored."""
         if self._transform.exif == "apply":
             name = type(self._config).__name__
-            raise ConfigError(f"{name} takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig")
+            raise ConfigError(
+                f"{name} takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"
+            )
 
     def _refuse(self, wanted: bool, made: str, other: str) -> None:
         if wanted:
             kind, name = type(self._transform).__name__, type(self._config).__name__
-            raise ConfigError(f"{name} makes {made}, and {kind} {other}; use DaliConfig or TorchConfig")
+            raise ConfigError(
+                f"{name} makes {made}, and {kind} {other}; use DaliConfig or TorchConfig"
+            )
 
     @property
     def engine_mix(self) -> str | None:
-        """What makes the pixels, where that can change their last bits from one batch size to another; None: nothing does."""
+        """What makes the pixels, where that can change their last bits from one batch size to
+        another; None: nothing does.
+        """
         return None
 
     @property
@@ -251,8 +296,11 @@ class Backend(ABC):
         """Ends all threads and processes; harmless when called twice."""
 
     @classmethod
-    def memory_needs(cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
-        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and images while they are decoded.
+    def memory_needs(
+        cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
+    ) -> Iterator[Need]:
+        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and
+        images while they are decoded.
 
         Args:
             config: as a backend has it, with the number of cores set, and decided for a device.

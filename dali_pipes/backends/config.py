@@ -5,7 +5,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
-from dali_pipes.errors import ConfigError, Options, check_choice, check_min, check_options, check_range, option
+from dali_pipes.errors import (
+    ConfigError,
+    Options,
+    check_choice,
+    check_min,
+    check_options,
+    check_range,
+    option,
+)
 from dali_pipes.system.cpus import available_cpus, parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
@@ -20,17 +28,20 @@ def _check_cpus(option: str, value: str | None) -> None:
 
 
 class PixelBound(NamedTuple):
-    """The largest mean and 99th percentile of |difference| between the pixels of two loaders, in steps of 1/255."""
+    """The largest mean and 99th percentile of |difference| between the pixels of two loaders, in
+    steps of 1/255.
+    """
 
     mean: float
     p99: float
 
 
-# Between nvJPEG and libjpeg: nvJPEG's CUDA decoder makes images darker by 0.47 in the mean, as if it did not round; its JPEG engine
-# rounds. Measured were 0.52 and 2 (docs/pixels.md).
+# Between nvJPEG and libjpeg: nvJPEG's CUDA decoder makes images darker by 0.47 in the mean, as if
+# it did not round; its JPEG engine rounds. Measured were 0.52 and 2 (docs/pixels.md).
 NVJPEG = PixelBound(0.75, 2.0)
 
-# Between plain and fancy chroma upsampling, with all that resizing adds: docs/pixels.md has what was measured.
+# Between plain and fancy chroma upsampling, with all that resizing adds: docs/pixels.md has what
+# was measured.
 PLAIN_UPSAMPLING = PixelBound(1.5, 12.0)
 
 
@@ -70,9 +81,15 @@ class LoaderConfig(Options):
         return next((name for name in ("num_workers", "num_threads") if hasattr(self, name)), None)
 
     def on_cores(self, cores: int | None = None) -> Self:
-        """With that option set, if it is None; by default to all cores that this process may use."""
+        """With that option set, if it is None; by default to all cores that this process may
+        use.
+        """
         name = self.cores_option
-        return replace(self, **{name: cores or available_cpus()}) if name and getattr(self, name) is None else self
+        return (
+            replace(self, **{name: cores or available_cpus()})
+            if name and getattr(self, name) is None
+            else self
+        )
 
     def on_device(self, device: torch.device) -> Self:
         """With what is left to the device ("auto") decided: batches arrive on this one."""
@@ -84,7 +101,9 @@ class LoaderConfig(Options):
         return Concurrency(getattr(self, self.cores_option or "", None) or 1)
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
-        """The options that change the speed and not the pixels, with the values worth a try on so many cores."""
+        """The options that change the speed and not the pixels, with the values worth a try on so
+        many cores.
+        """
         return {}
 
 
@@ -93,29 +112,36 @@ class DaliConfig(LoaderConfig):
     """NVIDIA DALI. Options keep DALI's names.
 
     Attributes:
-        device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU, "auto" takes a GPU if there is one.
+        device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU,
+            "auto" takes a GPU if there is one.
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight.
-        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it together with num_threads. Gray
-            images never go there.
-        exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ slightly from those of nvJPEG's
-            CUDA decoder. Then an image has the same pixels bit for bit on any number of GPUs, and after a resume.
-        decode: "region" decodes only the planned window; "whole" decodes the image and cuts the window out. "auto" decodes regions,
-            except on a GPU with libraries that are known to decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests
-            regions on this GPU first, in a separate process. "force_region" always decodes regions, even with known faults,
-            unless `exact` is on and they would break it.
-        jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does); without it pixels differ.
-        hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU only; a smaller value saves CPU
-            time.
-        preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is allocated beforehand, GPU only;
-            None: the 99th percentile of the images.
-        device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an image that needs more waits for
-            more to be allocated.
-        resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's functions for uint8, in
-            `num_threads` threads; "dali" does that in DALI's graph, as on a GPU, and is slower (docs/pixels.md).
-        cpus: on which CPUs its threads run, and so on which NUMA node its memory lies: a list such as 0-15,32-47, or "gpu": those
-            nearest to the GPU where the batches arrive. None: all that this process may use.
-        read_threads: threads that read images out of shards and mostly wait; files of one image are read by DALI itself.
+        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it
+            together with num_threads. Gray images never go there.
+        exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ
+            slightly from those of nvJPEG's CUDA decoder. Then an image has the same pixels bit for
+            bit on any number of GPUs, and after a resume.
+        decode: "region" decodes only the planned window; "whole" decodes the image and cuts the
+            window out. "auto" decodes regions, except on a GPU with libraries that are known to
+            decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests regions on this GPU
+            first, in a separate process. "force_region" always decodes regions, even with known
+            faults, unless `exact` is on and they would break it.
+        jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does);
+            without it pixels differ.
+        hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU
+            only; a smaller value saves CPU time.
+        preallocate_width_hint, preallocate_height_hint: pixels, for which the engine's memory is
+            allocated beforehand, GPU only; None: the 99th percentile of the images.
+        device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an
+            image that needs more waits for more to be allocated.
+        resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's
+            functions for uint8, in `num_threads` threads; "dali" does that in DALI's graph, as on a
+            GPU, and is slower (docs/pixels.md).
+        cpus: on which CPUs its threads run, and so on which NUMA node its memory lies: a list such
+            as 0-15,32-47, or "gpu": those nearest to the GPU where the batches arrive. None: all
+            that this process may use.
+        read_threads: threads that read images out of shards and mostly wait; files of one image are
+            read by DALI itself.
     """
 
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
@@ -153,7 +179,9 @@ class DaliConfig(LoaderConfig):
 
     @property
     def decodes_on(self) -> str:
-        return self.device if self.device != "auto" else "gpu" if torch.cuda.is_available() else "cpu"
+        return (
+            self.device if self.device != "auto" else "gpu" if torch.cuda.is_available() else "cpu"
+        )
 
     @property
     def fancy_upsampling(self) -> bool:
@@ -167,7 +195,9 @@ class DaliConfig(LoaderConfig):
 
     @property
     def concurrency(self) -> Concurrency:
-        return Concurrency(self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2))
+        return Concurrency(
+            self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2)
+        )
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {
@@ -178,15 +208,20 @@ class DaliConfig(LoaderConfig):
             return found
         if not self.exact:
             found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
-        return found | {"decode": ["auto", "whole"], "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1]}
+        return found | {
+            "decode": ["auto", "whole"],
+            "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1],
+        }
 
 
 @dataclass(kw_only=True, slots=True)
 class DaliNativeConfig(DaliConfig):
-    """DALI's own readers.file and image_random_crop, outside the plan: for benchmarks, not for training.
+    """DALI's own readers.file and image_random_crop, outside the plan: for benchmarks, not for
+    training.
 
-    By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI): no fancy upsampling, and regions
-    where they work. With `jpeg_fancy_upsampling` images are decoded as by DaliConfig, and the difference is what the plan costs.
+    By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI):
+    no fancy upsampling, and regions where they work. With `jpeg_fancy_upsampling` images are
+    decoded as by DaliConfig, and the difference is what the plan costs.
     """
 
     decode: str = option("probe", check_choice, DECODE)
@@ -198,10 +233,12 @@ class DaliNativeConfig(DaliConfig):
 
 @dataclass(kw_only=True, slots=True)
 class DecodingConfig(DaliConfig):
-    """Decoding alone, on the CPU, with DALI; the images are dropped: what a CPU loader of the same images costs at least.
+    """Decoding alone, on the CPU, with DALI; the images are dropped: what a CPU loader of the same
+    images costs at least.
 
     Attributes:
-        decode: "region" decodes the planned windows, "whole" the whole images, of which the windows are copied.
+        decode: "region" decodes the planned windows, "whole" the whole images, of which the windows
+            are copied.
     """
 
     device: str = option("cpu", check_choice, ("cpu",))
@@ -217,13 +254,14 @@ class TorchConfig(LoaderConfig):
 
     Attributes:
         decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding; Pillow for what is not JPEG).
-        num_workers: worker processes; None: as many as the cores that this process may use; 0: decode in this process.
+        num_workers: worker processes; None: as many as the cores that this process may use; 0:
+            decode in this process.
         pin_memory: copy batches to page-locked memory, if they go on to a GPU.
         prefetch_factor: batches in flight per worker.
         persistent_workers: keep the workers when an epoch is abandoned.
         multiprocessing_context: "fork", "spawn" or "forkserver"; None: Python's default.
-        normalize_on: "worker" normalizes in the worker processes; "device" sends uint8 and normalizes where the batch arrives;
-            "auto" is "device" if that is a GPU.
+        normalize_on: "worker" normalizes in the worker processes; "device" sends uint8 and
+            normalizes where the batch arrives; "auto" is "device" if that is a GPU.
     """
 
     decoder: str = option("pil", check_choice, ("pil", "torchvision"))
@@ -231,7 +269,9 @@ class TorchConfig(LoaderConfig):
     pin_memory: bool = True
     prefetch_factor: int = option(2, check_min, 1, _MOST)
     persistent_workers: bool = True
-    multiprocessing_context: str | None = option(None, check_choice, (None, "fork", "spawn", "forkserver"))
+    multiprocessing_context: str | None = option(
+        None, check_choice, (None, "fork", "spawn", "forkserver")
+    )
     normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
 
     def on_device(self, device: torch.device) -> Self:
@@ -241,7 +281,9 @@ class TorchConfig(LoaderConfig):
 
     @property
     def sends_bytes(self) -> bool:
-        """Whether workers send uint8 pixels, which are normalized where the batch arrives; on a GPU with normalize_on=auto."""
+        """Whether workers send uint8 pixels, which are normalized where the batch arrives; on a GPU
+        with normalize_on=auto.
+        """
         return self.normalize_on != "worker"
 
     @property
@@ -255,12 +297,15 @@ class TorchConfig(LoaderConfig):
 
 @dataclass(kw_only=True, slots=True)
 class SyntheticConfig(LoaderConfig):
-    """Constant images that lie on the device already, with the plan's ids and labels: the ceiling no loader can exceed."""
+    """Constant images that lie on the device already, with the plan's ids and labels: the ceiling
+    no loader can exceed.
+    """
 
 
 @dataclass(kw_only=True, slots=True)
 class CachedConfig(LoaderConfig):
-    """The same few batches again and again, made once by DALI: what any loader could gain at most on real images.
+    """The same few batches again and again, made once by DALI: what any loader could gain at most
+    on real images.
 
     Attributes:
         batches: how many are kept, on the device.
@@ -271,7 +316,8 @@ class CachedConfig(LoaderConfig):
 
 @dataclass(kw_only=True, slots=True)
 class TfDataConfig(LoaderConfig):
-    """TensorFlow's tf.data on the CPU. It takes as many threads as it likes (AUTOTUNE), up to `num_threads`.
+    """TensorFlow's tf.data on the CPU. It takes as many threads as it likes (AUTOTUNE), up to
+    `num_threads`.
 
     Attributes:
         num_threads: threads of its private pool; None: all cores that this process may use.
@@ -286,10 +332,12 @@ class TfDataConfig(LoaderConfig):
 
 @dataclass(kw_only=True, slots=True)
 class TorchvisionGpuConfig(LoaderConfig):
-    """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip image by image.
+    """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip
+    image by image.
 
-    It upsamples chroma plainly, other than every loader on the CPU: torchvision creates nvJPEG without the flag for fancy
-    upsampling (torchvision 0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp), and has no option for it. docs/pixels.md
+    It upsamples chroma plainly, other than every loader on the CPU: torchvision creates nvJPEG
+    without the flag for fancy upsampling (torchvision 0.25,
+    torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp), and has no option for it. docs/pixels.md
     has the bound.
 
     Attributes:
@@ -314,7 +362,8 @@ class DataLoaderConfig(LoaderConfig):
     """A PyTorch DataLoader of your own, outside the plan: for comparisons.
 
     Attributes:
-        function: module:function, which takes no arguments and returns it; also a module in the working directory.
+        function: module:function, which takes no arguments and returns it; also a module in the
+            working directory.
         num_workers: those it has.
     """
 

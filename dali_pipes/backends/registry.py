@@ -1,4 +1,6 @@
-"""Every backend, one row each. Other packages add theirs by the entry-point group `dali_pipes.backends`."""
+"""Every backend, one row each. Other packages add theirs by the entry-point group
+`dali_pipes.backends`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ GROUP = "dali_pipes.backends"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendEntry:
-    """One backend. What depends on its options, such as whether it needs a GPU or can be tuned, its config says.
+    """One backend. What depends on its options, such as whether it needs a GPU or can be tuned, its
+    config says.
 
     Attributes:
         name: in results and in conf/loader, where the schema of its options is called NAME_schema.
@@ -54,11 +57,15 @@ class BackendEntry:
             if self.extra is None:
                 raise
             why = f"the backend {self.name} needs a package that is missing ({error})"
-            raise ConfigError(f"{why}; pip install 'dali_pipes[{self.extra}]', or use another loader") from None
+            raise ConfigError(
+                f"{why}; pip install 'dali_pipes[{self.extra}]', or use another loader"
+            ) from None
 
 
 def _ours(name: str, config: type[LoaderConfig], backend: str, **options: Any) -> BackendEntry:
-    return BackendEntry(name=name, config=config, backend=f"dali_pipes.backends.{backend}", **options)
+    return BackendEntry(
+        name=name, config=config, backend=f"dali_pipes.backends.{backend}", **options
+    )
 
 
 _FOR_COMPARISON: dict[str, Any] = {"follows_plan": False, "trains": False}
@@ -67,33 +74,63 @@ _OURS = (
     _ours("torch", configs.TorchConfig, "torch:TorchBackend"),
     _ours("tfdata", configs.TfDataConfig, "tfdata:TfDataBackend", extra="tf"),
     _ours("torchvision_gpu", configs.TorchvisionGpuConfig, "torchvision_gpu:TorchvisionGpuBackend"),
-    _ours("dali_native", configs.DaliNativeConfig, "reference.dali:DaliNativeBackend", **_FOR_COMPARISON, planned_by="dali"),
+    _ours(
+        "dali_native",
+        configs.DaliNativeConfig,
+        "reference.dali:DaliNativeBackend",
+        **_FOR_COMPARISON,
+        planned_by="dali",
+    ),
     _ours("decoding", configs.DecodingConfig, "reference.dali:DecodingBackend", **_FOR_COMPARISON),
-    _ours("dataloader", configs.DataLoaderConfig, "reference.plain:DataLoaderBackend", **_FOR_COMPARISON),
-    _ours("cached", configs.CachedConfig, "reference.dali:CachedBackend", **_FOR_COMPARISON, makes_images=False),
-    _ours("synthetic", configs.SyntheticConfig, "reference.plain:SyntheticBackend", follows_plan=False, makes_images=False),
+    _ours(
+        "dataloader",
+        configs.DataLoaderConfig,
+        "reference.plain:DataLoaderBackend",
+        **_FOR_COMPARISON,
+    ),
+    _ours(
+        "cached",
+        configs.CachedConfig,
+        "reference.dali:CachedBackend",
+        **_FOR_COMPARISON,
+        makes_images=False,
+    ),
+    _ours(
+        "synthetic",
+        configs.SyntheticConfig,
+        "reference.plain:SyntheticBackend",
+        follows_plan=False,
+        makes_images=False,
+    ),
 )
 
 
 @cache
 def backends() -> dict[str, BackendEntry]:
-    """By name those of this package, then those of others; a ConfigError if an entry point is none, or has the name of another."""
+    """By name those of this package, then those of others; a ConfigError if an entry point is none,
+    or has the name of another.
+    """
     found = {entry.name: entry for entry in _OURS}
     for point in entry_points(group=GROUP):
         where = f"{point.value}, an entry point of {GROUP}"
         try:
             entry = point.load()
         except ImportError as error:
-            raise ConfigError(f"{where}, cannot be imported ({error}); fix or uninstall its package") from None
+            raise ConfigError(
+                f"{where}, cannot be imported ({error}); fix or uninstall its package"
+            ) from None
         if not isinstance(entry, BackendEntry) or entry.name in found:
-            raise ConfigError(f"{where}, must be a BackendEntry with a name that no other backend has")
+            raise ConfigError(
+                f"{where}, must be a BackendEntry with a name that no other backend has"
+            )
         found[entry.name] = entry
     return found
 
 
 def entry_of(config: LoaderConfig) -> BackendEntry:
     """Raises a ConfigError if these are not the options of a backend."""
-    for entries in (_OURS, backends().values()):  # those of others are imported only if it is none of these
+    # those of others are imported only if it is none of these
+    for entries in (_OURS, backends().values()):
         if found := next((entry for entry in entries if entry.config is type(config)), None):
             return found
     known = ", ".join(entry.config.__name__ for entry in backends().values())
@@ -101,8 +138,14 @@ def entry_of(config: LoaderConfig) -> BackendEntry:
 
 
 def loader_needs(
-    config: LoaderConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64], device: torch.device
+    config: LoaderConfig,
+    transform: Transform,
+    batch_size: int,
+    sizes: NDArray[np.int64],
+    device: torch.device,
 ) -> Iterator[Need]:
-    """What a loader of these options needs at least, whose batches arrive on `device`; see `Backend.memory_needs`."""
+    """What a loader of these options needs at least, whose batches arrive on `device`; see
+    `Backend.memory_needs`.
+    """
     decided = config.on_cores().on_device(device)
     return entry_of(config).load().memory_needs(decided, transform, batch_size, sizes)

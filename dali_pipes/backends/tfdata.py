@@ -1,4 +1,6 @@
-"""TensorFlow's tf.data on the CPU: from_generator feeds the plan, a parallel map makes the images."""
+"""TensorFlow's tf.data on the CPU: from_generator feeds the plan, a parallel map makes the
+images.
+"""
 
 import contextlib
 import os
@@ -61,21 +63,29 @@ class TfDataBackend(Backend):
     def _prepare(self) -> None:
         self._refuse_views()
         if self._transform.augmenter.policies:
-            raise ConfigError("TfDataConfig does not support augment; use DaliConfig or TorchConfig")
+            raise ConfigError(
+                "TfDataConfig does not support augment; use DaliConfig or TorchConfig"
+            )
         self._refuse_exif()
         self._reader = Reader()
         self._iterator: list[Any] = []
-        self._close = weakref.finalize(self, self._iterator.clear)  # also at interpreter exit: see _next
+        # also at interpreter exit: see _next
+        self._close = weakref.finalize(self, self._iterator.clear)
 
     def explain(self) -> str:
-        return f"TensorFlow's tf.data decodes planned regions only, on the CPU with {self._config.num_threads} threads"
+        return (
+            "TensorFlow's tf.data decodes planned regions only, on the CPU with "
+            f"{self._config.num_threads} threads"
+        )
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
         in_work = InWork(planned)
         dataset = (
-            tf.data.Dataset.from_generator(lambda: map(self._samples, in_work), output_signature=_SAMPLE)
+            tf.data.Dataset.from_generator(
+                lambda: map(self._samples, in_work), output_signature=_SAMPLE
+            )
             .unbatch()
             .map(self._make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .batch(self._batch_size, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -90,8 +100,9 @@ class TfDataBackend(Backend):
     def _next(self) -> tuple[Any, Any] | None:
         """The next batch's arrays; None at the end.
 
-        Nothing that leaves here may hold TensorFlow's iterator, not even a stored traceback: if it is still alive when the
-        interpreter exits, its destructor waits forever for one of its threads, which can no longer get the GIL.
+        Nothing that leaves here may hold TensorFlow's iterator, not even a stored traceback: if it
+        is still alive when the interpreter exits, its destructor waits forever for one of its
+        threads, which can no longer get the GIL.
         """
         try:
             return next(self._iterator[0], None)
@@ -108,16 +119,33 @@ class TfDataBackend(Backend):
         places[: len(planned)] = np.arange(len(planned))
         geometry = planned.geometry
         numbers = np.zeros((len(planned), 5, 4), np.int32)
-        numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = geometry.source, geometry.window, geometry.resize
-        numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = geometry.crop, geometry.vertical_flip, geometry.flip
+        numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = (
+            geometry.source,
+            geometry.window,
+            geometry.resize,
+        )
+        numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = (
+            geometry.crop,
+            geometry.vertical_flip,
+            geometry.flip,
+        )
         padded = self._manifest.path_matrix(planned.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
         number = np.full(self._batch_size, id(planned))
-        return {"number": number, "source": planned.ids[places], "path": paths, "geometry": numbers[places]}
+        return {
+            "number": number,
+            "source": planned.ids[places],
+            "path": paths,
+            "geometry": numbers[places],
+        }
 
     def _make(self, sample: dict[str, Any]) -> tuple[Any, Any]:
         geometry = sample["geometry"]
-        encoded = tf.io.read_file(sample["path"]) if self._manifest.whole_files else self._read_part(sample["source"])
+        encoded = (
+            tf.io.read_file(sample["path"])
+            if self._manifest.whole_files
+            else self._read_part(sample["source"])
+        )
         image = tf.cond(
             tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff",
             lambda: self._decode_jpeg(encoded, geometry),
@@ -126,17 +154,26 @@ class TfDataBackend(Backend):
         return self._normalize(image), sample["number"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
-        """(height, width, 3) float32 from 0 to 255, rounded as every other backend's resize rounds."""
+        """(height, width, 3) float32 from 0 to 255, rounded as every other backend's resize
+        rounds.
+        """
         transform = self._transform
         scanned = tf.debugging.assert_equal(
-            tf.io.extract_jpeg_shape(encoded)[:2], geometry[0, :2], "the size differs from the scan; scan again"
+            tf.io.extract_jpeg_shape(encoded)[:2],
+            geometry[0, :2],
+            "the size differs from the scan; scan again",
         )
         with tf.control_dependencies([scanned]):
             image = tf.io.decode_and_crop_jpeg(
-                encoded, geometry[1], channels=3, dct_method="INTEGER_ACCURATE", fancy_upscaling=True
+                encoded,
+                geometry[1],
+                channels=3,
+                dct_method="INTEGER_ACCURATE",
+                fancy_upscaling=True,
             )
         if transform.resizes:
-            method = transform.interpolation.removesuffix("-exact")  # TensorFlow's "nearest" is exact
+            # TensorFlow's "nearest" is exact
+            method = transform.interpolation.removesuffix("-exact")
             image = tf.image.resize(image, geometry[2, :2], method, antialias=True)
         if transform.crops:
             image = self._crop(image, geometry[3, :2])
@@ -154,7 +191,9 @@ class TfDataBackend(Backend):
         return tf.pad(image, tf.concat([padding, [[0, 0]]], axis=0))
 
     def _read_part(self, sample_id: Any) -> Any:
-        """TensorFlow reads files from their start only; parts of a file are read here, without the GIL."""
+        """TensorFlow reads files from their start only; parts of a file are read here, without the
+        GIL.
+        """
 
         def read(number: np.ndarray) -> bytes:
             return self._reader.read(self._manifest.extent(int(number))).tobytes()
@@ -163,22 +202,38 @@ class TfDataBackend(Backend):
 
     def _with_pillow(self, encoded: Any, name: Any, geometry: Any) -> Any:
         def read(encoded: bytes, name: bytes, numbers: np.ndarray) -> np.ndarray:
-            planned = Geometry(numbers[0, :2], numbers[1], numbers[2, :2], numbers[3, :2], numbers[4, 1], numbers[4, 0])
+            planned = Geometry(
+                numbers[0, :2],
+                numbers[1],
+                numbers[2, :2],
+                numbers[3, :2],
+                numbers[4, 1],
+                numbers[4, 0],
+            )
             view = self._transform, planned, self._transform.shape
             (pixels,) = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), [view])
             return pixels.astype(np.float32)
 
-        return tf.ensure_shape(tf.numpy_function(read, [encoded, name, geometry], tf.float32), (*self._transform.shape, 3))
+        return tf.ensure_shape(
+            tf.numpy_function(read, [encoded, name, geometry], tf.float32),
+            (*self._transform.shape, 3),
+        )
 
     def _normalize(self, image: Any) -> Any:
         transform = self._transform
         if transform.dtype == "uint8":
             image = tf.cast(image, tf.uint8)
         else:
-            whole = (*transform.shape, 3)  # TensorFlow is slow at broadcasting three numbers to an image
-            mean, std = (255 * np.broadcast_to(np.array(each, np.float32), whole) for each in (transform.mean, transform.std))
+            # TensorFlow is slow at broadcasting three numbers to an image
+            whole = (*transform.shape, 3)
+            mean, std = (
+                255 * np.broadcast_to(np.array(each, np.float32), whole)
+                for each in (transform.mean, transform.std)
+            )
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
-        return image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
+        return (
+            image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
+        )
 
     def _to_batch(self, arrays: tuple[Any, Any], in_work: InWork) -> Delivery:
         images, numbers = (from_dlpack(tf.experimental.dlpack.to_dlpack(array)) for array in arrays)

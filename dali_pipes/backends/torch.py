@@ -1,4 +1,6 @@
-"""The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its worker processes."""
+"""The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its
+worker processes.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -23,7 +25,8 @@ from dali_pipes.system.memory import Need
 from dali_pipes.system.traces import span
 
 Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
-Arrays = tuple[int, Groups, Groups]  # the number of the planned batch, groups of images, their erased regions
+# the number of the planned batch, groups of images, their erased regions
+Arrays = tuple[int, Groups, Groups]
 
 
 class TorchBackend(Backend):
@@ -36,11 +39,14 @@ class TorchBackend(Backend):
         in_worker = not config.sends_bytes
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
-        self._manifest.extent(0)  # creates the path arrays before the workers are forked, so that they share them
+        # creates the path arrays before the workers are forked, so that they share them
+        self._manifest.extent(0)
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
         self._sampler = _PlanSampler()
         self._iterator: Any = None
-        of_workers = ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
+        of_workers = (
+            ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
+        )
         options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
         self._loader: DataLoader[Arrays] | None = DataLoader(
             self._images,
@@ -49,7 +55,8 @@ class TorchBackend(Backend):
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
             worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
-            generator=torch.Generator("cpu"),  # a separate one: the model's random numbers do not depend on the loader
+            # a separate one: the model's random numbers do not depend on the loader
+            generator=torch.Generator("cpu"),
             **options,
         )
 
@@ -67,9 +74,14 @@ class TorchBackend(Backend):
             self._end_workers()
         self._iterator = iter(self._loader)
 
-        decoded = ((in_work.take(number), groups, erased) for number, groups, erased in self._iterator)
+        decoded = (
+            (in_work.take(number), groups, erased) for number, groups, erased in self._iterator
+        )
         if self._device.type == "cuda":
-            with_ids = ((each, groups, torch.from_numpy(each.ids), erased) for each, groups, erased in decoded)
+            with_ids = (
+                (each, groups, torch.from_numpy(each.ids), erased)
+                for each, groups, erased in decoded
+            )
             return finish_on_gpu(with_ids, self._device, self._finish)
         return ((each, self._finished(each, groups, erased)) for each, groups, erased in decoded)
 
@@ -85,7 +97,9 @@ class TorchBackend(Backend):
         self._loader = self._iterator = None
 
     @classmethod
-    def memory_needs(cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+    def memory_needs(
+        cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
+    ) -> Iterator[Need]:
         text, count = pixels.pixels_of(transform, batch_size)
         batch = count * (1 if config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
         if ahead := config.concurrency.ahead:
@@ -113,23 +127,34 @@ class _Images(Dataset[Arrays]):
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
         self._upright = transform.exif == "apply"
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
-        self._memory_format = transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
+        self._memory_format = (
+            transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
+        )
 
     def __getitem__(self, numbered: Numbered) -> Arrays:
         number, planned = numbered
         n, form = len(planned), (self._dtype, self._memory_format, _memory)
-        groups = tuple(pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups)
+        groups = tuple(
+            pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups
+        )
         outs = [out for images in groups for out in torch.split(images, n)]
         views = list(map(_View, self._transforms, planned.views, outs))
-        orientations = self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+        orientations = (
+            self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+        )
         for at, sample_id in enumerate(planned.ids):
             extent = self._manifest.extent(sample_id)
             encoded = self.reader.read(extent)
             with span("decode"):
-                decoded = self._decode(encoded, str(extent), [view.of(at) for view in views], orientations[at])
+                decoded = self._decode(
+                    encoded, str(extent), [view.of(at) for view in views], orientations[at]
+                )
                 for view, image in zip(views, decoded, strict=True):
                     view.write(at, image)
-        erased = tuple(torch.from_numpy(np.concatenate([view.augmentation.erased for view in views])) for views in planned.groups)
+        erased = tuple(
+            torch.from_numpy(np.concatenate([view.augmentation.erased for view in views]))
+            for views in planned.groups
+        )
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
                 pixels.erase(images, regions)
@@ -141,7 +166,10 @@ class _View:
 
     def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
         self._transform, self._planned, self._out = transform, planned, out
-        self._slots, self._pixels = transform.augmenter.slots, np.empty((*planned.shape, 3), np.uint8)
+        self._slots, self._pixels = (
+            transform.augmenter.slots,
+            np.empty((*planned.shape, 3), np.uint8),
+        )
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
     def of(self, at: int) -> pillow.View:
@@ -151,14 +179,25 @@ class _View:
     def write(self, at: int, decoded: np.ndarray) -> None:
         self._pixels[:] = decoded
         image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
-        pixels.finish_into(self._out[at], image, self._slots, drawn.ops[at], drawn.magnitudes[at], self._normalization)
+        pixels.finish_into(
+            self._out[at],
+            image,
+            self._slots,
+            drawn.ops[at],
+            drawn.magnitudes[at],
+            self._normalization,
+        )
 
 
 def _memory(count: int) -> torch.Tensor:
-    """Bytes; in a worker such as the main process sees too, which spares a copy, as torch's `default_collate` does."""
+    """Bytes; in a worker such as the main process sees too, which spares a copy, as torch's
+    `default_collate` does.
+    """
     if get_worker_info() is None:
         return torch.empty(count, dtype=torch.uint8, device="cpu")
-    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(torch.UntypedStorage._new_shared(count))  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(
+        torch.UntypedStorage._new_shared(count)
+    )  # type: ignore[no-untyped-call]
 
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
@@ -171,5 +210,7 @@ def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
 
 
 def _leave_ctrl_c_to_the_main_process(worker: int) -> None:
-    """A terminal sends SIGINT to all processes of a program; a training run finishes its step and saves."""
+    """A terminal sends SIGINT to all processes of a program; a training run finishes its step and
+    saves.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,6 @@
-"""torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and flip run image by image."""
+"""torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and
+flip run image by image.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -23,17 +25,21 @@ _FRAMES = range(0xC0, 0xC3)  # markers of baseline, extended and progressive JPE
 
 
 class TorchvisionGpuBackend(Backend):
-    """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs without CUDA, for tests.
+    """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs
+    without CUDA, for tests.
 
-    Batches are made on a separate stream, because of how that decoder treats memory (torchvision 0.25,
-    torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers` takes the images' memory from the
-    pool of the current stream, and `decode_images` writes into it on the decoder's own stream, which it synchronizes
-    before and after, while nothing makes it wait for the current one. PyTorch's allocator hands memory that was freed on a stream
-    to that stream again at once, since what comes later on it comes after the kernels that still read it; the decoder does not.
-    On the stream of a training step it would write into tensors that waiting kernels have yet to read: a batch that was dropped,
-    an activation, the input of the previous batch's resizes. The loader's own stream has a separate pool: memory
-    returns to it only after all readers are done (`record_stream`), and the stream is synchronized before each decode, so
-    that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no other stream.
+    Batches are made on a separate stream, because of how that decoder treats memory (torchvision
+    0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers`
+    takes the images' memory from the pool of the current stream, and `decode_images` writes into it
+    on the decoder's own stream, which it synchronizes before and after, while nothing makes it wait
+    for the current one. PyTorch's allocator hands memory that was freed on a stream to that stream
+    again at once, since what comes later on it comes after the kernels that still read it; the
+    decoder does not. On the stream of a training step it would write into tensors that waiting
+    kernels have yet to read: a batch that was dropped, an activation, the input of the previous
+    batch's resizes. The loader's own stream has a separate pool: memory returns to it only after
+    all readers are done (`record_stream`), and the stream is synchronized before each decode, so
+    that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no
+    other stream.
     """
 
     _config: TorchvisionGpuConfig
@@ -44,7 +50,9 @@ class TorchvisionGpuBackend(Backend):
         self._refuse_exif()
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
-        self._read_ahead = ReadAhead(self._manifest, self._config.num_threads or 1, self._config.prefetch)
+        self._read_ahead = ReadAhead(
+            self._manifest, self._config.num_threads or 1, self._config.prefetch
+        )
         self._own_stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._own_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -55,9 +63,14 @@ class TorchvisionGpuBackend(Backend):
 
     def explain(self) -> str:
         if self._device.type != "cuda":
-            return f"torchvision's decode_jpeg decodes whole images on {self._device}, then crops them"
+            return (
+                f"torchvision's decode_jpeg decodes whole images on {self._device}, then crops them"
+            )
         how = "with plain chroma upsampling, so with other pixels than a CPU's (docs/pixels.md)"
-        return f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, {how}, then crops them"
+        return (
+            f"torchvision's decode_jpeg (nvJPEG) decodes whole images on {self._device}, "
+            f"{how}, then crops them"
+        )
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(planned)))
@@ -68,20 +81,42 @@ class TorchvisionGpuBackend(Backend):
         return planned, hand_over(batch, self._own_stream) if self._own_stream else batch
 
     def _make(self, planned: PlannedBatch, files: Encoded) -> DecodedBatch:
-        images = torch.empty((len(planned), 3, *self._transform.shape), dtype=torch.uint8, device=self._device)
+        images = torch.empty(
+            (len(planned), 3, *self._transform.shape), dtype=torch.uint8, device=self._device
+        )
         for_nvjpeg = [_is_for_nvjpeg(encoded) for encoded in files]
-        jpegs = [torch.from_numpy(encoded) for encoded, fits in zip(files, for_nvjpeg, strict=True) if fits]
+        jpegs = [
+            torch.from_numpy(encoded)
+            for encoded, fits in zip(files, for_nvjpeg, strict=True)
+            if fits
+        ]
         if self._own_stream:
             self._own_stream.synchronize()
-        decoded = iter(decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else [])
+        decoded = iter(
+            decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else []
+        )
         for at, fits in enumerate(for_nvjpeg):
             image = self._image(planned, at, files[at], next(decoded) if fits else None)
-            images[at] = augment(image, self._slots, planned.augmentation.ops[at], planned.augmentation.magnitudes[at])
-        return DecodedBatch(self._normalize(images, torch.from_numpy(planned.augmentation.erased)), ids_on(self._device, planned))
+            images[at] = augment(
+                image,
+                self._slots,
+                planned.augmentation.ops[at],
+                planned.augmentation.magnitudes[at],
+            )
+        return DecodedBatch(
+            self._normalize(images, torch.from_numpy(planned.augmentation.erased)),
+            ids_on(self._device, planned),
+        )
 
-    def _image(self, planned: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None) -> torch.Tensor:
+    def _image(
+        self, planned: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None
+    ) -> torch.Tensor:
         """(3, height, width) before augmentation; Pillow decodes what nvJPEG does not."""
-        transform, geometry, name = self._transform, planned.geometry.take(at), self._manifest.name(planned.ids[at])
+        transform, geometry, name = (
+            self._transform,
+            planned.geometry.take(at),
+            self._manifest.name(planned.ids[at]),
+        )
         if decoded is None:
             (pixels,) = read_pil.read(encoded, name, [(transform, geometry, transform.shape)])
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
@@ -95,7 +130,8 @@ class TorchvisionGpuBackend(Backend):
 
 
 def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
-    """Whether it is a JPEG in color. nvJPEG's engine may write nothing of a gray one (dali/graph.py, `_decode_gray_apart`).
+    """Whether it is a JPEG in color. nvJPEG's engine may write nothing of a gray one
+    (dali/graph.py, `_decode_gray_apart`).
 
     By the number of components in the header of the frame (ITU-T T.81, B.2.2).
     """

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Ends the program in one line if a package that it needs is missing or broken, or at Ctrl-C."""
+    """Ends the program in one line if a package that it needs is missing or broken, or at
+    Ctrl-C.
+    """
     try:
         yield
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         sys.exit(130)
     except ImportError as error:
-        sys.exit(f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs what it needs")
+        sys.exit(
+            f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs "
+            "what it needs"
+        )
 
 
 def main() -> None:
@@ -26,7 +31,8 @@ def main() -> None:
 def start(job: str | None) -> None:
     """Runs a job with the words of the command line, of which the first names it if `job` is None.
 
-    `| head` closes the pipe when it has seen enough; then the program ends like others, with SIGPIPE's status and no message.
+    `| head` closes the pipe when it has seen enough; then the program ends like others, with
+    SIGPIPE's status and no message.
     """
     with importing():
         from dali_pipes.cli import jobs

@@ -1,4 +1,6 @@
-"""python -m dali_pipes.cli JOB [OPTION=VALUE …], where the command dali-pipes is not installed, and for torchrun."""
+"""python -m dali_pipes.cli JOB [OPTION=VALUE …], where the command dali-pipes is not installed, and
+for torchrun.
+"""
 
 from dali_pipes.cli import main
 

@@ -1,4 +1,6 @@
-"""conf/: where it lies in a checkout, in an installed package and as a folder of the user's own, and the schema of every file."""
+"""conf/: where it lies in a checkout, in an installed package and as a folder of the user's own,
+and the schema of every file.
+"""
 
 import argparse
 import re
@@ -60,29 +62,42 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     if given.conf and not given.conf.is_dir():
         raise ConfigError(f"--conf {given.conf}: no such folder")
     here = Path("conf")
-    found = [given.conf] if given.conf else [each for each in (here, here / WITHIN) if each.is_dir() and _is_for_us(each)]
+    found = (
+        [given.conf]
+        if given.conf
+        else [each for each in (here, here / WITHIN) if each.is_dir() and _is_for_us(each)]
+    )
     own = [each.absolute() for each in found if each.resolve() != conf_folder()]
     return own[0] if own else None, others
 
 
 def others_folder() -> Path | None:
-    """conf/ in the working directory, if it is another program's; the user's own Hydra project has one."""
+    """conf/ in the working directory, if it is another program's; the user's own Hydra project has
+    one.
+    """
     here = Path("conf")
-    return here.absolute() if here.is_dir() and here.resolve() != conf_folder() and not _is_for_us(here) else None
+    return (
+        here.absolute()
+        if here.is_dir() and here.resolve() != conf_folder() and not _is_for_us(here)
+        else None
+    )
 
 
 def _is_for_us(folder: Path) -> bool:
-    """Whether a folder of configurations says so: by its name, by the marker, or by what its files extend.
+    """Whether a folder of configurations says so: by its name, by the marker, or by what its files
+    extend.
 
-    A file of ours names its schema, as in `defaults: [torch_schema, _self_]`. Among the primary files, which lie in the folder
-    itself, a single one without makes it another program's: a primary file of a job's name would come in the place of ours.
+    A file of ours names its schema, as in `defaults: [torch_schema, _self_]`. Among the primary
+    files, which lie in the folder itself, a single one without makes it another program's: a
+    primary file of a job's name would come in the place of ours.
     """
     if folder.name == WITHIN or (folder / MARKER).exists():
         return True
     if primary := [*folder.glob("*.yaml")]:
         return all(_extends(file, JOBS) for file in primary)
     options = [*folder.glob("*/*.yaml")]
-    if all(file.parent.name == "experiment" for file in options):  # without a primary file these are no other program's
+    # without a primary file these are no other program's
+    if all(file.parent.name == "experiment" for file in options):
         return True
     return any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
 
@@ -114,7 +129,16 @@ def _home() -> Path:
 JOBS: dict[str, Any] = {  # the options of each job by its name, which is that of its file
     each.__name__.removesuffix("Config").lower(): each
     for each in (
-        *(ScanConfig, PreviewConfig, BenchmarkConfig, MigrateConfig, TrainConfig, PredictConfig, DiagnoseConfig, DoctorConfig),
+        *(
+            ScanConfig,
+            PreviewConfig,
+            BenchmarkConfig,
+            MigrateConfig,
+            TrainConfig,
+            PredictConfig,
+            DiagnoseConfig,
+            DoctorConfig,
+        ),
         *(TuneConfig, PrepareConfig),
     )
 }
@@ -122,29 +146,43 @@ JOBS: dict[str, Any] = {  # the options of each job by its name, which is that o
 
 def texts_of(job: str) -> dict[str, bool]:
     """The options of a job that are text, and whether they are lists of texts."""
-    of_loaders = (option for entry in backends().values() for option in text_options(entry.config, "loader."))
+    of_loaders = (
+        option for entry in backends().values() for option in text_options(entry.config, "loader.")
+    )
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
 
 def register(users: Path | None = None) -> None:
-    """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder of configurations."""
-    OmegaConf.register_new_resolver("tuned_loaders", lambda: str(tuned_loaders(users)), replace=True)
+    """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder
+    of configurations.
+    """
+    OmegaConf.register_new_resolver(
+        "tuned_loaders", lambda: str(tuned_loaders(users)), replace=True
+    )
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
     store = ConfigStore.instance()
     for name, job in JOBS.items():
         store.store(name=f"{name}_schema", node=job)
-    for group, options in (("data", DataConfig), ("model", ModelConfig), ("optimizer", OptimizerConfig)):
+    for group, options in (
+        ("data", DataConfig),
+        ("model", ModelConfig),
+        ("optimizer", OptimizerConfig),
+    ):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():
         store.store(group="transform", name=f"{name}_schema", node=_with_epochs(transform, "sizes"))
     for name, sampling in SAMPLINGS.items():
-        store.store(group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule"))
+        store.store(
+            group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule")
+        )
     for name, entry in backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
 
 
 def _with_epochs(schema: type, name: str) -> Any:
-    """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which Hydra refuses otherwise."""
+    """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which
+    Hydra refuses otherwise.
+    """
     node = OmegaConf.structured(schema)
     if name in node:
         OmegaConf.set_struct(node[name], False)
@@ -162,9 +200,14 @@ def read_targets(given: Iterable[str]) -> Targets:
     for text in given:
         name, _, value = text.partition("=")
         if name not in names or not value:
-            raise ConfigError(f"--target {text}: it takes NAME=VALUE, such as text=.txt; the names are {', '.join(names)}")
+            raise ConfigError(
+                f"--target {text}: it takes NAME=VALUE, such as text=.txt; the names are "
+                f"{', '.join(names)}"
+            )
         try:
             values |= dict(OmegaConf.to_container(OmegaConf.from_dotlist([text])))  # type: ignore[arg-type]
         except Exception as error:  # of YAML
-            raise ConfigError(f"--target {text}: its value cannot be read ({' '.join(str(error).split())})") from None
+            raise ConfigError(
+                f"--target {text}: its value cannot be read ({' '.join(str(error).split())})"
+            ) from None
     return Targets(**values)

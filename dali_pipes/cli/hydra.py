@@ -1,4 +1,6 @@
-"""How every job starts: compose the configuration, explain it, run the job, and end user mistakes in one line."""
+"""How every job starts: compose the configuration, explain it, run the job, and end user mistakes
+in one line.
+"""
 
 import errno
 import inspect
@@ -22,9 +24,23 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, ValueNode
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError, OmegaConfBaseException, ValidationError
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationKeyError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
-from dali_pipes.cli.conf import MARKER, WITHIN, conf_folder, others_folder, register, texts_of, users_folder
+from dali_pipes.cli.conf import (
+    MARKER,
+    WITHIN,
+    conf_folder,
+    others_folder,
+    register,
+    texts_of,
+    users_folder,
+)
 from dali_pipes.cli.overrides import at_home, spelled
 from dali_pipes.cli.spelling import in_options, nested_options
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
@@ -33,7 +49,17 @@ from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 _FLAGS = tuple(
     f"--{name}"
     for name in (
-        *("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "shell-completion"),
+        *(
+            "help",
+            "hydra-help",
+            "version",
+            "cfg",
+            "resolve",
+            "package",
+            "run",
+            "multirun",
+            "shell-completion",
+        ),
         *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
     )
 )
@@ -41,7 +67,10 @@ _FLAGS = tuple(
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PARSER = OverridesParser.create()
-_OTHER_TYPE = re.compile(r"Value (.*) of type '\w+' (?:could not be converted to|is not a valid) (Integer|Float|Bool)")
+_OTHER_TYPE = re.compile(
+    r"Value (.*) of type '\w+' (?:could not be converted to|is not a valid) "
+    r"(Integer|Float|Bool)"
+)
 
 
 class OursAfterTheUsers(SearchPathPlugin):
@@ -52,7 +81,9 @@ class OursAfterTheUsers(SearchPathPlugin):
 
 
 def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
-    """Composes `config_name`.yaml with the command line and calls `job` with the typed config; --help begins with `words`."""
+    """Composes `config_name`.yaml with the command line and calls `job` with the typed config;
+    --help begins with `words`.
+    """
     composed = False
 
     def task(config: DictConfig) -> None:
@@ -61,17 +92,27 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         try:
             expand_homes(config, texts)
             given = [word.partition("=")[0] for word in sys.argv[1:]]
-            if "hydra.run.dir" in given and "out" not in given and str(config.get("out")).startswith("runs/"):
-                config.out = HydraConfig.get().runtime.output_dir  # where Hydra's own users look for what a run wrote
+            if (
+                "hydra.run.dir" in given
+                and "out" not in given
+                and str(config.get("out")).startswith("runs/")
+            ):
+                # where Hydra's own users look for what a run wrote
+                config.out = HydraConfig.get().runtime.output_dir
             options = OmegaConf.to_object(config)
             if not is_dataclass(options):
                 stop_once(
-                    f"{config_name}.yaml is not based on {config_name}_schema, which has the options of this job{_whose(users)}"
+                    f"{config_name}.yaml is not based on {config_name}_schema, which has "
+                    f"the options of this job{_whose(users)}"
                 )
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
-            message = _placed(error, config) if isinstance(error, DaliPipesError) else _explain(error, users)
+            message = (
+                _placed(error, config)
+                if isinstance(error, DaliPipesError)
+                else _explain(error, users)
+            )
             stop(message, getattr(error, "status", 2)) if composed else stop_once(message)
         except OSError as error:
             stop(explain_file_error(error, config.get("out")))
@@ -86,51 +127,84 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         Plugins.instance().register(OursAfterTheUsers)
     elif (another := others_folder()) and not int(os.environ.get("LOCAL_RANK", 0)):
         print(
-            f"note: {another} is not read: nothing in it says that it is for dali_pipes; {_how_to_be_read(another)}",
+            (
+                f"note: {another} is not read: nothing in it says that it is for dali_pipes; "
+                f"{_how_to_be_read(another)}"
+            ),
             file=sys.stderr,
         )
-    OmegaConf.register_new_resolver("explained", lambda *, _root_: explained(words, _root_), replace=True)
+    OmegaConf.register_new_resolver(
+        "explained", lambda *, _root_: explained(words, _root_), replace=True
+    )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
-    if wrong := next((word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)), None):
+    if wrong := next(
+        (word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)),
+        None,
+    ):
         such = wrong.strip("-").split("=")[0].replace("-", "_") or "data.train"
-        stop_once(f"{wrong}: an option is NAME=VALUE, such as {such}=…; --help explains every option")
-    texts, sweeps = texts_of(config_name), any(word in ("-m", "--multirun") for word in sys.argv[1:])
+        stop_once(
+            f"{wrong}: an option is NAME=VALUE, such as {such}=…; --help explains every option"
+        )
+    texts, sweeps = (
+        texts_of(config_name),
+        any(word in ("-m", "--multirun") for word in sys.argv[1:]),
+    )
     sys.argv[1:] = [spelled(word, texts, sweeps, _parsed) for word in sys.argv[1:]]
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse takes -m first or last only
+    # argparse takes -m first or last only
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))
     try:
-        hydra.main(version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name)(task)()
+        hydra.main(
+            version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name
+        )(task)()
     except KeyboardInterrupt:
         stop("interrupted", 130)
     except Exception as error:
         if composed or isinstance(error, BrokenPipeError):
             raise
-        if isinstance(error, OSError) and error.filename is not None:  # hydra.run.dir, which Hydra makes
+        # hydra.run.dir, which Hydra makes
+        if isinstance(error, OSError) and error.filename is not None:
             stop_once(explain_file_error(error))
         stop_once(_explain(error, users))
 
 
 def explain_file_error(error: OSError, out: str | None = None) -> str:
-    """What the system says of a file, in one line; the error itself is raised again if it is about neither a file nor a full disk.
+    """What the system says of a file, in one line; the error itself is raised again if it is about
+    neither a file nor a full disk.
 
     Args:
-        out: where the job writes, for an error that names no file: of a disk that has become full the write fails, not the opening.
+        out: where the job writes, for an error that names no file: of a disk that has become full
+            the write fails, not the opening.
     """
     if error.filename is not None:
         path = Path(os.fsdecode(error.filename)).absolute()
         if isinstance(error, FileExistsError | NotADirectoryError):
-            in_the_way = next((each for each in (path, *path.parents) if each.exists() and not each.is_dir()), None)
+            in_the_way = next(
+                (each for each in (path, *path.parents) if each.exists() and not each.is_dir()),
+                None,
+            )
             if in_the_way:
-                return f"{path}: {in_the_way} is a file, and a folder is needed there; name another place"
+                return (
+                    f"{path}: {in_the_way} is a file, and a folder is needed there; name "
+                    "another place"
+                )
         return f"{path}: {(error.strerror or str(error)).lower()}"
-    number = next((each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None)
+    number = next(
+        (each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None
+    )
     if number is None:
         raise error
-    where = f"; free some, or write elsewhere than {Path(out).absolute()}" if out else "; free some, or write elsewhere"
+    where = (
+        f"; free some, or write elsewhere than {Path(out).absolute()}"
+        if out
+        else "; free some, or write elsewhere"
+    )
     return f"a file could not be written: {os.strerror(number).lower()}{where}"
 
 
 def print_warnings_on_stderr() -> None:
-    """Prints the package's warnings as plain lines on stderr, and what others log too: a job's JSON is alone on stdout."""
+    """Prints the package's warnings as plain lines on stderr, and what others log too: a job's JSON
+    is alone on stdout.
+    """
     root, name = logging.getLogger(), "dali_pipes"
     if any(handler.name == name for handler in root.handlers):
         return
@@ -147,12 +221,16 @@ def print_warnings_on_stderr() -> None:
 
 
 def as_hydra_reads(word: str, job: str, sweeps: bool = False) -> str:
-    """A word of the command line of a job, with the quotes that Hydra's grammar wants, and with ~ as the home folder."""
+    """A word of the command line of a job, with the quotes that Hydra's grammar wants, and with ~
+    as the home folder.
+    """
     return spelled(word, texts_of(job), sweeps, _parsed)
 
 
 def _parsed(text: str) -> Any:
-    """What Hydra makes of a word's text, such as a number; a ConfigError if it makes nothing of it."""
+    """What Hydra makes of a word's text, such as a number; a ConfigError if it makes nothing of
+    it.
+    """
     try:
         return _PARSER.parse_override(f"option={text}").value()
     except HydraException as error:
@@ -161,13 +239,21 @@ def _parsed(text: str) -> Any:
 
 def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
     """Puts the home folder in the place of ~ in the options that are text, also those of a file."""
-    if isinstance(node, DictConfig) and not (node._is_none() or node._is_missing() or node._is_interpolation()):
+    if isinstance(node, DictConfig) and not (
+        node._is_none() or node._is_missing() or node._is_interpolation()
+    ):
         for name in node:
             expand_homes(node._get_node(name), texts, f"{place}.{name!s}".lstrip("."))
-    elif isinstance(node, ListConfig) and texts.get(place) and not (node._is_none() or node._is_interpolation()):
+    elif (
+        isinstance(node, ListConfig)
+        and texts.get(place)
+        and not (node._is_none() or node._is_interpolation())
+    ):
         for each in range(len(node)):
             expand_homes(node._get_node(each), {place: False}, place)
-    elif texts.get(place) is False and isinstance(node, ValueNode) and isinstance(node._value(), str):
+    elif (
+        texts.get(place) is False and isinstance(node, ValueNode) and isinstance(node._value(), str)
+    ):
         node._set_value(at_home(node._value()))
 
 
@@ -178,7 +264,9 @@ def sweep_folder() -> Path | None:
 
 
 def job_number(option: str) -> int | None:
-    """This job's number within a sweep (`-m`), for the name of what it writes; None: no sweep, or each job has its own `option`."""
+    """This job's number within a sweep (`-m`), for the name of what it writes; None: no sweep, or
+    each job has its own `option`.
+    """
     config = HydraConfig.get()
     if config.mode != RunMode.MULTIRUN:
         return None
@@ -196,20 +284,30 @@ def job_folder() -> Path | None:
     if config.mode != RunMode.MULTIRUN:
         return None
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ConfigError("-m under torchrun would sweep on every rank; start each run with torchrun, or sweep with cluster=slurm")
+        raise ConfigError(
+            "-m under torchrun would sweep on every rank; start each run with torchrun, or "
+            "sweep with cluster=slurm"
+        )
     return Path(config.runtime.output_dir)
 
 
 def _placed(error: DaliPipesError, config: DictConfig) -> str:
-    """The error, with an option named by its place in the configuration, such as loader.num_threads."""
+    """The error, with an option named by its place in the configuration, such as
+    loader.num_threads.
+    """
     if not isinstance(error, OptionError):
         return in_options(error, HydraConfig.get().job.config_name or "")
     nodes = [("", config), *_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
-    broken = [place for place, node in places if _cannot_work(node)] + [place for place, _ in places]
+    broken = [place for place, node in places if _cannot_work(node)] + [
+        place for place, _ in places
+    ]
     if not broken:
         return str(error)
-    of_training = " (its size is transform.size; transform@eval_transform=letterbox eval_transform.flip=0 takes whole images)"
+    of_training = (
+        " (its size is transform.size; transform@eval_transform=letterbox "
+        "eval_transform.flip=0 takes whole images)"
+    )
     return f"{broken[0]}{error.problem}{of_training if broken[0] == 'eval_transform.' else ''}"
 
 
@@ -231,63 +329,110 @@ def _cannot_work(config: DictConfig) -> bool:
 
 
 def _explain(error: BaseException, users: Path | None) -> str:
-    """Hydra's and OmegaConf's words on a wrong command line or on a file of `users`, in one line."""
+    """Hydra's and OmegaConf's words on a wrong command line or on a file of `users`, in one
+    line.
+    """
     if isinstance(error, OverrideParseException):
         if "=" not in (error.override or ""):
-            return f"{error.override}: an option is NAME=VALUE, such as data.train=DIR; --help explains every option"
-        return f"{error.override}: not understood; a value with spaces, commas, = or brackets needs quotes: \"key='value'\""
+            return (
+                f"{error.override}: an option is NAME=VALUE, such as data.train=DIR; --help "
+                "explains every option"
+            )
+        return (
+            f"{error.override}: not understood; a value with spaces, commas, = or brackets "
+            "needs quotes: \"key='value'\""
+        )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(cause.parent_node, DictConfig):
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(
+        cause.parent_node, DictConfig
+    ):
         root = cause.parent_node._get_root()
         nested = cause.full_key == cause.key and isinstance(root, DictConfig)
-        near = nested_options(str(cause.key), cast(dict[Any, Any], OmegaConf.to_container(root))) if nested else []
+        near = (
+            nested_options(str(cause.key), cast(dict[Any, Any], OmegaConf.to_container(root)))
+            if nested
+            else []
+        )
         near = near or get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         return f"there is no option {cause.full_key}{meant}; --help explains every option"
-    if isinstance(cause, InterpolationKeyError) and (found := re.match(r"Interpolation key '(.*)' not found", str(cause))):
-        escaped = f"; a path with ${{{found[1]}}} in its name is written \\${{{found[1]}}}, within single quotes"
-        return f"{cause.full_key}: ${{{found[1]}}} stands for another option, and there is no {found[1]}{escaped}"
-    if found := re.match(r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)):
+    if isinstance(cause, InterpolationKeyError) and (
+        found := re.match(r"Interpolation key '(.*)' not found", str(cause))
+    ):
+        escaped = (
+            f"; a path with ${{{found[1]}}} in its name is written \\${{{found[1]}}}, within "
+            "single quotes"
+        )
+        return (
+            f"{cause.full_key}: ${{{found[1]}}} stands for another option, and there is no "
+            f"{found[1]}{escaped}"
+        )
+    if found := re.match(
+        r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)
+    ):
         return f"there are no options {found[1]}=NAME for this job; --help explains every option"
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
         known = [each for each in cause.options if not each.endswith("schema")]
         meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
         tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
-        return f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}{_whose(users)}"
+        return (
+            f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}{_whose(users)}"
+        )
     if found := re.match(r"Ambiguous value for argument '(([\w./]+)=(.*))'", str(cause)):
-        return f"{found[1]}: a list needs brackets: '{found[2]}=[{found[3]}]'; with -m each value is a run of its own"
+        return (
+            f"{found[1]}: a list needs brackets: '{found[2]}=[{found[3]}]'; with -m each value "
+            "is a run of its own"
+        )
     if isinstance(cause, ValidationError) and cause.full_key:
         if "is not a ListConfig" in str(cause):
-            return f"{cause.full_key}: a list needs brackets: '{cause.full_key}=[…]'; --help explains every option"
+            return (
+                f"{cause.full_key}: a list needs brackets: '{cause.full_key}=[…]'; --help "
+                "explains every option"
+            )
         if found := _OTHER_TYPE.match(str(cause)):
-            takes = {"Integer": "whole numbers", "Float": "numbers", "Bool": "true or false"}[found[2]]
+            takes = {"Integer": "whole numbers", "Float": "numbers", "Bool": "true or false"}[
+                found[2]
+            ]
             return f"{cause.full_key} is {found[1]}; it takes {takes}; --help explains every option"
         return f"{cause.full_key}: {str(cause).splitlines()[0]}; --help explains every option"
     text = str(cause).split("Config search path")[0]
     lines = [
         line.strip()
         for line in text.splitlines()
-        if line.strip() and not line.strip().startswith(("object_type", "reference_type")) and not line.endswith("schema")
+        if line.strip()
+        and not line.strip().startswith(("object_type", "reference_type"))
+        and not line.endswith("schema")
     ]
     return f"{' '.join(lines)}; --help explains every option{_whose(users)}"
 
 
 def _whose(users: Path | None) -> str:
-    return f"; {users} comes before our own configurations, and --conf DIR names another folder" if users else ""
+    return (
+        (f"; {users} comes before our own configurations, and --conf DIR names another folder")
+        if users
+        else ""
+    )
 
 
 def _how_to_be_read(folder: Path) -> str:
-    return f"touch {folder / MARKER}, --conf {folder}, or a folder {folder / WITHIN} for ours makes it so"
+    return (
+        f"touch {folder / MARKER}, --conf {folder}, or a folder {folder / WITHIN} for ours "
+        "makes it so"
+    )
 
 
 def explained(words: str, config: DictConfig) -> str:
-    """What --help says: the job's own words, and those of every option that has any, from the schema that it is typed by.
+    """What --help says: the job's own words, and those of every option that has any, from the
+    schema that it is typed by.
 
-    Hydra takes it for a template, where a dollar must be written twice. What Python calls None is null on a command line.
+    Hydra takes it for a template, where a dollar must be written twice. What Python calls None is
+    null on a command line.
     """
     parts = [words, *_sections("", config), _choices(config)]
-    return re.sub(r"\bNone\b", "null", "\n\n".join(part.strip() for part in parts)).replace("$", "$$")
+    return re.sub(r"\bNone\b", "null", "\n\n".join(part.strip() for part in parts)).replace(
+        "$", "$$"
+    )
 
 
 def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
@@ -303,14 +448,26 @@ def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
 
 def _attributes(schema: type) -> str:
     """The lines under "Attributes:" of a class and its bases, its own first."""
-    texts = [inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2] for each in schema.mro()]
+    texts = [
+        inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2]
+        for each in schema.mro()
+    ]
     return "\n".join(text.rstrip() for text in texts if text)
 
 
 def _choices(config: DictConfig) -> str:
-    groups = sorted({choice.split("@")[0] for choice in config.hydra.runtime.choices if not choice.startswith("hydra/")})
+    groups = sorted(
+        {
+            choice.split("@")[0]
+            for choice in config.hydra.runtime.choices
+            if not choice.startswith("hydra/")
+        }
+    )
     names = GlobalHydra.instance().config_loader().get_group_options
-    lines = (f"    {group}: {', '.join(name for name in names(group) if not name.endswith('schema'))}" for group in groups)
+    lines = (
+        (f"    {group}: {', '.join(name for name in names(group) if not name.endswith('schema'))}")
+        for group in groups
+    )
     return "\n".join(["Groups of options, chosen by GROUP=NAME:", *lines])
 
 
@@ -320,7 +477,9 @@ def stop(message: str, status: int = 2) -> NoReturn:
 
 
 def stop_once(message: str) -> NoReturn:
-    """For a mistake that all ranks of torchrun see alike: the first one of this machine reports it."""
+    """For a mistake that all ranks of torchrun see alike: the first one of this machine reports
+    it.
+    """
     if int(os.environ.get("LOCAL_RANK", 0)):
         sys.exit(2)
     stop(message)

@@ -1,4 +1,6 @@
-"""The command dali-pipes. A job has the name of its file in conf/, --help shows its docstring, and it imports what it needs."""
+"""The command dali-pipes. A job has the name of its file in conf/, --help shows its docstring, and
+it imports what it needs.
+"""
 
 import argparse
 import contextlib
@@ -34,11 +36,16 @@ def main() -> None:
         start(name)
     else:
         closest = difflib.get_close_matches(name, [*JOBS, "--help", "--version"], 1)
-        stop(f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs are {', '.join(JOBS)}")
+        stop(
+            f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs "
+            f"are {', '.join(JOBS)}"
+        )
 
 
 def complete(words: list[str]) -> None:
-    """Hydra's completion, which `eval "$(dali-pipes --shell-completion install=bash)"` sets up: jobs, then a job's options."""
+    """Hydra's completion, which `eval "$(dali-pipes --shell-completion install=bash)"` sets up:
+    jobs, then a job's options.
+    """
     line = os.environ.get("COMP_LINE", "")
     program, *given = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
     composed = [name for name in JOBS if name not in ("compare", "index")]
@@ -48,7 +55,9 @@ def complete(words: list[str]) -> None:
             return
         if given[0] not in composed:
             return
-        os.environ["COMP_LINE"] = line.replace(given[0], "", 1).replace(f"{program}  ", f"{program} ", 1)
+        os.environ["COMP_LINE"] = line.replace(given[0], "", 1).replace(
+            f"{program}  ", f"{program} ", 1
+        )
     sys.argv[1:] = ["--shell-completion", *words]
     start(given[0] if given else composed[0])
 
@@ -76,7 +85,9 @@ def start(name: str) -> None:
 
 
 def _diagnose_program(words: list[str]) -> None:
-    """diagnose's words before `--` are options, those behind it the user's program, which Hydra never sees."""
+    """diagnose's words before `--` are options, those behind it the user's program, which Hydra
+    never sees.
+    """
     from dali_pipes.system.stdout import print_json
     from dali_pipes.tools.diagnosis.script import diagnose_program, save_diagnosis
 
@@ -93,16 +104,30 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: a word is no such option, or its value no such number.
     """
-    options: dict[str, Any] = {"seconds": 1.5, "rounds": 3, "cold": False, "limit": 600.0, "out": "runs/diagnose"}
+    options: dict[str, Any] = {
+        "seconds": 1.5,
+        "rounds": 3,
+        "cold": False,
+        "limit": 600.0,
+        "out": "runs/diagnose",
+    }
     for word in words:
         option, _, value = word.partition("=")
         if option not in options:
-            raise ConfigError(f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only")
+            raise ConfigError(
+                f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only"
+            )
         try:
-            options[option] = {"true": True, "false": False}[value] if option == "cold" else type(options[option])(value)
+            options[option] = (
+                {"true": True, "false": False}[value]
+                if option == "cold"
+                else type(options[option])(value)
+            )
             options["out"] = at_home(options["out"])
         except (KeyError, ValueError):
-            takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[type(options[option])]
+            takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[
+                type(options[option])
+            ]
             raise ConfigError(f"{option} is {value}; it takes {takes}") from None
         if option not in ("cold", "out") and not 0 < options[option] < 1e6:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
@@ -121,7 +146,8 @@ def train(config: Any) -> None:
 
     dali-pipes train experiment=demo_resnet18
     dali-pipes train data.root=/imagenet model=resnet50 loader=dali precision=bf16
-    torchrun --nproc-per-node 8 -m dali_pipes.cli train experiment=imagenet_resnet50 data.root=/imagenet
+    torchrun --nproc-per-node 8 -m dali_pipes.cli train experiment=imagenet_resnet50
+    data.root=/imagenet
     """
     with _extra_for_training():
         from dali_pipes.training.run import train
@@ -131,11 +157,13 @@ def train(config: Any) -> None:
 def benchmark(config: Any) -> None:
     """The A/B: compares the speed and the CPU time of loaders on the same samples and crops.
 
-    First the pixels of all loaders (`arms`) are compared, then they are measured in rounds of random order: ratios with intervals.
+    First the pixels of all loaders (`arms`) are compared, then they are measured in rounds of
+    random order: ratios with intervals.
 
     dali-pipes benchmark data.train=/my/images arms=[torch,dali]
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
-    dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against the DataLoader that make_loader() returns
+    dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against the DataLoader that
+    make_loader() returns
     """
     from dali_pipes.tools.benchmark.run import benchmark
 
@@ -145,12 +173,13 @@ def benchmark(config: Any) -> None:
 
 
 def migrate(config: Any) -> None:
-    """What of your own DataLoader can be carried over, how far the results differ, and the A/B of both.
+    """What of your own DataLoader can be carried over, how far the results differ, and the A/B of
+    both.
 
     docs/from_torch.md has the rest.
 
-    dali-pipes migrate my_train:make_loader                  # my_train.py is here, and make_loader() returns a DataLoader
-    dali-pipes migrate my_train:make_loader loader=dali_cpu
+    dali-pipes migrate my_train:make_loader                  # my_train.py is here, and
+    make_loader() returns a DataLoader dali-pipes migrate my_train:make_loader loader=dali_cpu
     """
     from dali_pipes.tools.benchmark.migrate import migrate
 
@@ -169,9 +198,14 @@ def compare() -> None:
     from dali_pipes.tools.benchmark.compare import draw
 
     parser = _parser(compare)
-    parser.add_argument("runs", metavar="RUN", type=_path, nargs="+", help="a run's folder, or its result.json")
     parser.add_argument(
-        "--chart", metavar="FILE", type=_path, help="also an SVG of the first run: each arm's speed against the baseline's"
+        "runs", metavar="RUN", type=_path, nargs="+", help="a run's folder, or its result.json"
+    )
+    parser.add_argument(
+        "--chart",
+        metavar="FILE",
+        type=_path,
+        help="also an SVG of the first run: each arm's speed against the baseline's",
     )
     given = parser.parse_args()
     print_comparison(given.runs, Console())
@@ -197,32 +231,45 @@ def scan(config: Any) -> None:
 
 
 def index() -> None:
-    """Writes index.arrow beside images in an object store, so that opening them reads that file and no image.
+    """Writes index.arrow beside images in an object store, so that opening them reads that file and
+    no image.
 
     docs/shards.md has the rest.
 
     dali-pipes index s3://bucket/train
     dali-pipes index /my/shards/train     # before they are uploaded
-    dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its folder
-    dali-pipes index s3://bucket/captions --target text=.txt     # what is read of each image besides its label
+    dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its
+    folder dali-pipes index s3://bucket/captions --target text=.txt     # what is read of each image
+    besides its label
     """
     from dali_pipes.cli.conf import read_targets
     from dali_pipes.tools.scan.run import index as write_index
 
     parser = _parser(index)
     parser.add_argument(
-        "source", metavar="URL", type=at_home, help="of the images: shards in a folder, by a pattern or not, or class folders"
+        "source",
+        metavar="URL",
+        type=at_home,
+        help="of the images: shards in a folder, by a pattern or not, or class folders",
     )
-    parser.add_argument("--verify", choices=VERIFY, default=VERIFY[0], help="header: reads headers only; full: decodes every image")
+    parser.add_argument(
+        "--verify",
+        choices=VERIFY,
+        default=VERIFY[0],
+        help="header: reads headers only; full: decodes every image",
+    )
     read_as = "one of data.targets, such as text=.txt or mask=.png; may be repeated"
     parser.add_argument("--target", metavar="NAME=VALUE", action="append", default=[], help=read_as)
-    parser.add_argument("--without-labels", action="store_true", help="read no label, and need none")
+    parser.add_argument(
+        "--without-labels", action="store_true", help="read no label, and need none"
+    )
     given = parser.parse_args()
     write_index(given.source, given.verify, read_targets(given.target), not given.without_labels)
 
 
 def preview(config: Any) -> None:
-    """Shows what a loader yields: shapes, speed, a checksum of the sample order, and a picture of the first images.
+    """Shows what a loader yields: shapes, speed, a checksum of the sample order, and a picture of
+    the first images.
 
     dali-pipes preview loader=dali data.train=/my/images
     dali-pipes preview loader=torch data.train=/my/images     # the same samples, the same crops
@@ -249,13 +296,15 @@ def prepare(config: Any) -> None:
 
 
 def predict(config: Any) -> None:
-    """Runs a model over all images, into Parquet files: logits, top-k or embeddings. The same command resumes.
+    """Runs a model over all images, into Parquet files: logits, top-k or embeddings. The same
+    command resumes.
 
     docs/predict.md has the columns and the rest.
 
     dali-pipes predict data.val=/my/images checkpoint=runs/train/RUN/best.pt out=/my/predictions
-    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings out=/my/embeddings
-    torchrun --nproc-per-node 8 -m dali_pipes.cli predict data.val=/my/images checkpoint=best.pt out=/my/predictions
+    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings
+    out=/my/embeddings torchrun --nproc-per-node 8 -m dali_pipes.cli predict data.val=/my/images
+    checkpoint=best.pt out=/my/predictions
     """
     from dali_pipes.tools.predict.run import predict
 
@@ -263,11 +312,13 @@ def predict(config: Any) -> None:
 
 
 def diagnose(config: Any) -> None:
-    """Why training waits, and what would change it: its parts alone and together, a verdict, fixes and their gain.
+    """Why training waits, and what would change it: its parts alone and together, a verdict, fixes
+    and their gain.
 
     dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
     dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
-    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is; rounds=, cold=, out= too
+    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is;
+    rounds=, cold=, out= too
     """
     with _extra_for_training():
         from dali_pipes.tools.diagnosis.run import diagnose
@@ -275,14 +326,15 @@ def diagnose(config: Any) -> None:
 
 
 def tune(config: Any) -> None:
-    """Finds the fastest settings of a loader for your images on this machine; writes them for loader=tuned_HOST.
+    """Finds the fastest settings of a loader for your images on this machine; writes them for
+    loader=tuned_HOST.
 
     docs/tune.md has the rest.
 
     dali-pipes tune data.train=/my/images loader=dali
     dali-pipes tune data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
-    dali-pipes tune my_train:make_loader loader=torch     # for the images and the transform of your DataLoader
-    dali-pipes train data.root=/imagenet loader=tuned_HOST
+    dali-pipes tune my_train:make_loader loader=torch     # for the images and the transform of your
+    DataLoader dali-pipes train data.root=/imagenet loader=tuned_HOST
     """
     from dali_pipes.tools.tuning.run import tune
 
@@ -292,7 +344,8 @@ def tune(config: Any) -> None:
 def doctor(config: Any) -> None:
     """Is this machine set up for loading images and training on a GPU?
 
-    A line for each check, with what to do where one is not ok; `dali-pipes doctor > FILE` writes the same as JSON.
+    A line for each check, with what to do where one is not ok; `dali-pipes doctor > FILE` writes
+    the same as JSON.
 
     dali-pipes doctor
     dali-pipes doctor data.train=/my/images     # and the storage they lie on
@@ -306,7 +359,20 @@ def doctor(config: Any) -> None:
 
 JOBS: dict[str, Callable[..., None]] = {
     job.__name__: job
-    for job in (train, benchmark, migrate, compare, scan, index, preview, prepare, predict, diagnose, tune, doctor)
+    for job in (
+        train,
+        benchmark,
+        migrate,
+        compare,
+        scan,
+        index,
+        preview,
+        prepare,
+        predict,
+        diagnose,
+        tune,
+        doctor,
+    )
 }
 
 
@@ -326,7 +392,9 @@ def _words(job: Callable[..., None]) -> str:
 
 def _parser(job: Callable[..., None]) -> argparse.ArgumentParser:
     name = f"dali-pipes {job.__name__}"
-    return argparse.ArgumentParser(name, None, _words(job), formatter_class=argparse.RawTextHelpFormatter)
+    return argparse.ArgumentParser(
+        name, None, _words(job), formatter_class=argparse.RawTextHelpFormatter
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""The words of a command line as Hydra's grammar wants them, so that a name of a file needs no quotes but the shell's own."""
+"""The words of a command line as Hydra's grammar wants them, so that a name of a file needs no
+quotes but the shell's own.
+"""
 
 import os
 import re
@@ -18,7 +20,9 @@ _NO_PATHS = ("data.filter",)
 
 
 def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """The options that are text, such as ("data.train", False), or lists of texts, of which the second is true."""
+    """The options that are text, such as ("data.train", False), or lists of texts, of which the
+    second is true.
+    """
     for each in fields(schema):
         kind, name = each.type, f"{prefix}{each.name}"
         if is_dataclass(kind):
@@ -30,7 +34,8 @@ def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
 
 
 def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
-    """A word NAME=VALUE as Hydra reads it, with ~ as the home folder and quotes around what would be something else than text.
+    """A word NAME=VALUE as Hydra reads it, with ~ as the home folder and quotes around what would
+    be something else than text.
 
     Args:
         texts: as `text_options` has them.
@@ -47,13 +52,22 @@ def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> st
     if texts.get(option) is False and not (sweeps and text.startswith("[")):
         parts = _COMMA.split(text) if sweeps and option not in _NO_PATHS else [text]
         return f"{name}={','.join(_text(each, parse) for each in parts)}"
-    if texts.get(option) and text.startswith("[") and text.endswith("]") and not _is_understood(text, parse):
-        return f"{name}=[{','.join(_text(each.strip(), parse) for each in _COMMA.split(text[1:-1]))}]"
+    if (
+        texts.get(option)
+        and text.startswith("[")
+        and text.endswith("]")
+        and not _is_understood(text, parse)
+    ):
+        return (
+            f"{name}=[{','.join(_text(each.strip(), parse) for each in _COMMA.split(text[1:-1]))}]"
+        )
     return f"{name}={_as_it_is(text, parse)}"
 
 
 def at_home(text: str) -> str:
-    """The text with the home folder in the place of ~, at its start or at that of a part; a user's, as ~ada, if there is one."""
+    """The text with the home folder in the place of ~, at its start or at that of a part; a user's,
+    as ~ada, if there is one.
+    """
     return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111  which leaves who is no user
 
 
@@ -65,7 +79,9 @@ def quoted(text: str) -> str:
 
 
 def _as_it_is(text: str, parse: Parse) -> str:
-    """With quotes, if Hydra reads nothing without them: of what is no text, such as a number or the name of a group's file."""
+    """With quotes, if Hydra reads nothing without them: of what is no text, such as a number or the
+    name of a group's file.
+    """
     return text if text[:1] in ("[", "{") or _is_understood(text, parse) else quoted(text)
 
 

@@ -1,4 +1,6 @@
-"""Errors whose text names what Python has and a command line has not, in the command line's own words."""
+"""Errors whose text names what Python has and a command line has not, in the command line's own
+words.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -16,23 +18,32 @@ def in_options(error: DaliPipesError, job: str) -> str:
     """
     if isinstance(error, NoGpuError) and error.of_loader:
         return (
-            "this loader needs a GPU, and PyTorch sees none here; choose loader=dali_cpu or loader=torch, or check the driver "
+            "this loader needs a GPU, and PyTorch sees none here; choose loader=dali_cpu "
+            "or loader=torch, or check the driver "
             f"(nvidia-smi). PyTorch says: {error.reason}"
         )
     if isinstance(error, SmallDataError):
         ranks = f" on {error.ranks} ranks" if error.ranks > 1 else ""
         return (
-            f"{error.root}: {error.images} images do not fill one batch of {error.batch}{ranks}, and {job} leaves out what fills "
-            f"none; set batch_size (with accumulate=1) to {max(1, error.images // error.ranks)} at most"
+            f"{error.root}: {error.images} images do not fill one batch of "
+            f"{error.batch}{ranks}, and {job} leaves out what fills "
+            "none; set batch_size (with accumulate=1) to "
+            f"{max(1, error.images // error.ranks)} at most"
         )
     return str(error)
 
 
 def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
-    """The options of this name that stand deeper in the configuration, such as data.train of train; or that another loader has."""
+    """The options of this name that stand deeper in the configuration, such as data.train of train;
+    or that another loader has.
+    """
     if found := list(dict.fromkeys(_places(name, config))):
         return found
-    others = [each for each, entry in backends().items() if name in [field.name for field in fields(entry.config)]]
+    others = [
+        each
+        for each, entry in backends().items()
+        if name in [field.name for field in fields(entry.config)]
+    ]
     return [f"loader.{name} of loader={others[0]}"] if others and "loader" in config else []
 
 

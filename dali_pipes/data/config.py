@@ -17,23 +17,31 @@ class DataConfig:
 
     Attributes:
         root: folder that holds train/ and val/.
-        train, val: a folder with a subfolder for each class; a folder, URL or pattern of shards (in quotes,
-            'data.train=DIR/train-*'); a CSV or Parquet table of path and label; a JSON file of COCO's form; or a saved
-            manifest; with masks any folder; None: the folder of that name in `root`.
-        train_images, val_images: folder of the images that a table or COCO file names; None: the file's.
-        train_masks, val_masks: folder of masks, each of the name of an image in `train` or `val`; None: none, or as in `targets`.
-        classes: class names in the order of their numbers: the class folders that are read, the names of a table or of shards,
-            the masks' values from 0; []: those that are there.
+        train, val: a folder with a subfolder for each class; a folder, URL or pattern of shards (in
+            quotes, 'data.train=DIR/train-*'); a CSV or Parquet table of path and label; a JSON file
+            of COCO's form; or a saved manifest; with masks any folder; None: the folder of that
+            name in `root`.
+        train_images, val_images: folder of the images that a table or COCO file names; None: the
+            file's.
+        train_masks, val_masks: folder of masks, each of the name of an image in `train` or `val`;
+            None: none, or as in `targets`.
+        classes: class names in the order of their numbers: the class folders that are read, the
+            names of a table or of shards, the masks' values from 0; []: those that are there.
         missing: "problem" lists images and masks without the other, "skip" passes them over.
         targets: what tables and shards hold besides labels.
         path_column, label_column: the columns of a table that have the paths and the labels.
-        label_separator: splits the labels of a table into several classes each, as ";" does in "cat;dog"; None: one name each.
-        delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the header has the column of paths.
-        encoding: of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
-        task: of a table's numbers, "classification" or "regression"; None: integers are class numbers, fractions are predicted.
+        label_separator: splits the labels of a table into several classes each, as ";" does in
+            "cat;dog"; None: one name each.
+        delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the
+            header has the column of paths.
+        encoding: of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with its
+            byte-order mark.
+        task: of a table's numbers, "classification" or "regression"; None: integers are class
+            numbers, fractions are predicted.
         max_pixels: images with more are not used; above Pillow's own limit of 89 million, if asked.
         cache_dir: folder for cached scans; None: no cache.
-        filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None: all.
+        filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None:
+            all.
         demo: `root` is the demo set, and it is made if it is not there.
     """
 
@@ -65,5 +73,8 @@ class DataConfig:
         """The folder, URL or file that names the images of "train" or "val"."""
         source = self.train if split == "train" else self.val
         if not source and not self.root:
-            raise ConfigError(f"no images given; set data.{split}=DIR, a folder with a subfolder of images for each class")
+            raise ConfigError(
+                f"no images given; set data.{split}=DIR, a folder with a subfolder of images "
+                "for each class"
+            )
         return source or f"{self.root}/{split}"

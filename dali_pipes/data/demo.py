@@ -1,7 +1,9 @@
-"""Procedural photographs-by-statistics: JPEGs of ImageNet's sizes and compression whose class a small network can learn.
+"""Procedural photographs-by-statistics: JPEGs of ImageNet's sizes and compression whose class a
+small network can learn.
 
-Each class is a pattern that fills the image, so that a random crop shows it too, in random colors and scale, over noise whose
-spectrum falls as 1/f, as that of natural images does (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
+Each class is a pattern that fills the image, so that a random crop shows it too, in random colors
+and scale, over noise whose spectrum falls as 1/f, as that of natural images does (Field 1987,
+doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
 """
 
 import shutil
@@ -31,7 +33,9 @@ PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
     "crosses": lambda u, v: ((np.abs(u) < 0.25) | (np.abs(v) < 0.25)).astype(np.float32),
     "diamonds": lambda u, v: (np.abs(u) + np.abs(v) < 0.8).astype(np.float32),
     "discs": lambda u, v: (np.hypot(u, v) < 0.7).astype(np.float32),
-    "frames": lambda u, v: (np.abs(np.maximum(np.abs(u), np.abs(v)) - 0.6) < 0.15).astype(np.float32),
+    "frames": lambda u, v: (np.abs(np.maximum(np.abs(u), np.abs(v)) - 0.6) < 0.15).astype(
+        np.float32
+    ),
     "rings": lambda u, v: (np.abs(np.hypot(u, v) - 0.6) < 0.15).astype(np.float32),
     "rows": lambda u, v: (np.abs(v) < 0.5).astype(np.float32),
     "stars": lambda u, v: (np.sqrt(np.abs(u)) + np.sqrt(np.abs(v)) < 0.95).astype(np.float32),
@@ -40,7 +44,8 @@ PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
 
 
 def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int = 0) -> Path:
-    """Writes `out`/train and `out`/val, 10 class folders each, on all cores; does nothing if they are there already.
+    """Writes `out`/train and `out`/val, 10 class folders each, on all cores; does nothing if they
+    are there already.
 
     Args:
         train, val: number of images, spread evenly over the classes.
@@ -61,7 +66,8 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
 
 @contextmanager
 def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterator[bool]:
-    """Whether a demo set has to be written here; what there was of an incomplete or a different one is deleted.
+    """Whether a demo set has to be written here; what there was of an incomplete or a different one
+    is deleted.
 
     Args:
         mark: the file in `out` that says so; it holds the text `complete` in the end.
@@ -76,7 +82,9 @@ def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterat
         return
     for path in (out / name for name in names):
         if path.exists() and not done.exists():
-            raise ManifestError(f"{path} exists and is not a demo set; choose another folder, nothing was changed")
+            raise ManifestError(
+                f"{path} exists and is not a demo set; choose another folder, nothing was changed"
+            )
         shutil.rmtree(path, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     done.write_text("unfinished")
@@ -87,8 +95,12 @@ def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterat
 
 def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:
     """What `make` returns of each image, of its split and number, on all cores."""
-    tasks = [("train", number) for number in range(train)] + [("val", number) for number in range(val)]
-    return list(track(in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks)))
+    tasks = [("train", number) for number in range(train)] + [
+        ("val", number) for number in range(val)
+    ]
+    return list(
+        track(in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks))
+    )
 
 
 def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
@@ -97,13 +109,17 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
     name = sorted(PATTERNS)[number % len(PATTERNS)]
     image = Image.fromarray(draw_image(name, rng))
     kind = rng.random()
-    options: dict[str, Any] = {"quality": int(rng.integers(80, 96)), "subsampling": "4:2:0" if rng.random() < 0.85 else "4:4:4"}
+    options: dict[str, Any] = {
+        "quality": int(rng.integers(80, 96)),
+        "subsampling": "4:2:0" if rng.random() < 0.85 else "4:4:4",
+    }
     if kind < 0.02:
         image = image.convert("L")
         del options["subsampling"]
     elif kind < 0.04:
         options["progressive"] = True
-        ImageFile.MAXBLOCK = 4 * image.width * image.height  # Pillow plans a byte for a pixel, and fails where noise takes more
+        # Pillow plans a byte for a pixel, and fails where noise takes more
+        ImageFile.MAXBLOCK = 4 * image.width * image.height
     elif kind < 0.06:
         exif = Image.Exif()
         exif[0x0112] = int(rng.integers(2, 9))
@@ -122,12 +138,18 @@ def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
     pattern = PATTERNS[name](2 * (u % 1) - 1, 2 * (v % 1) - 1)[..., None]
     dark, light = rng.uniform(20, 130, 3), rng.uniform(110, 235, 3)
     image = dark + (light - dark) * pattern
-    image = image + _one_over_f(height, width, rng) * rng.uniform(15, 40) + rng.normal(0, rng.uniform(2, 20), (height, width, 3))
+    image = (
+        image
+        + _one_over_f(height, width, rng) * rng.uniform(15, 40)
+        + rng.normal(0, rng.uniform(2, 20), (height, width, 3))
+    )
     return image.clip(0, 255).astype(np.uint8)
 
 
 def _size(rng: np.random.Generator) -> tuple[int, int]:
-    """Height and width: most have a longer side of 500, as in ImageNet, and some are larger or smaller."""
+    """Height and width: most have a longer side of 500, as in ImageNet, and some are larger or
+    smaller.
+    """
     long = 500 if rng.random() < 0.75 else int(np.clip(rng.lognormal(np.log(500), 0.45), 130, 1600))
     short = int(long * rng.choice([0.667, 0.75, rng.uniform(0.5, 1)], p=[0.35, 0.4, 0.25]))
     return (short, long) if rng.random() < 0.72 else (long, short)
@@ -137,6 +159,9 @@ def _one_over_f(height: int, width: int, rng: np.random.Generator) -> NDArray[np
     """(height, width, 3) noise of unit variance, mostly gray."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
     frequency[0, 0] = np.inf
-    layers = [np.fft.irfft2(np.fft.rfft2(rng.normal(size=(height, width))) / frequency, (height, width)) for _ in range(2)]
+    layers = [
+        np.fft.irfft2(np.fft.rfft2(rng.normal(size=(height, width))) / frequency, (height, width))
+        for _ in range(2)
+    ]
     gray, tint = (layer / layer.std() for layer in layers)
     return gray[..., None] + 0.3 * tint[..., None] * rng.uniform(-1, 1, 3)

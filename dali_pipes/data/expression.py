@@ -1,4 +1,6 @@
-"""Filters such as "width >= 224 and class in ('cat', 'dog')": Python's syntax, compared by Arrow; nothing is executed."""
+"""Filters such as "width >= 224 and class in ('cat', 'dog')": Python's syntax, compared by Arrow;
+nothing is executed.
+"""
 
 import ast
 import io
@@ -27,7 +29,12 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Gt: "greater",
     ast.GtE: "greater_equal",
 }
-_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+_MIRRORED = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
 
 
 class Rows:
@@ -35,13 +42,17 @@ class Rows:
 
     def __init__(self, samples: Samples, classes: list[str]):
         self._samples, self._classes = samples, classes
-        self._columns = {name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))}
+        self._columns = {
+            name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))
+        }
 
     def column(self, name: str) -> pa.ChunkedArray:
         if name not in self._columns:
             near = get_close_matches(name, self._columns, 1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}")
+            raise ConfigError(
+                f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}"
+            )
         return self._samples.column(self._columns[name])
 
     def class_numbers(self, name: str) -> list[int]:
@@ -55,11 +66,13 @@ class Rows:
     def matching(self, text: str) -> pa.Array:
         """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
 
-        Columns are compared with literals or other columns, or are booleans; `in` and `not in` take a list of literals. `class` is
-        compared with names of classes, by `==`, `!=`, `in` and `not in`. `and`, `or`, `not` and brackets put these together.
+        Columns are compared with literals or other columns, or are booleans; `in` and `not in` take
+        a list of literals. `class` is compared with names of classes, by `==`, `!=`, `in` and `not
+        in`. `and`, `or`, `not` and brackets put these together.
 
         Raises:
-            ConfigError: it is not such an expression, or names no column; the text says which part, and which column may be meant.
+            ConfigError: it is not such an expression, or names no column; the text says which part,
+                and which column may be meant.
         """
         try:
             return self._mask(_parsed(text.strip()))
@@ -69,7 +82,9 @@ class Rows:
     def _mask(self, node: ast.expr) -> pa.Array:
         match node:
             case ast.BoolOp(op=op, values=values):
-                return reduce(pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values))
+                return reduce(
+                    pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values)
+                )
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return pc.invert(self._mask(operand))
             case ast.Compare(left=left, ops=ops, comparators=others):
@@ -79,7 +94,9 @@ class Rows:
                 column = self._named(node)
                 if pa.types.is_boolean(column.type):
                     return column
-                raise ConfigError(f"{node.id} alone is neither true nor false; compare it with a value")
+                raise ConfigError(
+                    f"{node.id} alone is neither true nor false; compare it with a value"
+                )
             case _:
                 raise ConfigError(f"{_words(node)} is not a comparison of a column with a value")
 
@@ -93,13 +110,17 @@ class Rows:
         if not isinstance(left, ast.Name):
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
-            raise ConfigError(f"{_words(left)}, {_words(right)}: one side of a comparison must be a column")
+            raise ConfigError(
+                f"{_words(left)}, {_words(right)}: one side of a comparison must be a column"
+            )
         if isinstance(right, ast.Name):
             return self._call(left, function, self._named(right))
         value = _literal(right)
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
-                raise ConfigError("class takes ==, !=, in and not in; label has the number of the class")
+                raise ConfigError(
+                    "class takes ==, !=, in and not in; label has the number of the class"
+                )
             found = self._of_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
@@ -107,7 +128,10 @@ class Rows:
     def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
         values = _literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
-            raise ConfigError(f"{_words(left)}: `in` takes a column and a list of values, such as class in ('cat', 'dog')")
+            raise ConfigError(
+                f"{_words(left)}: `in` takes a column and a list of values, such as class in "
+                "('cat', 'dog')"
+            )
         if left.id == _CLASS:
             return self._of_classes(list(values))
         column = self._named(left)
@@ -120,7 +144,9 @@ class Rows:
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
-            raise ConfigError(f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}") from None
+            raise ConfigError(
+                f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}"
+            ) from None
 
     def _named(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:
@@ -130,8 +156,13 @@ class Rows:
     def _of_classes(self, names: list[Any]) -> pa.Array:
         """Which samples have any of these classes."""
         if not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"class compares with names of classes, in quotes, not {names}; label has the number of the class")
-        numbers = pa.array([number for name in names for number in self.class_numbers(name)], pa.int32())
+            raise ConfigError(
+                f"class compares with names of classes, in quotes, not {names}; label has the "
+                "number of the class"
+            )
+        numbers = pa.array(
+            [number for name in names for number in self.class_numbers(name)], pa.int32()
+        )
         labels = self._samples.column("label")
         if not pa.types.is_list(labels.type):
             return pc.is_in(labels, value_set=numbers)
@@ -148,7 +179,9 @@ def _parsed(text: str) -> ast.expr:
         renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
         return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
     except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
-        raise ConfigError("not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\"") from None
+        raise ConfigError(
+            "not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\""
+        ) from None
 
 
 def _words(node: ast.expr) -> str:

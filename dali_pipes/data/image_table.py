@@ -54,7 +54,8 @@ class Shards(NamedTuple):
 
 
 class ImageTable:
-    """The images of one data set. Sample ids number the usable ones from 0; an image with a problem has no id and is never loaded.
+    """The images of one data set. Sample ids number the usable ones from 0; an image with a problem
+    has no id and is never loaded.
 
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
@@ -72,45 +73,78 @@ class ImageTable:
     ):
         """
         Args:
-            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further ones, "column:NAME" and
-                "target:NAME" (data/objects.py).
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further
+                ones, "column:NAME" and "target:NAME" (data/objects.py).
             folders: those that were scanned.
             keypoints: which ones the objects have.
-            omissions: what is left out besides the rows with a problem, and what the folders leave out.
+            omissions: what is left out besides the rows with a problem, and what the folders leave
+                out.
 
         Raises:
             ManifestError: what it says cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-        known: dict[str, Any] = {"folders": folders or {}, "omissions": list(omissions), "rules": RULES}
+        known: dict[str, Any] = {
+            "folders": folders or {},
+            "omissions": list(omissions),
+            "rules": RULES,
+        }
         known |= {"keypoints": list(keypoints)} if keypoints else {}
         self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
 
     @classmethod
     def _of(
-        cls, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any] | None = None
+        cls,
+        root: Path | str,
+        classes: list[str],
+        samples: Samples,
+        others: pa.Table,
+        known: dict[str, Any] | None = None,
     ) -> Self:
         made = cls.__new__(cls)
         made._set(root, classes, samples, others, known or {})
         return made
 
-    def _set(self, root: Path | str, classes: list[str], samples: Samples, others: pa.Table, known: dict[str, Any]) -> None:
-        # `others` are the images that cannot be used; `known` is what a file says of the whole, so that it need not be computed
-        self.root, self.classes, self._samples, self._others, self._known = root, classes, samples, others, known
+    def _set(
+        self,
+        root: Path | str,
+        classes: list[str],
+        samples: Samples,
+        others: pa.Table,
+        known: dict[str, Any],
+    ) -> None:
+        # `others` are the images that cannot be used; `known` is what a file says of the whole, so
+        # that it need not be computed
+        self.root, self.classes, self._samples, self._others, self._known = (
+            root,
+            classes,
+            samples,
+            others,
+            known,
+        )
         self._told = False  # whether what is left out has been said
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise ManifestError(f"{root}: the manifest's class names are not a list of strings; scan the images again")
+            raise ManifestError(
+                f"{root}: the manifest's class names are not a list of strings; scan the "
+                "images again"
+            )
         table = samples.whole
-        if nulls := [name for name in table.column_names if name != "problem" and null_count(table[name])]:
-            raise ManifestError(f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again")
+        if nulls := [
+            name for name in table.column_names if name != "problem" and null_count(table[name])
+        ]:
+            raise ManifestError(
+                f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again"
+            )
 
     def __len__(self) -> int:
         return len(self._samples)
 
     @property
     def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others; the columns of `table.schema.SCHEMA`, and "column:NAME"."""
+        """Every image, the usable ones by id, then the others; the columns of
+        `table.schema.SCHEMA`, and "column:NAME".
+        """
         return pa.concat_tables([self._samples.table(), self._others])
 
     @property
@@ -120,21 +154,29 @@ class ImageTable:
 
     @property
     def folders(self) -> FolderRecords:
-        """Of the folders that were scanned, by their path, as far as a file that was loaded has them: see `scanning/earlier.py`."""
+        """Of the folders that were scanned, by their path, as far as a file that was loaded has
+        them: see `scanning/earlier.py`.
+        """
         return self._known.get("folders", {})
 
     @property
     def rules(self) -> int:
-        """By which rules a scan said what is an image and what is a class, as far as a file that was loaded has them; 0: of 0.2."""
+        """By which rules a scan said what is an image and what is a class, as far as a file that
+        was loaded has them; 0: of 0.2.
+        """
         return int(self._known.get("rules", 0))
 
     @property
     def task(self) -> str:
-        """What the labels are: "classification" (one class each), "multilabel" (any number of classes), "regression" (numbers)."""
+        """What the labels are: "classification" (one class each), "multilabel" (any number of
+        classes), "regression" (numbers).
+        """
         return task_of(self._samples.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
-        """What a result records about its images: fingerprint, count, mean KiB of a file, median height and width."""
+        """What a result records about its images: fingerprint, count, mean KiB of a file, median
+        height and width.
+        """
         return {"fingerprint": self.fingerprint, **self._description}
 
     @cached_property
@@ -146,7 +188,8 @@ class ImageTable:
         }
 
     def take_labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """(N,) int64 class numbers; (N, L) int64 of several, filled up with -1; (N,) or (N, K) float32 numbers.
+        """(N,) int64 class numbers; (N, L) int64 of several, filled up with -1; (N,) or (N, K)
+        float32 numbers.
 
         Raises:
             ManifestError: a label is no class.
@@ -155,20 +198,32 @@ class ImageTable:
         if task == "regression":
             return self._samples["label"].numbers(ids)
         several = task == "multilabel"
-        found = self._samples["label"].matrix(ids, fill=-1) if several else self._samples["label"].numbers(ids)
+        found = (
+            self._samples["label"].matrix(ids, fill=-1)
+            if several
+            else self._samples["label"].numbers(ids)
+        )
         if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
-            raise ManifestError(f"{self.root}: the manifest has labels outside its {len(self.classes)} classes; scan again")
+            raise ManifestError(
+                f"{self.root}: the manifest has labels outside its {len(self.classes)} "
+                "classes; scan again"
+            )
         return found.astype(np.int64)
 
     def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels, as stored, or once the image is turned by its EXIF orientation.
+        """(N, 2) heights and widths in pixels, as stored, or once the image is turned by its EXIF
+        orientation.
 
         Raises:
             ManifestError: an image has no size.
         """
-        sizes = np.stack([self._samples["height"].numbers(ids), self._samples["width"].numbers(ids)], axis=1).astype(np.int64)
+        sizes = np.stack(
+            [self._samples["height"].numbers(ids), self._samples["width"].numbers(ids)], axis=1
+        ).astype(np.int64)
         if sizes.min(initial=1) < 1:
-            raise ManifestError(f"{self.root}: the manifest has usable images without a size; scan the images again")
+            raise ManifestError(
+                f"{self.root}: the manifest has usable images without a size; scan the images again"
+            )
         if not upright:
             return sizes
         turned = self._samples["orientation"].numbers(ids) >= 5
@@ -182,7 +237,9 @@ class ImageTable:
     def numeric_columns(self) -> list[str]:
         """The names of those columns."""
         table = self._samples.whole
-        return [name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)]
+        return [
+            name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)
+        ]
 
     def has_target(self, name: str) -> bool:
         """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
@@ -195,12 +252,16 @@ class ImageTable:
 
     @property
     def category_ids(self) -> list[Any] | None:
-        """The id in its COCO file of each class; None of one that is not in the file, or of all, where that is not known."""
+        """The id in its COCO file of each class; None of one that is not in the file, or of all,
+        where that is not known.
+        """
         return self._known.get("category_ids")
 
     @property
     def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given, and not taken from their names."""
+        """Whether the pairs of keypoints that change places were given, and not taken from their
+        names.
+        """
         return bool(self._known.get("flip_pairs"))
 
     @cached_property
@@ -223,16 +284,28 @@ class ImageTable:
             if not self.has_target(name):
                 return None
             if (self._samples[TARGET + name].lengths(ids) != each * counts).any():
-                raise ManifestError(f"{self.root}: the manifest has objects of which {name} are too few or too many; scan again")
+                raise ManifestError(
+                    f"{self.root}: the manifest has objects of which {name} are too few or too "
+                    "many; scan again"
+                )
             return self._samples[TARGET + name].joined(ids)
 
-        boxes, labels, points = values("boxes", 4), values("box_labels"), values("keypoints", 3 * len(names))
+        boxes, labels, points = (
+            values("boxes", 4),
+            values("box_labels"),
+            values("keypoints", 3 * len(names)),
+        )
         if boxes is None or labels is None:
             raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
         if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
-            raise ManifestError(f"{self.root}: the manifest has objects outside its {len(self.classes)} classes; scan again")
+            raise ManifestError(
+                f"{self.root}: the manifest has objects outside its {len(self.classes)} "
+                "classes; scan again"
+            )
         keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
-        return Objects(counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints)
+        return Objects(
+            counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints
+        )
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """A column of targets that is text, of these samples."""
@@ -244,17 +317,23 @@ class ImageTable:
 
     @property
     def masks_upright(self) -> bool:
-        """Whether masks are those of upright pictures, and are turned to the files as they are stored when they are loaded."""
+        """Whether masks are those of upright pictures, and are turned to the files as they are
+        stored when they are loaded.
+        """
         return bool(self._known.get("masks_upright"))
 
     @property
     def boxes_upright(self) -> bool:
-        """Whether boxes and keypoints, which are kept as stored, were given of upright pictures, to which results go back."""
+        """Whether boxes and keypoints, which are kept as stored, were given of upright pictures, to
+        which results go back.
+        """
         return bool(self._known.get("boxes_upright"))
 
     def mask_size(self, sample_id: int) -> tuple[int, int]:
         """Height and width that one sample's mask must have."""
-        ((height, width),) = self.take_sizes(np.array([self._row(sample_id)]), upright=self.masks_upright).tolist()
+        ((height, width),) = self.take_sizes(
+            np.array([self._row(sample_id)]), upright=self.masks_upright
+        ).tolist()
         return height, width
 
     def mask_extent(self, sample_id: int) -> Extent | None:
@@ -262,14 +341,20 @@ class ImageTable:
         sample_id = self._row(sample_id)
         if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
-        if not self.has_target("mask_bytes") or not (size := self._samples[TARGET + "mask_bytes"].number(sample_id)):
+        if not self.has_target("mask_bytes") or not (
+            size := self._samples[TARGET + "mask_bytes"].number(sample_id)
+        ):
             return None
-        image, offset = self.extent(sample_id), self._samples[TARGET + "mask_offset"].number(sample_id)
+        image, offset = (
+            self.extent(sample_id),
+            self._samples[TARGET + "mask_offset"].number(sample_id),
+        )
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,) or (n, K) float32 numbers.
+        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,)
+        or (n, K) float32 numbers.
 
         A copy; of many images take what is needed by `take_labels`.
         """
@@ -279,7 +364,8 @@ class ImageTable:
     def columns(self) -> Mapping[str, NDArray[Any] | pa.Array]:
         """The table's own columns by sample id, each made when it is asked for.
 
-        Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text and lists of numbers as Arrow's.
+        Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text
+        and lists of numbers as Arrow's.
         """
         return OwnColumns(self._samples)
 
@@ -290,7 +376,9 @@ class ImageTable:
 
     @cached_property
     def some_sizes(self) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels of at most 100,000 samples, evenly spread over all."""
+        """(N, 2) heights and widths in pixels of at most 100,000 samples, evenly spread over
+        all.
+        """
         return self.take_sizes(np.arange(0, len(self), -(-len(self) // _LOOKED_AT) or 1))
 
     @cached_property
@@ -305,10 +393,17 @@ class ImageTable:
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
-        """(path, problem) of every image that is not used; one in a shard is called SHARD/MEMBER."""
+        """(path, problem) of every image that is not used; one in a shard is called
+        SHARD/MEMBER.
+        """
         self._samples.check()
-        columns = zip(*(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True)
-        return [(os.fsdecode(path + b"/" + member if member else path), why) for path, member, why in columns]
+        columns = zip(
+            *(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
+        )
+        return [
+            (os.fsdecode(path + b"/" + member if member else path), why)
+            for path, member, why in columns
+        ]
 
     @property
     def dropped(self) -> list[tuple[str, str]]:
@@ -318,11 +413,14 @@ class ImageTable:
         lines = self._samples.column(TARGET + "dropped")
         ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
         found = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
-        return [(self.name(sample_id), line) for sample_id, text in found for line in text.splitlines()]
+        return [
+            (self.name(sample_id), line) for sample_id, text in found for line in text.splitlines()
+        ]
 
     @cached_property
     def omissions(self) -> list[Omission]:
-        """What is left out of what is there, by kind: files that no scan reads, images with a problem, objects that were dropped.
+        """What is left out of what is there, by kind: files that no scan reads, images with a
+        problem, objects that were dropped.
 
         A part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
         """
@@ -347,7 +445,9 @@ class ImageTable:
 
     @property
     def bad_of_whole(self) -> tuple[int, int]:
-        """How many images cannot be used, and how many there are: of this manifest, or of the one that it was chosen from."""
+        """How many images cannot be used, and how many there are: of this manifest, or of the one
+        that it was chosen from.
+        """
         known = self._known.get("bad_of_whole")
         if isinstance(known, list) and len(known) == 2 and all(type(each) is int for each in known):
             return known[0], known[1]
@@ -360,8 +460,10 @@ class ImageTable:
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
-                f"{self.root}: {bad:,} of {images:,} images cannot be used, more than max_bad_fraction={max_bad_fraction:g} "
-                f"allows: {first}{', …' if bad > 3 else ''}; correct or remove them, or set a larger max_bad_fraction"
+                f"{self.root}: {bad:,} of {images:,} images cannot be used, more than "
+                f"max_bad_fraction={max_bad_fraction:g} "
+                f"allows: {first}{', …' if bad > 3 else ''}; correct or remove them, or "
+                "set a larger max_bad_fraction"
             )
 
     def tell_omissions(self, strict: bool = False) -> None:
@@ -378,7 +480,8 @@ class ImageTable:
             raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
         if strict:
             omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
-        if self._told or int(os.environ.get("LOCAL_RANK", 0)):  # the first rank of a machine speaks for all
+        # the first rank of a machine speaks for all
+        if self._told or int(os.environ.get("LOCAL_RANK", 0)):
             return
         self._told = True
         if self.omissions:
@@ -388,17 +491,26 @@ class ImageTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over name, label, height, width and own columns of the usable images; it does not depend on the root."""
+        """SHA-256 over name, label, height, width and own columns of the usable images; it does not
+        depend on the root.
+        """
         return self._known.get("fingerprint") or self._digest()
 
     def _digest(self) -> str:
         return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
 
     def name_sums(self, block: int) -> list[int]:
-        """CRC-32 of the names of every `block` images, one after another; they do not depend on the root."""
+        """CRC-32 of the names of every `block` images, one after another; they do not depend on the
+        root.
+        """
         columns = [self._samples["path"], self._samples["member"]]
-        blocks = (np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block))
-        return [zlib.crc32(b"".join(column.joined(ids).tobytes() for column in columns)) for ids in blocks]
+        blocks = (
+            np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block)
+        )
+        return [
+            zlib.crc32(b"".join(column.joined(ids).tobytes() for column in columns))
+            for ids in blocks
+        ]
 
     @cached_property
     def whole_files(self) -> bool:
@@ -413,7 +525,12 @@ class ImageTable:
         names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
         files = [os.path.join(self.root, name) for name in names]
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-        return Shards(numbers, names, files, *(self._samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")))
+        return Shards(
+            numbers,
+            names,
+            files,
+            *(self._samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
+        )
 
     @property
     def is_fetched(self) -> bool:
@@ -426,7 +543,9 @@ class ImageTable:
         return len(self) > 0 and bool(self.extent(0).member) and is_copied(self.extent(0).file)
 
     def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the shard that holds it; for a remote shard its local copy, which may not exist yet."""
+        """The file of one sample, or the shard that holds it; for a remote shard its local copy,
+        which may not exist yet.
+        """
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
@@ -443,7 +562,9 @@ class ImageTable:
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
     def _row(self, sample_id: int) -> int:
-        """The same id, if there is such a sample. It is called for every image, so most ids are let through by a quick look."""
+        """The same id, if there is such a sample. It is called for every image, so most ids are let
+        through by a quick look.
+        """
         if type(sample_id) in (int, np.int64) and 0 <= sample_id < len(self):
             return sample_id
         return check_int("sample_id", sample_id, 0, len(self) - 1)
@@ -466,7 +587,9 @@ class ImageTable:
         return Reader(keep=1).read(self.extent(sample_id))
 
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes, of whole files."""
+        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes,
+        of whole files.
+        """
         prefix = os.path.join(os.fsencode(self.root), b"")
         matrix = self._samples["path"].matrix(ids, prefix)
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
@@ -480,7 +603,10 @@ class ImageTable:
             self.take_sizes(ids)
             self.take_objects(ids)
             paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
-            if not paths.all() or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any():
+            if (
+                not paths.all()
+                or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any()
+            ):
                 raise self._strange_path()
             packed = ids[self._samples["member"].lengths(ids) > 0]
             offset, length, file_bytes, _ = (self._samples[name].numbers(packed) for name in _PLACE)
@@ -488,7 +614,13 @@ class ImageTable:
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
         if np.any((offset < 0) | (length < 0) | (offset > file_bytes - length)):
-            raise ManifestError(f"{self.root}: the manifest has images that reach beyond their shard; scan the images again")
+            raise ManifestError(
+                f"{self.root}: the manifest has images that reach beyond their shard; scan the "
+                "images again"
+            )
 
     def _strange_path(self) -> ManifestError:
-        return ManifestError(f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan the images again")
+        return ManifestError(
+            f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan "
+            "the images again"
+        )

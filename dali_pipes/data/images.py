@@ -19,7 +19,12 @@ LEAST_EPOCH = 5_000  # images
 
 
 def open_images(
-    data: DataConfig, split: str, *, max_bad_fraction: float = 1.0, with_labels: bool = True, **options: Any
+    data: DataConfig,
+    split: str,
+    *,
+    max_bad_fraction: float = 1.0,
+    with_labels: bool = True,
+    **options: Any,
 ) -> Manifest:
     """The images of "train" or "val"; the demo set is made if it is asked for.
 
@@ -29,21 +34,31 @@ def open_images(
         options: verify, max_pixels and strict as for `Manifest.open`.
 
     Raises:
-        ConfigError, ManifestError: no images are given, or none are there, or too many cannot be used.
+        ConfigError, ManifestError: no images are given, or none are there, or too many cannot be
+            used.
     """
     options.setdefault("max_pixels", data.max_pixels)
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
-    images, masks = (data.train_images, data.train_masks) if split == "train" else (data.val_images, data.val_masks)
+    images, masks = (
+        (data.train_images, data.train_masks)
+        if split == "train"
+        else (data.val_images, data.val_masks)
+    )
     if masks:
         if Path(source).is_file():
             raise ConfigError(
-                f"data.{split}_masks is for a folder of images, and data.{split}={source} is a file; leave out data.{split}_masks "
+                f"data.{split}_masks is for a folder of images, and data.{split}={source} "
+                f"is a file; leave out data.{split}_masks "
                 "(data.targets.mask names a table's column of masks)"
             )
         options.pop("unchanged", None)
-        options |= {"classes": data.classes, "missing": data.missing, "mask_values": data.targets.mask_values}
+        options |= {
+            "classes": data.classes,
+            "missing": data.missing,
+            "mask_values": data.targets.mask_values,
+        }
         options |= {"annotated": data.targets.annotated}
         manifest = Manifest.from_masks(source, masks, **options)
     else:
@@ -56,12 +71,16 @@ def open_images(
         return manifest
     chosen = manifest.filter(data.filter)
     if not len(chosen):
-        raise ConfigError(f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches")
+        raise ConfigError(
+            f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches"
+        )
     return chosen
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
-    """At most `images` of them, chosen at random; without the images that cannot be used, of which was told before."""
+    """At most `images` of them, chosen at random; without the images that cannot be used, of which
+    was told before.
+    """
     if len(manifest) <= images:
         return manifest.subset(np.arange(len(manifest)))
     chosen = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
@@ -69,7 +88,9 @@ def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
 
 
 def repeat_epoch(manifest: Manifest) -> Manifest:
-    """Repeats a small set, so that the cost of an epoch's start is spread over as many batches as in training."""
+    """Repeats a small set, so that the cost of an epoch's start is spread over as many batches as
+    in training.
+    """
     return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
 
 
@@ -77,6 +98,8 @@ def warm_page_cache(manifest: Manifest) -> None:
     """Reads every image, so that it is in the page cache if that has room for it."""
     reader = Reader()
     with ThreadPoolExecutor(8) as pool:
-        sizes = pool.map(lambda sample_id: len(reader.read(manifest.extent(sample_id))), range(len(manifest)))
+        sizes = pool.map(
+            lambda sample_id: len(reader.read(manifest.extent(sample_id))), range(len(manifest))
+        )
         for _ in track(sizes, "reading the images into the page cache", len(manifest)):
             pass

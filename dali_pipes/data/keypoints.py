@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self
 
 from dali_pipes.errors import ConfigError, ManifestError
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^A-Za-z\d]+")  # also those of leftEye and LEye
+# also those of leftEye and LEye
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^A-Za-z\d]+")
 _JOINED = re.compile(r"(left|right)(?=[a-z])")  # lefteye
 _OTHER_SIDE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 
@@ -16,7 +17,8 @@ class Keypoints(NamedTuple):
 
     Attributes:
         names: such as "left_eye".
-        flipped: the number of the keypoint that each is called once the image is flipped left to right.
+        flipped: the number of the keypoint that each is called once the image is flipped left to
+            right.
     """
 
     names: list[str]
@@ -29,24 +31,31 @@ class Keypoints(NamedTuple):
             return None
         try:
             names, flipped = stored
-            if all(type(each) is str for each in names) and [flipped[each] for each in flipped] == list(range(len(names))):
+            if all(type(each) is str for each in names) and [
+                flipped[each] for each in flipped
+            ] == list(range(len(names))):
                 return cls(names, flipped)
         except (TypeError, ValueError, IndexError):
             pass
-        raise ManifestError("the manifest's keypoints have no names, or do not become one another on a flip; scan the images again")
+        raise ManifestError(
+            "the manifest's keypoints have no names, or do not become one another on a flip; "
+            "scan the images again"
+        )
 
     @classmethod
     def named(cls, names: list[str], flip_pairs: Sequence[Sequence[str]] | None = None) -> Self:
         """
         Args:
-            flip_pairs: names that become one another on a flip; None: those that differ by the words "left" and "right", or "l"
-                and "r".
+            flip_pairs: names that become one another on a flip; None: those that differ by the
+                words "left" and "right", or "l" and "r".
 
         Raises:
             ManifestError: two have the same name, or a pair has a name that there is not.
         """
         if len(set(names)) < len(names):
-            raise ManifestError(f"the keypoints {', '.join(names)} are not all different; give each its own name")
+            raise ManifestError(
+                f"the keypoints {', '.join(names)} are not all different; give each its own name"
+            )
         if flip_pairs is not None:
             return cls(names, _given(names, flip_pairs))
         places = {name: place for place, name in enumerate(names)}
@@ -57,13 +66,26 @@ class Keypoints(NamedTuple):
             if len(small) == len(names):  # Left_Eye and right_eye
                 others += [small.get(other.lower()) for other in _other_sides(name)]
             flipped.append(next((other for other in others if other is not None), place))
-        return cls(names, flipped if [flipped[each] for each in flipped] == list(range(len(names))) else list(range(len(names))))
+        return cls(
+            names,
+            flipped
+            if [flipped[each] for each in flipped] == list(range(len(names)))
+            else list(range(len(names))),
+        )
 
     @property
     def one_sided(self) -> list[str]:
         """Names with the word "left" or "right", without another one for the other side."""
-        alone = [name for place, (name, other) in enumerate(zip(self.names, self.flipped, strict=True)) if place == other]
-        return [name for name in alone if {"left", "right"} & {*map(str.lower, _WORD.findall(name))} or _JOINED.match(name)]
+        alone = [
+            name
+            for place, (name, other) in enumerate(zip(self.names, self.flipped, strict=True))
+            if place == other
+        ]
+        return [
+            name
+            for name in alone
+            if {"left", "right"} & {*map(str.lower, _WORD.findall(name))} or _JOINED.match(name)
+        ]
 
     @property
     def has_pairs(self) -> bool:
@@ -89,7 +111,9 @@ def _given(names: list[str], flip_pairs: Sequence[Sequence[str]]) -> list[int]:
     for one, other in flip_pairs:
         for name in (one, other):
             if name not in names:
-                raise ManifestError(f"flip_pairs has {name!r}, and the keypoints are {', '.join(names)}; name those")
+                raise ManifestError(
+                    f"flip_pairs has {name!r}, and the keypoints are {', '.join(names)}; name those"
+                )
         at, to = names.index(one), names.index(other)
         flipped[at], flipped[to] = to, at
     return flipped
@@ -100,7 +124,9 @@ def check_flip_pairs(option: str, value: Any) -> list[list[str]]:
     given = value if isinstance(value, (list, tuple)) else [value]
     pairs = [list(each) if isinstance(each, (list, tuple)) else [] for each in given]
     if not all(len(pair) == 2 and all(isinstance(name, str) for name in pair) for pair in pairs):
-        raise ConfigError(f"{option} is {value!r}; it takes pairs of names, such as [['eye_a', 'eye_b']]")
+        raise ConfigError(
+            f"{option} is {value!r}; it takes pairs of names, such as [['eye_a', 'eye_b']]"
+        )
     names = [name for pair in pairs for name in pair]
     if again := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{option} has {again[0]!r} twice; a keypoint becomes one other")

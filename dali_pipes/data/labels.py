@@ -1,7 +1,9 @@
-"""Labels and columns of a table: one class for each image, several, or numbers to predict; numbers, text and lists beside them.
+"""Labels and columns of a table: one class for each image, several, or numbers to predict; numbers,
+text and lists beside them.
 
-Labels are kept as Arrow's int32 (one class), list of int32 (any number of classes), float32 or fixed-size list of float32 (numbers
-to predict); columns as int64, float32 or bool, fixed-size or large lists of these, or large strings.
+Labels are kept as Arrow's int32 (one class), list of int32 (any number of classes), float32 or
+fixed-size list of float32 (numbers to predict); columns as int64, float32 or bool, fixed-size or
+large lists of these, or large strings.
 """
 
 import contextlib
@@ -24,7 +26,9 @@ MAX_CLASSES = 1_000_000
 # how numbers are written, as regular expressions
 _WHOLE = "0|-?[1-9][0-9]*"
 _ANY_WHOLE = "[+-]?[0-9]+"
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity)"
+_NUMBER = (
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity)"
+)
 _DECIMAL_COMMA = "[+-]?[0-9]+(?:,[0-9]+)?"
 _MARK = "[-?._…–—]+"  # of what is missing
 # spellings of a missing number: those of pandas and Arrow
@@ -61,8 +65,8 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
 
     Integers are class numbers from 0, text is a class name, a list of either is any number of
     classes; fractions, and lists of them that all have the same length, are numbers to predict.
-    Fractions that are all whole may be either, and `options.task` has to say which. A row whose cell
-    is empty, null, NaN or blank has no label.
+    Fractions that are all whole may be either, and `options.task` has to say which. A row whose
+    cell is empty, null, NaN or blank has no label.
 
     Args:
         file: the table, for errors, which count rows from 1.
@@ -160,24 +164,43 @@ def _refuse_odd_ones(cells: "_Cells", known: pa.Array) -> None:
         cells.refuse(
             odd.to_numpy(zero_copy_only=False),
             "the label {value!r} is no number, and others are",
-            "correct it or leave it empty, or give task='classification' if all are names (data.task=classification)",
+            (
+                "correct it or leave it empty, or give task='classification' if all are names "
+                "(data.task=classification)"
+            ),
         )
 
 
-def read_columns(file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")) -> dict[str, pa.Array]:
-    """All columns of numbers, of text and of lists of numbers besides those that are used otherwise, as "column:NAME".
+def read_columns(
+    file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")
+) -> dict[str, pa.Array]:
+    """All columns of numbers, of text and of lists of numbers besides those that are used
+    otherwise, as "column:NAME".
 
-    An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a list of nothing.
+    An empty cell becomes NaN in a column of numbers, which is float32 then, the empty text, or a
+    list of nothing.
     """
-    found = {name: column for name, column in zip(table.column_names, table.columns, strict=True) if _kept(column.type)}
+    found = {
+        name: column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if _kept(column.type)
+    }
     try:
-        return {COLUMN + name: _stored(column.combine_chunks()) for name, column in found.items() if name not in used}
+        return {
+            COLUMN + name: _stored(column.combine_chunks())
+            for name, column in found.items()
+            if name not in used
+        }
     except pa.ArrowException as error:
-        raise ManifestError(f"{file}: a column cannot be used ({error}); fix it or leave it out") from None
+        raise ManifestError(
+            f"{file}: a column cannot be used ({error}); fix it or leave it out"
+        ) from None
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type that a saved manifest's label or column of this type is read as; TypeError if there is none."""
+    """The type that a saved manifest's label or column of this type is read as; TypeError if there
+    is none.
+    """
     if name == "label":
         if pa.types.is_list(kind):
             return pa.list_(pa.int32())
@@ -189,8 +212,11 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
     return _column_type(kind)
 
 
-def distinct_labels(counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int) -> pa.Array:
-    """Labels of several classes each: of every image the distinct ones among its numbers, ascending.
+def distinct_labels(
+    counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int
+) -> pa.Array:
+    """Labels of several classes each: of every image the distinct ones among its numbers,
+    ascending.
 
     Args:
         counts: (N,) how many numbers each image has.
@@ -210,11 +236,15 @@ def no_labels(images: int) -> pa.Array:
 
 def null_count(column: pa.ChunkedArray) -> int:
     """Empty cells, and empty places in lists."""
-    return int(column.null_count + (pc.list_flatten(column).null_count if is_list(column.type) else 0))
+    return int(
+        column.null_count + (pc.list_flatten(column).null_count if is_list(column.type) else 0)
+    )
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether a stored column of this type has a number, or as many of them, for each image, and so goes on to the batch."""
+    """Whether a stored column of this type has a number, or as many of them, for each image, and so
+    goes on to the batch.
+    """
     return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
 
 
@@ -234,7 +264,9 @@ class _Cells(NamedTuple):
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The same values in fewer types: no dictionaries or decimals, and text without blanks around."""
+    """The same values in fewer types: no dictionaries or decimals, and text without blanks
+    around.
+    """
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.dictionary_decode())
@@ -272,14 +304,18 @@ def _missing_labels(values: pa.Array) -> dict[int, str]:
 def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
     """`count` labels, those of `rows` in their places, and zero or nothing in all others."""
     kind = labels.type
-    nothing = [0] * kind.list_size if pa.types.is_fixed_size_list(kind) else [] if is_list(kind) else 0
+    nothing = (
+        [0] * kind.list_size if pa.types.is_fixed_size_list(kind) else [] if is_list(kind) else 0
+    )
     places = np.full(count, len(labels))
     places[rows] = np.arange(len(labels))
     return pa.concat_arrays([labels, pa.array([nothing], kind)]).take(pa.array(places))
 
 
 def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
-    """Lists of class numbers, names, or by `options.task` fractions; an empty cell is an empty list."""
+    """Lists of class numbers, names, or by `options.task` fractions; an empty cell is an empty
+    list.
+    """
     cells = values.cast(pa.string()).to_pylist()
     split = ((cell or "").split(options.label_separator) for cell in cells)
     rows = [[part.strip() for part in parts if part.strip()] for parts in split]
@@ -312,8 +348,10 @@ def _refuse_whole_fractions(cells: _Cells) -> None:
     if np.isfinite(values).all() and (values == np.floor(values)).all():
         raise ManifestError(
             f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
-            f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell was empty; "
-            "give task='classification' if they are class numbers, or task='regression' if they are "
+            f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell "
+            "was empty; "
+            "give task='classification' if they are class numbers, or task='regression' if "
+            "they are "
             "to be predicted (data.task=classification, data.task=regression)"
         )
 
@@ -334,10 +372,13 @@ def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
     if (counts > 1).any():
         row, number = divmod(int(pairs[counts > 1][0]), len(classes))
         raise ManifestError(
-            f"{cells.file}: the label of row {cells.rows[row] + 1} has the class {classes[number]} twice; list the numbers or "
+            f"{cells.file}: the label of row {cells.rows[row] + 1} has the class "
+            f"{classes[number]} twice; list the numbers or "
             "names of an image's classes (of a vector of zeros and ones: the places of its ones)"
         )
-    return classes, pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
+    return classes, pa.ListArray.from_arrays(
+        pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers
+    )
 
 
 def _whole_numbers(cells: _Cells) -> _Cells:
@@ -361,7 +402,11 @@ def _number_classes(cells: _Cells) -> tuple[list[str], pa.Array]:
         low, high = pc.min_max(labels).as_py().values()
         bad = pc.or_(pc.less(labels, 0), pc.greater_equal(labels, MAX_CLASSES))
         instead = "number the classes from 0, without large gaps"
-        cells.refuse(bad.to_numpy(zero_copy_only=False), f"labels run from {low} to {high}, as {{value}}", instead)
+        cells.refuse(
+            bad.to_numpy(zero_copy_only=False),
+            f"labels run from {low} to {high}, as {{value}}",
+            instead,
+        )
         return [str(label) for label in range(high + 1)], labels.cast(pa.int32())
     try:
         names = labels.cast(pa.string())
@@ -381,9 +426,12 @@ def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
     for name in classes:
         first = seen.setdefault(_seen(name), name)
         if first != name:
-            row, other = (cells.rows[pc.index(cells.values, each).as_py()] + 1 for each in (first, name))
+            row, other = (
+                cells.rows[pc.index(cells.values, each).as_py()] + 1 for each in (first, name)
+            )
             raise ManifestError(
-                f"{cells.file}: the classes {first!a} (row {row}) and {name!a} (row {other}) look the "
+                f"{cells.file}: the classes {first!a} (row {row}) and {name!a} (row "
+                f"{other}) look the "
                 "same; write one of them in all rows"
             )
 
@@ -391,14 +439,21 @@ def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
 def _seen(name: str) -> str:
     """What one sees of a name: characters composed, all blanks alike, and nothing of no width."""
     composed = unicodedata.normalize("NFC", name)
-    shown = (" " if each.isspace() else each for each in composed if unicodedata.category(each) != "Cf")
+    shown = (
+        " " if each.isspace() else each for each in composed if unicodedata.category(each) != "Cf"
+    )
     return "".join(shown)
 
 
 def _vectors(cells: _Cells, flat: _Cells, lengths: NDArray[np.int64]) -> pa.Array:
-    other = f"labels that are lists of fractions must all have the same length, not {np.unique(lengths).tolist()}"
+    other = (
+        "labels that are lists of fractions must all have the same length, not "
+        f"{np.unique(lengths).tolist()}"
+    )
     cells.refuse(lengths != lengths[0], other, "give each image as many numbers")
-    cells.refuse(lengths == 0, "a list of numbers to predict is empty", "give each image as many numbers")
+    cells.refuse(
+        lengths == 0, "a list of numbers to predict is empty", "give each image as many numbers"
+    )
     return pa.FixedSizeListArray.from_arrays(_to_predict(flat), int(lengths[0]))
 
 
@@ -408,12 +463,15 @@ def _to_predict(cells: _Cells) -> pa.Array:
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         first = f"{cells.values[0].as_py()!r} (row {cells.rows[0] + 1})"
         raise ManifestError(
-            f"{cells.file}: task='regression' predicts numbers, and labels are of type {kind}, such "
+            f"{cells.file}: task='regression' predicts numbers, and labels are of type "
+            f"{kind}, such "
             f"as {first}; give numbers, or leave out task"
         )
     values = cells.values.cast(pa.float32(), safe=False)
     bad = ~np.isfinite(values.to_numpy(zero_copy_only=False))
-    cells.refuse(bad, "a label is not finite, {value}", "every image needs a number to predict, as a float32")
+    cells.refuse(
+        bad, "a label is not finite, {value}", "every image needs a number to predict, as a float32"
+    )
     return values
 
 
@@ -421,8 +479,12 @@ def _as_int64(numbers: _Cells) -> pa.Array:
     try:
         return numbers.values.cast(pa.int64())
     except pa.ArrowInvalid:
-        long = pc.fill_null(pc.greater(pc.utf8_length(numbers.values), 18), False).to_numpy(zero_copy_only=False)
-        numbers.refuse(long, "the label {value} is too large", "number the classes from 0, without large gaps")
+        long = pc.fill_null(pc.greater(pc.utf8_length(numbers.values), 18), False).to_numpy(
+            zero_copy_only=False
+        )
+        numbers.refuse(
+            long, "the label {value} is too large", "number the classes from 0, without large gaps"
+        )
         raise
 
 
@@ -435,7 +497,9 @@ def _stored(array: pa.Array) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(_stored(array.flatten()), array.type.list_size)
     if is_list(array.type):
         ends = np.append(0, pc.fill_null(pc.list_value_length(array), 0).to_numpy().cumsum())
-        return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), _stored(pc.list_flatten(array)))
+        return pa.LargeListArray.from_arrays(
+            pa.array(ends, pa.int64()), _stored(pc.list_flatten(array))
+        )
     if array.null_count:
         return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
     return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
@@ -448,12 +512,23 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_column_type(kind.value_type), kind.list_size)
     if is_list(kind):
         return pa.large_list(_column_type(kind.value_type))
-    return pa.float32() if pa.types.is_floating(kind) else pa.bool_() if pa.types.is_boolean(kind) else pa.int64()
+    return (
+        pa.float32()
+        if pa.types.is_floating(kind)
+        else pa.bool_()
+        if pa.types.is_boolean(kind)
+        else pa.int64()
+    )
 
 
 def _kept(kind: pa.DataType) -> bool:
     each = kind.value_type if is_list(kind) else kind
-    return is_text(kind) or pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)
+    return (
+        is_text(kind)
+        or pa.types.is_integer(each)
+        or pa.types.is_floating(each)
+        or pa.types.is_boolean(each)
+    )
 
 
 def is_unicode(text: str) -> bool:
@@ -466,4 +541,6 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

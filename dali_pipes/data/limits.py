@@ -2,7 +2,8 @@
 
 from dali_pipes.errors import check_range
 
-MAX_PIXELS = 89_478_485  # by default; Pillow's limit against decompression bombs, which is not asked
+# by default; Pillow's limit against decompression bombs, which is not asked
+MAX_PIXELS = 89_478_485
 MOST_PIXELS = 2**31 - 1
 
 

@@ -38,21 +38,41 @@ from dali_pipes.data.table.samples import Samples, validate
 from dali_pipes.data.table.schema import divided, replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED, warn_of_turned
-from dali_pipes.errors import LARGEST_SEED, ConfigError, ManifestError, check_choice, check_number, checks_arguments, shown
+from dali_pipes.errors import (
+    LARGEST_SEED,
+    ConfigError,
+    ManifestError,
+    check_choice,
+    check_number,
+    checks_arguments,
+    shown,
+)
 
 log = logging.getLogger(__name__)
 
 # what parts of a manifest keep of what is known of it
-_KEPT = ("mixture", "keypoints", "flip_pairs", "mask_values", "masks_upright", "boxes_upright", "category_ids", "rules")
+_KEPT = (
+    "mixture",
+    "keypoints",
+    "flip_pairs",
+    "mask_values",
+    "masks_upright",
+    "boxes_upright",
+    "category_ids",
+    "rules",
+)
 
-# and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of what they chose from
+# and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of
+# what they chose from
 _KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole", opening.READ_AS)
 
 
 class Manifest(ImageTable):
-    """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the shards.
+    """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the
+    shards.
 
-    Sample ids number the usable images from 0. An image with a problem has no id and is never loaded.
+    Sample ids number the usable images from 0. An image with a problem has no id and is never
+    loaded.
 
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
@@ -76,40 +96,52 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of all images under `root`: one folder a class, subfolders included, or shards.
+        """Reads the headers of all images under `root`: one folder a class, subfolders included, or
+        shards.
 
-        What is left out of it (files that no loader decodes, images beside the class folders …) is said in one line of the log;
-        `omissions` has all of it.
+        What is left out of it (files that no loader decodes, images beside the class folders …) is
+        said in one line of the log; `omissions` has all of it.
 
         Args:
-            root: a folder of class folders or of shards, here or by its URL, one shard, or a pattern of their names such as
-                train-*.tar or train-{0000..0063}.tar (docs/shards.md).
-            verify: "header" reads headers only; "full" also decodes every image, and so detects truncated ones.
-            max_pixels: images with more are a problem; by default Pillow's limit against decompression bombs, which may be passed.
-            cache: a file such as train.arrow, which all processes of a machine then map and share; or .parquet. Images that have
-                not changed since it was written are not read again, and the result is saved there. A scan that is killed goes on
-                from where it was.
-            unchanged: what shows that an image is the one that was scanned before: "file", its own size and modification time;
-                "folder", that of its folder, so that one look at each folder is enough. A file that is written over where it lies
-                does not change its folder.
-            targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached: `save` it.
-            classes: names of the class folders, in the order of their numbers, such as those of the training images: a class
-                without a folder has no image here, and folders that are not named are left out. None: each folder is a class,
-                sorted. Of shards the names of the class numbers.
-            with_labels: False: no label is read, and none is needed. All images are taken, wherever they lie, and shards need no
-                class; `task` is "multilabel" then, with no class for any image.
+            root: a folder of class folders or of shards, here or by its URL, one shard, or a
+                pattern of their names such as train-*.tar or train-{0000..0063}.tar
+                (docs/shards.md).
+            verify: "header" reads headers only; "full" also decodes every image, and so detects
+                truncated ones.
+            max_pixels: images with more are a problem; by default Pillow's limit against
+                decompression bombs, which may be passed.
+            cache: a file such as train.arrow, which all processes of a machine then map and share;
+                or .parquet. Images that have not changed since it was written are not read again,
+                and the result is saved there. A scan that is killed goes on from where it was.
+            unchanged: what shows that an image is the one that was scanned before: "file", its own
+                size and modification time; "folder", that of its folder, so that one look at each
+                folder is enough. A file that is written over where it lies does not change its
+                folder.
+            targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached:
+                `save` it.
+            classes: names of the class folders, in the order of their numbers, such as those of the
+                training images: a class without a folder has no image here, and folders that are
+                not named are left out. None: each folder is a class, sorted. Of shards the names of
+                the class numbers.
+            with_labels: False: no label is read, and none is needed. All images are taken, wherever
+                they lie, and shards need no class; `task` is "multilabel" then, with no class for
+                any image.
             strict: an image or an object that is left out is an error.
-            workers: processes that read; by default twice the cores, so that a slow disk is kept busy.
+            workers: processes that read; by default twice the cores, so that a slow disk is kept
+                busy.
             progress: show a progress bar on stderr.
 
         Raises:
-            ManifestError: no such folder, no class folders in it, no image in them, or folders of splits such as train and val.
+            ManifestError: no such folder, no class folders in it, no image in them, or folders of
+                splits such as train and val.
             OmissionError: `strict`, and something is left out.
         """
         file = Path(cache) if cache else None
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         if file and targets.named:
-            raise ConfigError("a scan for targets is not cached; leave out cache, and save the manifest")
+            raise ConfigError(
+                "a scan for targets is not cached; leave out cache, and save the manifest"
+            )
         made = opening.scan(cls, root, check, file, unchanged)
         made._known[opening.READ_AS] = opening.note_reading(targets, with_labels)
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
@@ -136,40 +168,51 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images that a CSV or Parquet file lists, in columns of paths and of labels.
+        """Reads the headers of the images that a CSV or Parquet file lists, in columns of paths and
+        of labels.
 
-        A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the images themselves, as Hugging
-        Face's `datasets` writes them: docs/shards.md.
+        A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the
+        images themselves, as Hugging Face's `datasets` writes them: docs/shards.md.
 
         Args:
             file: the table.
             root: folder that relative paths start from; by default the table's folder.
-            path_column, label_column: the names of these columns. Of a Parquet file that holds the images the labels are by
-                default in `label`, or else in the first column that `datasets` notes as a ClassLabel.
-            label_separator: splits a label that is text into several, as ";" does in "cat;dog"; None: it is one class name.
-            delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the header has the column of
-                paths.
-            encoding: of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
-            task: "classification": whole numbers are class numbers, also those written as 1.0; "regression": all numbers are to
-                be predicted; None: integers are class numbers, and fractions are to be predicted.
-            targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them `label` may be missing; of objects it
-                is not read.
-            classes: class names in the order of their numbers, such as those of the training images; None: those that occur.
+            path_column, label_column: the names of these columns. Of a Parquet file that holds the
+                images the labels are by default in `label`, or else in the first column that
+                `datasets` notes as a ClassLabel.
+            label_separator: splits a label that is text into several, as ";" does in "cat;dog";
+                None: it is one class name.
+            delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the
+                header has the column of paths.
+            encoding: of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file begins with
+                its byte-order mark.
+            task: "classification": whole numbers are class numbers, also those written as 1.0;
+                "regression": all numbers are to be predicted; None: integers are class numbers, and
+                fractions are to be predicted.
+            targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them
+                `label` may be missing; of objects it is not read.
+            classes: class names in the order of their numbers, such as those of the training
+                images; None: those that occur.
             with_labels: False: no label is read, and none is needed.
             strict, verify, max_pixels: as for `scan`.
 
-        A label is a class number from 0, a class name, a list of either, a fraction or a list of fractions: docs/targets.md. Names
-        are numbered in sorted order. All other columns of numbers are kept. A row without a label, or whose file is not there, is
-        one of the `problems`.
+        A label is a class number from 0, a class name, a list of either, a fraction or a list of
+        fractions: docs/targets.md. Names are numbered in sorted order. All other columns of numbers
+        are kept. A row without a label, or whose file is not there, is one of the `problems`.
 
         Raises:
-            ManifestError: no such table, its labels make no sense, no row has a label or a file, or no object can be used.
+            ManifestError: no such table, its labels make no sense, no row has a label or a file, or
+                no object can be used.
             OmissionError: `strict`, and something is left out.
         """
-        options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
+        options = TableOptions(
+            path_column, label_column, label_separator, delimiter, encoding, task
+        )
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
         folder = Path(os.path.abspath(root or Path(file).parent))
-        made = cls(*scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named)
+        made = cls(
+            *scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named
+        )
         made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
         made._known[opening.READ_AS] = opening.note_reading(targets, with_labels, options)
         return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
@@ -190,38 +233,49 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints, segmentation or captions.
+        """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints,
+        segmentation or captions.
 
-        The categories, in the order of their ids, are the classes; `category_ids` has these ids, and the column `image_id`, which
-        batches have too, those of the images: what results in COCO's form need (docs/objects.md). Of an image's captions the first
-        one is its text.
+        The categories, in the order of their ids, are the classes; `category_ids` has these ids,
+        and the column `image_id`, which batches have too, those of the images: what results in
+        COCO's form need (docs/objects.md). Of an image's captions the first one is its text.
 
         Args:
             root: folder of the images; by default the file's.
-            bad_objects: what becomes of an object that makes no sense, such as one with an empty box: "drop" leaves it out and
-                lists it in `dropped`; "problem" leaves out its image. Of an outline alone "drop" leaves the object its box.
-            annotated: whether boxes, keypoints and outlines are in pixels of the images as "stored", or of the "upright" pictures,
-                as their EXIF tags turn them and most programs show them; None: as stored, with a warning of images that are
-                turned, unless their sizes in the file show that they are stored ones.
-            flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; []: none do; None: those
-                that differ by the words "left" and "right", or "l" and "r".
+            bad_objects: what becomes of an object that makes no sense, such as one with an empty
+                box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
+                Of an outline alone "drop" leaves the object its box.
+            annotated: whether boxes, keypoints and outlines are in pixels of the images as
+                "stored", or of the "upright" pictures, as their EXIF tags turn them and most
+                programs show them; None: as stored, with a warning of images that are turned,
+                unless their sizes in the file show that they are stored ones.
+            flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
+                "eye_b"]]; []: none do; None: those that differ by the words "left" and "right", or
+                "l" and "r".
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: no such file, or one that is not of this form (docs/objects.md); or it has objects, and none can be used.
+            ManifestError: no such file, or one that is not of this form (docs/objects.md); or it
+                has objects, and none can be used.
         """
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
         check_choice("annotated", annotated, ANNOTATED)
         flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
         check = ScanOptions(
-            verify, max_pixels, workers, progress, Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated)
+            verify,
+            max_pixels,
+            workers,
+            progress,
+            Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated),
         )
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints, ids = scan_coco(file, folder, check)
         made = cls(folder, classes, table, keypoints=keypoints)
         made._known["boxes_upright"] = annotated == "upright"
-        made._known |= {"category_ids": ids} | ({"flip_pairs": True} if flip_pairs is not None else {})
+        made._known |= {"category_ids": ids} | (
+            {"flip_pairs": True} if flip_pairs is not None else {}
+        )
         return made._finished(None, strict)
 
     @classmethod
@@ -241,31 +295,41 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images below one folder and of their masks below another: docs/objects.md.
+        """Reads the headers of the images below one folder and of their masks below another:
+        docs/objects.md.
 
-        An image's mask has the same path in its folder but for the extension, and for Cityscapes' suffixes.
+        An image's mask has the same path in its folder but for the extension, and for Cityscapes'
+        suffixes.
 
         Args:
-            classes: names of the masks' values from 0. A value that is none of them, and not 255, is a problem of its image: with
-                verify="full" all masks are looked at, else 32 of them, and the others as they are loaded.
-            mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one that is replaced by itself, or by
-                what is no class, is ignored.
-            annotated: whether masks are those of the images as "stored", or of the "upright" pictures that programs show; None: as
-                stored, with a warning of images that are turned.
-            missing: what becomes of an image without a mask, and of a mask without an image: "problem" lists it; "skip" passes it
-                over.
+            classes: names of the masks' values from 0. A value that is none of them, and not 255,
+                is a problem of its image: with verify="full" all masks are looked at, else 32 of
+                them, and the others as they are loaded.
+            mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one
+                that is replaced by itself, or by what is no class, is ignored.
+            annotated: whether masks are those of the images as "stored", or of the "upright"
+                pictures that programs show; None: as stored, with a warning of images that are
+                turned.
+            missing: what becomes of an image without a mask, and of a mask without an image:
+                "problem" lists it; "skip" passes it over.
             strict, verify, max_pixels: as for `scan`.
 
         Raises:
-            ManifestError: a folder without images, no image has a mask, or the masks have other values than classes.
+            ManifestError: a folder without images, no image has a mask, or the masks have other
+                values than classes.
         """
         check_choice("missing", missing, MISSING)
-        folders = Path(os.path.abspath(local_path(images))), Path(os.path.abspath(local_path(masks)))
+        folders = (
+            Path(os.path.abspath(local_path(images))),
+            Path(os.path.abspath(local_path(masks))),
+        )
         check_choice("annotated", annotated, ANNOTATED)
         check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
         root, table, omissions = scan_pairs(*folders, missing, check)
         made = cls(root, list(classes), table, omissions=omissions)
-        made = made._with_mask_values(folders[1], check_mask_values("mask_values", mask_values), classes, verify)
+        made = made._with_mask_values(
+            folders[1], check_mask_values("mask_values", mask_values), classes, verify
+        )
         made._known["masks_upright"] = annotated == "upright"
         made._warn_of_turned(root, annotated)
         return made._finished(None, strict)
@@ -275,24 +339,38 @@ class Manifest(ImageTable):
     def load(cls, file: str | Path) -> Self:
         """Opens a manifest that `save` wrote. The file is data: nothing in it is ever executed.
 
-        An Arrow file is mapped, not read: opening takes no longer for many images than for few, and all processes of a machine
-        share its pages. What is taken out of it is checked as it is taken, `verify` checks all of it. A Parquet file is read and
-        checked at once, by each process.
+        An Arrow file is mapped, not read: opening takes no longer for many images than for few, and
+        all processes of a machine share its pages. What is taken out of it is checked as it is
+        taken, `verify` checks all of it. A Parquet file is read and checked at once, by each
+        process.
 
         Raises:
-            ManifestError: the file is missing, damaged, or not a manifest; or an earlier version wrote it, and a scan has
-                other classes now, or turns its TIFFs.
+            ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
+                wrote it, and a scan has other classes now, or turns its TIFFs.
         """
         stored = saved.read(file)
         refuse_other_rules(file, stored.classes, stored.known)
         refuse_other_orientations(file, stored.root, stored.table, stored.known)
         if not stored.file:
-            read = cls(stored.root, stored.classes, stored.table, keypoints=Keypoints.read(stored.known.get("keypoints")))
-            read._known = {name: stored.known[name] for name in _KEPT_OF_ALL if name in stored.known}
+            read = cls(
+                stored.root,
+                stored.classes,
+                stored.table,
+                keypoints=Keypoints.read(stored.known.get("keypoints")),
+            )
+            read._known = {
+                name: stored.known[name] for name in _KEPT_OF_ALL if name in stored.known
+            }
             return read
         usable, others = divided(stored.table)
         validate(others)
-        return cls._of(absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, stored.known)
+        return cls._of(
+            absolute(stored.root),
+            stored.classes,
+            Samples(usable, (stored.file,)),
+            others,
+            stored.known,
+        )
 
     @classmethod
     @checks_arguments(max_pixels=(1, MOST_PIXELS))
@@ -317,17 +395,20 @@ class Manifest(ImageTable):
         strict: bool = False,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder, a shard or a pattern of shards to scan, a saved manifest, a table of path and label, or a JSON
-        file of COCO's form.
+        """A manifest from a folder, a shard or a pattern of shards to scan, a saved manifest, a
+        table of path and label, or a JSON file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest and an index are taken as they are.
             cache_dir: folder for cached scans, one file for each root.
             unchanged: as for `scan`, but one look at each folder is the default.
-            path_column, label_column, label_separator, delimiter, encoding, task: as for `from_table`; for tables only.
-            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`, `flip_pairs` and `annotated`.
+            path_column, label_column, label_separator, delimiter, encoding, task: as for
+                `from_table`; for tables only.
+            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`, `flip_pairs`
+                and `annotated`.
             images: folder of the images that a table or COCO file names; by default the file's.
-            classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has them.
+            classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has
+                them.
             strict: an image or an object that is left out is an error, of a saved manifest too.
 
         Raises:
@@ -339,7 +420,9 @@ class Manifest(ImageTable):
             refuse_other_layouts(source)
         one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not one_file:
-            table = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
+            table = TableOptions(
+                path_column, label_column, label_separator, delimiter, encoding, task
+            )
             asked = opening.note_reading(targets, with_labels, table)
             if indexed := opening.read_index(cls, str(source), asked):
                 return indexed._finished(classes, strict)
@@ -347,9 +430,16 @@ class Manifest(ImageTable):
         if kind == "manifest":
             return cls.load(source)._finished(classes, strict)
 
-        checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "strict": strict, "progress": progress}
+        checks: dict[str, Any] = {
+            "verify": verify,
+            "max_pixels": max_pixels,
+            "strict": strict,
+            "progress": progress,
+        }
         if kind == "coco":
-            checks |= {name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")}
+            checks |= {
+                name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")
+            }
             read = cls.from_coco(source, root=images, **checks)
             return read._finished(classes, strict)
 
@@ -366,11 +456,17 @@ class Manifest(ImageTable):
                 task=task,
                 **checks,
             )
-        cache = opening.cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
+        cache = (
+            opening.cache_file(cache_dir, source, with_labels)
+            if cache_dir and not targets.named
+            else None
+        )
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
 
     def _refuse_without_objects(self, source: str | Path) -> None:
-        """Raises ManifestError if a source has objects, images that are used, and not one object that is."""
+        """Raises ManifestError if a source has objects, images that are used, and not one object
+        that is.
+        """
         boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
         if boxes is None or any(boxes.lengths(ids).any() for ids in self._samples.blocks()):
             return
@@ -384,10 +480,15 @@ class Manifest(ImageTable):
         if not self.has_target("boxes"):
             return False
         boxes = self._samples[TARGET + "boxes"]
-        return any(((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any() for ids in self._samples.blocks())
+        return any(
+            ((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any()
+            for ids in self._samples.blocks()
+        )
 
     def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
-        """Of images with objects or a mask, if nothing says how they were annotated: of a mask its size does, where it differs."""
+        """Of images with objects or a mask, if nothing says how they were annotated: of a mask its
+        size does, where it differs.
+        """
         boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
         if annotated is not None or not (boxes is not None or self.has_target("mask")):
             return
@@ -403,8 +504,12 @@ class Manifest(ImageTable):
         if turned:
             warn_of_turned(source, len(turned), self.name(turned[0]))
 
-    def _with_targets(self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str) -> Self:
-        """With what is known of all objects and masks; ManifestError if no object is left, or the masks have other values."""
+    def _with_targets(
+        self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str
+    ) -> Self:
+        """With what is known of all objects and masks; ManifestError if no object is left, or the
+        masks have other values.
+        """
         self._refuse_without_objects(source)
         self._warn_of_turned(source, targets.annotated)
         self._known["boxes_upright"] = targets.annotated == "upright" and targets.boxes is not None
@@ -416,8 +521,15 @@ class Manifest(ImageTable):
         made._known["masks_upright"] = targets.annotated == "upright"
         return made
 
-    def _with_mask_values(self, source: str | Path, becomes: dict[int, int], classes: Sequence[str] | None, verify: str) -> Self:
-        """With what the values of masks mean; images whose masks have values that mean nothing are problems.
+    def _with_mask_values(
+        self,
+        source: str | Path,
+        becomes: dict[int, int],
+        classes: Sequence[str] | None,
+        verify: str,
+    ) -> Self:
+        """With what the values of masks mean; images whose masks have values that mean nothing are
+        problems.
 
         Args:
             classes: those of the masks, if the images have no labels.
@@ -434,13 +546,23 @@ class Manifest(ImageTable):
         problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
         if len(problems) == len(ids):
             why = next(iter(problems.values()))
-            raise ManifestError(f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}")
+            raise ManifestError(
+                f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}"
+            )
         if count and seen and min(seen) >= count:
             advice = "mask_values says which values are classes, such as {255: 1}"
-            raise ManifestError(f"{source}: nothing but ignored values is in the {len(ids):,} masks that were looked at; {advice}")
+            raise ManifestError(
+                f"{source}: nothing but ignored values is in the {len(ids):,} masks that were "
+                f"looked at; {advice}"
+            )
         if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
-            ignored = f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} alone, and {IGNORED} is ignored"
-            advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+            ignored = (
+                f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} "
+                f"alone, and {IGNORED} is ignored"
+            )
+            advice = (
+                "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+            )
             if count == 2:
                 raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")  # type: ignore[index]
             log.warning("%s by default; %s", ignored, advice)
@@ -450,7 +572,11 @@ class Manifest(ImageTable):
         """Without these samples, which are among `problems` then."""
         if not problems:
             return self
-        bad = replaced(self.samples.take(pa.array(list(problems))), "problem", pa.array(list(problems.values())))
+        bad = replaced(
+            self.samples.take(pa.array(list(problems))),
+            "problem",
+            pa.array(list(problems.values())),
+        )
         others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
         left = np.setdiff1d(np.arange(len(self)), list(problems))
         return self._with(self._samples.select(left), others, keep=_KEPT_OF_ALL)
@@ -462,7 +588,8 @@ class Manifest(ImageTable):
         return made
 
     def with_classes(self, classes: Sequence[str]) -> Self:
-        """The same samples with these classes, such as those of the training images, whose numbers the labels then are.
+        """The same samples with these classes, such as those of the training images, whose numbers
+        the labels then are.
 
         Raises:
             ManifestError: an image has a class that is none of them.
@@ -470,23 +597,29 @@ class Manifest(ImageTable):
         given = list(classes)
         if given == self.classes:
             return self
-        labels = np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
+        labels = (
+            np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
+        )
         labels = np.arange(len(self.classes)) if self.mask_values.named else labels
         numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
         return self._renumbered(numbers, given)
 
     @checks_arguments()
     def save(self, file: str | Path) -> None:
-        """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as Parquet, which is smaller.
+        """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as
+        Parquet, which is smaller.
 
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
-        saved.write(Path(file), str(self.root), self.classes, self._samples.table(), self._others, known)
+        saved.write(
+            Path(file), str(self.root), self.classes, self._samples.table(), self._others, known
+        )
 
     def save_index(self) -> str:
-        """Writes index.arrow beside the images, such as in their bucket, where `open` finds it; returns its path or URL.
+        """Writes index.arrow beside the images, such as in their bucket, where `open` finds it;
+        returns its path or URL.
 
         It serves who opens the URL with the same targets, or with none.
 
@@ -499,15 +632,22 @@ class Manifest(ImageTable):
         """Reads all of a mapped file, and checks what `load` does not.
 
         Raises:
-            ManifestError: its rows cannot be of images, or are not those that the fingerprint was made of.
+            ManifestError: its rows cannot be of images, or are not those that the fingerprint was
+                made of.
         """
         self._samples.validate(self._samples.whole.column_names)
         self._check()
         if self._known.get("fingerprint", now := self._digest()) != now:
-            raise ManifestError(f"{self.root}: the manifest's rows are not those that it was saved with; scan the images again")
+            raise ManifestError(
+                f"{self.root}: the manifest's rows are not those that it was saved with; scan "
+                "the images again"
+            )
 
     def __repr__(self) -> str:
-        return f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} classes, {len(self.problems):,} problems)"
+        return (
+            f"Manifest({str(self.root)!r}: {len(self):,} images, {len(self.classes):,} "
+            f"classes, {len(self.problems):,} problems)"
+        )
 
     def moved_to(self, root: str) -> Self:
         """The same samples below another folder or URL."""
@@ -519,15 +659,27 @@ class Manifest(ImageTable):
         Args:
             versions: of each shard by its name, as `remote.list_objects` has them.
         """
-        times = np.array([versions[name][1] for name in self.shards.names], np.int64)[self.shards.numbers]
+        times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
+            self.shards.numbers
+        ]
         samples = Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files)
         return self._with(samples, self._others, keep=_KEPT_OF_ALL)
 
     def without_columns(self, names: Sequence[str]) -> Self:
-        """The same samples without some of the table's own columns, or the targets "text" and "mask"."""
-        targets = [TARGET + name for name in ("text", "mask", "mask_offset", "mask_bytes") if name.split("_")[0] in names]
+        """The same samples without some of the table's own columns, or the targets "text" and
+        "mask".
+        """
+        targets = [
+            TARGET + name
+            for name in ("text", "mask", "mask_offset", "mask_bytes")
+            if name.split("_")[0] in names
+        ]
         left_out = {*targets, *(COLUMN + name for name in names)}
-        made = self._changed(lambda table: table.drop_columns([name for name in table.column_names if name in left_out]))
+        made = self._changed(
+            lambda table: table.drop_columns(
+                [name for name in table.column_names if name in left_out]
+            )
+        )
         made._known.pop("mask_values" if "mask" in names else "", None)
         made._known.pop(opening.READ_AS, None)
         return made
@@ -540,54 +692,81 @@ class Manifest(ImageTable):
         """
         ids = np.asarray(ids)
         if ids.ndim != 1:
-            raise ConfigError(f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image manifest.subset([ID])")
+            raise ConfigError(
+                f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
+                "manifest.subset([ID])"
+            )
         if ids.dtype.kind not in "iu" and ids.size:
-            raise ConfigError(f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids")
+            raise ConfigError(
+                f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
+            )
         ids = ids.astype(np.int64)
         if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
-            raise ConfigError(f"subset: ids run from 0 to {len(self) - 1}, and one is {ids.min() if ids.min() < 0 else ids.max()}")
+            raise ConfigError(
+                f"subset: ids run from 0 to {len(self) - 1}, and one is "
+                f"{ids.min() if ids.min() < 0 else ids.max()}"
+            )
         return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
-        """The samples that match, such as "width >= 224 and class in ('cat', 'dog')"; docs/targets.md has the form.
+        """The samples that match, such as "width >= 224 and class in ('cat', 'dog')";
+        docs/targets.md has the form.
 
-        Columns: the table's own, and of each image its label, height, width, bytes, orientation, format, path and member.
+        Columns: the table's own, and of each image its label, height, width, bytes, orientation,
+        format, path and member.
 
         Raises:
             ConfigError: no such expression, or a column that there is not.
         """
         if not isinstance(expression, str):
-            raise ConfigError(f"filter is {shown(expression)}; it takes an expression as text, such as 'width >= 224'")
-        return self._chosen(np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False)))
+            raise ConfigError(
+                f"filter is {shown(expression)}; it takes an expression as text, such as "
+                "'width >= 224'"
+            )
+        return self._chosen(
+            np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False))
+        )
 
     @checks_arguments(seed=(0, LARGEST_SEED))
-    def split(self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0) -> dict[str, Self]:
+    def split(
+        self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0
+    ) -> dict[str, Self]:
         """Parts of the samples, chosen at random; each keeps the order of the ids.
 
         Args:
             fractions: name and share of each part, such as {"train": 0.9, "val": 0.1}.
-            by: a column of which equal values stay in one part, such as a patient; the sizes are then as near as they can be.
+            by: a column of which equal values stay in one part, such as a patient; the sizes are
+                then as near as they can be.
             seed: the same seed gives the same parts, on any machine.
 
         Raises:
             ConfigError: the fractions are no shares of 1, or there is no such column.
         """
         groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
-        return {name: self._chosen(ids) for name, ids in sets.parts(fractions, groups, seed).items()}
+        return {
+            name: self._chosen(ids) for name, ids in sets.parts(fractions, groups, seed).items()
+        }
 
     def _chosen(self, ids: NDArray[np.int64]) -> Self:
-        """These samples, which stand for the whole: what is left out of it is left out of them too, for `strict` and limits."""
+        """These samples, which stand for the whole: what is left out of it is left out of them too,
+        for `strict` and limits.
+        """
         made = self.subset(ids)
         of_whole = self.of_whole or self.omissions
-        made._known |= {"bad_of_whole": list(self.bad_of_whole), "of_whole": [list(each) for each in of_whole]}
+        made._known |= {
+            "bad_of_whole": list(self.bad_of_whole),
+            "of_whole": [list(each) for each in of_whole],
+        }
         return made
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
-        """The samples of all of them, one after the other, under the nearest folder that holds them all.
+        """The samples of all of them, one after the other, under the nearest folder that holds them
+        all.
 
         Args:
-            classes: "join" makes classes of the same name one; "apart" keeps the classes of each, in the order of `manifests`.
+            classes: "join" makes classes of the same name one; "apart" keeps the classes of each,
+                in the order of `manifests`.
 
         Raises:
             ManifestError: remote shards with others, or labels or columns of different types.
@@ -596,9 +775,15 @@ class Manifest(ImageTable):
         other: Any = manifests
         if isinstance(manifests, Iterable) and not isinstance(manifests, (str, Mapping)):
             manifests = list(manifests)
-            other = next((each for each in cast(list[Any], manifests) if not isinstance(each, Manifest)), None)
+            other = next(
+                (each for each in cast(list[Any], manifests) if not isinstance(each, Manifest)),
+                None,
+            )
         if other is not None:
-            raise ConfigError(f"concat is given {shown(other)}; it takes a list of manifests: Manifest.concat([one, other])")
+            raise ConfigError(
+                f"concat is given {shown(other)}; it takes a list of manifests: "
+                "Manifest.concat([one, other])"
+            )
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
         root = sets.common_root([each.root for each in manifests])
@@ -607,22 +792,46 @@ class Manifest(ImageTable):
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
         known["rules"] = min(each.rules for each in manifests)
         if any(each.of_whole for each in manifests):
-            of_whole = merge(omission for each in manifests for omission in each.of_whole or each.omissions)
+            of_whole = merge(
+                omission for each in manifests for omission in each.of_whole or each.omissions
+            )
             bad, images = zip(*(each.bad_of_whole for each in manifests), strict=True)
-            known |= {"of_whole": [list(each) for each in of_whole], "bad_of_whole": [sum(bad), sum(images)]}
-        names, numbers = sets.joined_classes([each.classes for each in manifests], classes == "apart")
-        if all(each.classes == names and each.category_ids == manifests[0].category_ids for each in manifests):
+            known |= {
+                "of_whole": [list(each) for each in of_whole],
+                "bad_of_whole": [sum(bad), sum(images)],
+            }
+        names, numbers = sets.joined_classes(
+            [each.classes for each in manifests], classes == "apart"
+        )
+        if all(
+            each.classes == names and each.category_ids == manifests[0].category_ids
+            for each in manifests
+        ):
             known |= {"category_ids": manifests[0].category_ids}
         if len({each.masks_upright for each in manifests}) > 1:
-            raise ManifestError("manifests with masks of stored and of upright pictures cannot be joined; scan them alike")
+            raise ManifestError(
+                "manifests with masks of stored and of upright pictures cannot be joined; scan "
+                "them alike"
+            )
         known["masks_upright"] = manifests[0].masks_upright
-        known["boxes_upright"] = sets.same_boxes([each.boxes_upright for each in manifests if each.has_turned_boxes])
-        of_masks = [each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)]
-        known |= sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
+        known["boxes_upright"] = sets.same_boxes(
+            [each.boxes_upright for each in manifests if each.has_turned_boxes]
+        )
+        of_masks = [
+            each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)
+        ]
+        known |= (
+            sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
+        )
 
         def joined(tables: list[pa.Table]) -> pa.Table:
             each = zip(manifests, tables, numbers, strict=True)
-            return sets.unified([sets.renumbered(sets.moved(table, manifest.root, root), new) for manifest, table, new in each])
+            return sets.unified(
+                [
+                    sets.renumbered(sets.moved(table, manifest.root, root), new)
+                    for manifest, table, new in each
+                ]
+            )
 
         files = tuple(file for each in manifests for file in each._samples.files)
         samples = Samples(joined([each.samples for each in manifests]), files)
@@ -631,15 +840,23 @@ class Manifest(ImageTable):
         return made
 
     @classmethod
-    def mix(cls, sources: Mapping[str, tuple[Self, float]], *, mode: str = "stratified", classes: str = "join") -> Self:
-        """The samples of all sources, as `concat` joins them, to be drawn by shares: each source has its own epochs and order.
+    def mix(
+        cls,
+        sources: Mapping[str, tuple[Self, float]],
+        *,
+        mode: str = "stratified",
+        classes: str = "join",
+    ) -> Self:
+        """The samples of all sources, as `concat` joins them, to be drawn by shares: each source
+        has its own epochs and order.
 
         A column `source`, the number of each sample's source, is added.
 
         Args:
-            sources: by name the images and their share, such as {"imagenet": (imagenet, 0.7), "mine": (mine, 0.3)}.
-            mode: "stratified": every global batch has the shares, rounded up or down, in a random order; "proportional": they vary
-                from batch to batch, and are so in 4,096 samples.
+            sources: by name the images and their share, such as {"imagenet": (imagenet, 0.7),
+                "mine": (mine, 0.3)}.
+            mode: "stratified": every global batch has the shares, rounded up or down, in a random
+                order; "proportional": they vary from batch to batch, and are so in 4,096 samples.
             classes: as for `concat`.
 
         Raises:
@@ -650,13 +867,23 @@ class Manifest(ImageTable):
         try:
             given = {name: share for name, (_, share) in sources.items()}
         except (AttributeError, TypeError, ValueError):
-            raise ConfigError('a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}') from None
-        given = {name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf)) for name, share in given.items()}
+            raise ConfigError(
+                'a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}'
+            ) from None
+        given = {
+            name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf))
+            for name, share in given.items()
+        }
         if not given or min(given.values()) <= 0:
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
-        named = [each._changed(partial(sets.with_source, number=number)) for number, (each, _) in enumerate(sources.values())]
+        named = [
+            each._changed(partial(sets.with_source, number=number))
+            for number, (each, _) in enumerate(sources.values())
+        ]
         made = cls.concat(named, classes=classes)
-        made._known |= {"mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]}
+        made._known |= {
+            "mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]
+        }
         return made
 
     @property
@@ -665,14 +892,17 @@ class Manifest(ImageTable):
         return Mix(*self._known["mixture"]) if "mixture" in self._known else None
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
-        """With classes renamed; those that get the same name become one. Classes that are not named keep theirs.
+        """With classes renamed; those that get the same name become one. Classes that are not named
+        keep theirs.
 
         Raises:
             ConfigError: a class that there is not.
         """
         for name in names:
             self._rows.class_numbers(name)
-        merged, numbers = sets.joined_classes([[names.get(name, name) for name in self.classes]], False)
+        merged, numbers = sets.joined_classes(
+            [[names.get(name, name) for name in self.classes]], False
+        )
         return self._renumbered(numbers[0], merged)
 
     def _renumbered(self, numbers: NDArray[np.int64], classes: list[str]) -> Self:
@@ -680,17 +910,29 @@ class Manifest(ImageTable):
         if self.has_target("mask"):
             made._known["mask_values"] = self.mask_values.renumbered(numbers).stored()
         if self.category_ids is not None:
-            made._known["category_ids"] = sets.renumbered_ids(self.category_ids, numbers, len(classes))
+            made._known["category_ids"] = sets.renumbered_ids(
+                self.category_ids, numbers, len(classes)
+            )
         return made
 
-    def _changed(self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None) -> Self:
+    def _changed(
+        self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None
+    ) -> Self:
         samples = Samples(change(self.samples), self._samples.files)
         return self._with(samples, change(self._others), classes, _KEPT_OF_ALL)
 
-    def _with(self, samples: Samples, others: pa.Table, classes: list[str] | None = None, keep: Sequence[str] = _KEPT) -> Self:
+    def _with(
+        self,
+        samples: Samples,
+        others: pa.Table,
+        classes: list[str] | None = None,
+        keep: Sequence[str] = _KEPT,
+    ) -> Self:
         """Other samples of the same root, and what is known of them as parts of the same whole."""
         kept = {name: self._known[name] for name in keep if name in self._known}
-        made = self._of(self.root, self.classes if classes is None else classes, samples, others, kept)
+        made = self._of(
+            self.root, self.classes if classes is None else classes, samples, others, kept
+        )
         made._told = self._told
         return made
 

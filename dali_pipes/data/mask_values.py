@@ -43,7 +43,9 @@ class MaskValues(NamedTuple):
         except (TypeError, ValueError):
             becomes, named = {None: None}, None
         if not is_mapping(becomes) or type(named) is not bool:
-            raise ManifestError("the manifest's values of masks are no numbers; scan the images again")
+            raise ManifestError(
+                "the manifest's values of masks are no numbers; scan the images again"
+            )
         return cls(becomes, named)
 
     def stored(self) -> list[Any]:
@@ -54,8 +56,15 @@ class MaskValues(NamedTuple):
         if not self.named:
             return self
         now = {number: number for number in range(len(numbers))} | self.becomes
-        new = {value: int(numbers[number]) if number < len(numbers) else number for value, number in now.items()}
-        return self._replace(becomes={value: new[value] for value in new if value in self.becomes or value != new[value]})
+        new = {
+            value: int(numbers[number]) if number < len(numbers) else number
+            for value, number in now.items()
+        }
+        return self._replace(
+            becomes={
+                value: new[value] for value in new if value in self.becomes or value != new[value]
+            }
+        )
 
     def decode(self, encoded: BytesIO) -> Values:
         """(H, W) uint8 or int32, of a mask that `mask_problem` finds nothing wrong with."""
@@ -66,7 +75,8 @@ class MaskValues(NamedTuple):
         if values.dtype == np.uint8 and all(0 <= number < 256 for number in self.becomes.values()):
             table = np.arange(256, dtype=np.uint8)
             for value, number in self.becomes.items():
-                table[value : value + 1] = number  # a value that no such mask can have changes nothing
+                # a value that no such mask can have changes nothing
+                table[value : value + 1] = number
             return table[values]
         made = values.astype(np.int32)
         for value, number in self.becomes.items():
@@ -77,38 +87,57 @@ class MaskValues(NamedTuple):
         """What is wrong with the values of a mask whose classes have names; None: nothing."""
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
-        found = [value for value in _present(values) if not 0 <= value < classes and value not in ignored]
+        found = [
+            value for value in _present(values) if not 0 <= value < classes and value not in ignored
+        ]
         if not found:
             return None
         instead = IGNORED if IGNORED in ignored else next(iter(ignored))
         return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
 
     def advice(self, value: int, classes: int, ignored: int) -> str:
-        numbers = f"the {classes} classes are numbered from 0, so classes has to name each, the background too if it is one"
+        numbers = (
+            f"the {classes} classes are numbered from 0, so classes has to name each, the "
+            "background too if it is one"
+        )
         last = classes - 1
-        return f"{numbers}; or mask_values={{{value}: {last}}} joins {value} to class {last}, {{{value}: {ignored}}} has it ignored"
+        return (
+            f"{numbers}; or mask_values={{{value}: {last}}} joins {value} to class {last}, "
+            f"{{{value}: {ignored}}} has it ignored"
+        )
 
 
 def is_mapping(becomes: object) -> bool:
     """Whether these are whole numbers by whole numbers, that a mask may have."""
     if not isinstance(becomes, dict):
         return False
-    return all(type(each) is int and 0 <= each < _HIGHEST for pair in becomes.items() for each in pair)
+    return all(
+        type(each) is int and 0 <= each < _HIGHEST for pair in becomes.items() for each in pair
+    )
 
 
 def check_mask_values(option: str, value: Any) -> dict[int, int]:
     """Whole numbers by whole numbers; YAML may have them as text."""
     try:
-        becomes = {int(each) if isinstance(each, str) else each: new for each, new in dict(plain(value) or {}).items()}
+        becomes = {
+            int(each) if isinstance(each, str) else each: new
+            for each, new in dict(plain(value) or {}).items()
+        }
     except (TypeError, ValueError):
         becomes = {None: None}
     if not is_mapping(becomes):
-        raise ConfigError(f"{option} is {value!r}; it takes numbers by the values that they replace, such as {{255: 1}}")
+        raise ConfigError(
+            f"{option} is {value!r}; it takes numbers by the values that they replace, such as "
+            f"{{255: 1}}"
+        )
     return becomes
 
 
-def look_at(places: Iterable[Extent | None], values: MaskValues, classes: int) -> tuple[dict[int, str], set[int]]:
-    """What is wrong with the values of masks, by their place among these, and the values that any of them has.
+def look_at(
+    places: Iterable[Extent | None], values: MaskValues, classes: int
+) -> tuple[dict[int, str], set[int]]:
+    """What is wrong with the values of masks, by their place among these, and the values that any
+    of them has.
 
     What cannot be read is passed over: `mask_problem` says so.
     """
@@ -129,7 +158,9 @@ def look_at(places: Iterable[Extent | None], values: MaskValues, classes: int) -
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))
     reader.close()
-    return {at: why for at, (why, _) in enumerate(looks) if why}, {value for _, some in looks for value in some}
+    return {at: why for at, (why, _) in enumerate(looks) if why}, {
+        value for _, some in looks for value in some
+    }
 
 
 def _fetched(place: Extent) -> bytes:

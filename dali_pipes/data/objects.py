@@ -1,18 +1,19 @@
-"""What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a mask, a text.
+"""What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a
+mask, a text.
 
-They are columns called "target:NAME", large lists of numbers of which an image has as many as it needs, or large strings:
+They are columns called "target:NAME", large lists of numbers of which an image has as many as it
+needs, or large strings:
 
-    boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored, not turned by its EXIF tag
-    box_labels     int64 class number of each object
-    areas          float32 of each object, in pixels
-    crowd          bool of each object: a group that is outlined as one, as COCO's iscrowd
-    keypoints      3 float32 a keypoint, as many an object as `Keypoints.names`: x, y, and COCO's visibility 0, 1 or 2
-    outlines       JSON of a list: COCO's segmentation of each object, polygons or run lengths
-    mask           path of a mask, relative to the root; "" if it is a part of the image's shard, or there is none
-    mask_offset    int64, where in the shard the mask begins
-    mask_bytes     int64, how long it is there; 0: not there
-    text           a text, such as a caption
-    dropped        what was wrong with objects that were left out, one a line
+    boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored,
+    not turned by its EXIF tag box_labels     int64 class number of each object areas
+    float32 of each object, in pixels crowd          bool of each object: a group that is outlined
+    as one, as COCO's iscrowd keypoints      3 float32 a keypoint, as many an object as
+    `Keypoints.names`: x, y, and COCO's visibility 0, 1 or 2 outlines       JSON of a list: COCO's
+    segmentation of each object, polygons or run lengths mask           path of a mask, relative to
+    the root; "" if it is a part of the image's shard, or there is none mask_offset    int64, where
+    in the shard the mask begins mask_bytes     int64, how long it is there; 0: not there text
+    a text, such as a caption dropped        what was wrong with objects that were left out, one a
+    line
 """
 
 from dataclasses import dataclass, field, fields
@@ -42,33 +43,40 @@ TYPES: dict[str, pa.DataType] = {
     "text": pa.large_string(),
     "dropped": pa.large_string(),
 }
-BOX_FORMATS = tuple(prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh"))
+BOX_FORMATS = tuple(
+    prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh")
+)
 BAD_OBJECTS = ("drop", "problem")
 
 
 @dataclass(kw_only=True, slots=True)
 class Targets:
-    """What is read of each sample besides its label, by the name of a table's column; of a tar's member, such as ".txt", or a key
-    in its .json; or of a TFRecord's feature.
+    """What is read of each sample besides its label, by the name of a table's column; of a tar's
+    member, such as ".txt", or a key in its .json; or of a TFRecord's feature.
 
     Attributes:
-        boxes: of each object four numbers, one after the other or in lists of four; in a TFRecord what the features' names have in
-            common, such as "image/object/bbox", before /xmin, /ymin, /xmax and /ymax; None: no objects.
+        boxes: of each object four numbers, one after the other or in lists of four; in a TFRecord
+            what the features' names have in common, such as "image/object/bbox", before /xmin,
+            /ymin, /xmax and /ymax; None: no objects.
         box_labels: of each object its class number from 0 or class name; needed with boxes.
-        box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and one of these, in fractions of its
-            width and height; a TFRecord's are always fractions.
+        box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and
+            one of these, in fractions of its width and height; a TFRecord's are always fractions.
         areas: of each object its area in pixels; None: that of its box.
-        keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as the boxes; None: no keypoints.
+        keypoints: of each object x, y and visibility of each keypoint, in pixels or in fractions as
+            the boxes; None: no keypoints.
         keypoint_names: what they are; needed with keypoints.
-        flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a", "eye_b"]]; None: those that differ by
-            the words "left" and "right", or "l" and "r".
-        mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no masks.
-        mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255; None: nothing.
+        flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
+            "eye_b"]]; None: those that differ by the words "left" and "right", or "l" and "r".
+        mask: a path, relative to the root; of a tar or TFRecord the mask itself, a PNG; None: no
+            masks.
+        mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255;
+            None: nothing.
         text: a text, such as a caption; None: no texts.
-        bad_objects: what becomes of an object with a box that is empty, inverted, not finite or outside the image: "drop" leaves it
-            out and lists it; "problem" leaves out its image.
-        annotated: whether boxes, keypoints and masks are in pixels (or fractions) of the image as "stored", or of the "upright"
-            picture, as its EXIF tag turns it and most programs show it; None: as stored, with a warning of images that are turned.
+        bad_objects: what becomes of an object with a box that is empty, inverted, not finite or
+            outside the image: "drop" leaves it out and lists it; "problem" leaves out its image.
+        annotated: whether boxes, keypoints and masks are in pixels (or fractions) of the image as
+            "stored", or of the "upright" picture, as its EXIF tag turns it and most programs show
+            it; None: as stored, with a warning of images that are turned.
     """
 
     boxes: str | None = None
@@ -86,11 +94,19 @@ class Targets:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name, needed in (("boxes", "box_labels"), ("box_labels", "boxes"), ("areas", "boxes"), ("keypoints", "boxes")):
+        for name, needed in (
+            ("boxes", "box_labels"),
+            ("box_labels", "boxes"),
+            ("areas", "boxes"),
+            ("keypoints", "boxes"),
+        ):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")
         if bool(self.keypoints) != bool(self.keypoint_names):
-            raise OptionError(type(self), "keypoints and keypoint_names need one another; a flip goes by the names")
+            raise OptionError(
+                type(self),
+                "keypoints and keypoint_names need one another; a flip goes by the names",
+            )
 
     @property
     def named(self) -> dict[str, str]:
@@ -106,12 +122,18 @@ class Targets:
 
     @property
     def keypoints_named(self) -> Keypoints | None:
-        return Keypoints.named(list(self.keypoint_names), self.flip_pairs) if self.keypoints else None
+        return (
+            Keypoints.named(list(self.keypoint_names), self.flip_pairs) if self.keypoints else None
+        )
 
     @property
     def misfit(self) -> str:
-        """What is wrong with an image whose objects have too few or too many of these values, or others."""
-        wanted = ", ".join(f"{width} in {getattr(self, each)}" for each, width in self.widths.items())
+        """What is wrong with an image whose objects have too few or too many of these values, or
+        others.
+        """
+        wanted = ", ".join(
+            f"{width} in {getattr(self, each)}" for each, width in self.widths.items()
+        )
         return f"the values of its objects do not belong together; each object needs {wanted}"
 
 

@@ -1,4 +1,6 @@
-"""What a manifest leaves out of what is there: files, rows and objects, by kind, with the first names."""
+"""What a manifest leaves out of what is there: files, rows and objects, by kind, with the first
+names.
+"""
 
 import re
 from collections import Counter
@@ -17,27 +19,72 @@ _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
     (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
-    (re.compile(r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record )\d+"), "…"),
+    (
+        re.compile(
+            r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record "
+            r")\d+"
+        ),
+        "…",
+    ),
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
 _ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 # Files beside images that nobody takes for one: notes, labels, captions, programs.
 _DOCUMENTS = (
-    *(".txt", ".md", ".rst", ".html", ".htm", ".pdf", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml"),
-    *(".arrow", ".unfinished", ".toml", ".ini", ".cfg", ".log", ".lst", ".names", ".caption", ".py", ".sh", ".ipynb", ".m"),
+    *(
+        ".txt",
+        ".md",
+        ".rst",
+        ".html",
+        ".htm",
+        ".pdf",
+        ".json",
+        ".jsonl",
+        ".csv",
+        ".tsv",
+        ".xml",
+        ".yaml",
+        ".yml",
+    ),
+    *(
+        ".arrow",
+        ".unfinished",
+        ".toml",
+        ".ini",
+        ".cfg",
+        ".log",
+        ".lst",
+        ".names",
+        ".caption",
+        ".py",
+        ".sh",
+        ".ipynb",
+        ".m",
+    ),
 )
-_DOCUMENT_NAMES = ("readme", "license", "licence", "copying", "notice", "changelog", "makefile", "_success")
+_DOCUMENT_NAMES = (
+    "readme",
+    "license",
+    "licence",
+    "copying",
+    "notice",
+    "changelog",
+    "makefile",
+    "_success",
+)
 
 
 class Omission(NamedTuple):
     """Files, rows or objects of one kind that a manifest does not use.
 
     Attributes:
-        kind: why, in words that hold for all of them, such as "not an image, or its header is broken" or ".gif files".
+        kind: why, in words that hold for all of them, such as "not an image, or its header is
+            broken" or ".gif files".
         number: how many there are.
         names: of the first few, relative to the root.
-        unit: "image", of what is an image or may be one; "object", of annotations of images that are used; "folder", of folders
-            that others take for classes; "file", of what nobody takes for an image.
+        unit: "image", of what is an image or may be one; "object", of annotations of images that
+            are used; "folder", of folders that others take for classes; "file", of what nobody
+            takes for an image.
     """
 
     kind: str
@@ -52,9 +99,13 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
     for each in omissions:
         known = merged.get((each.kind, each.unit), Omission(each.kind, 0, [], each.unit))
         names = (known.names + each.names)[:_SHOWN]
-        merged[each.kind, each.unit] = Omission(each.kind, known.number + each.number, names, each.unit)
+        merged[each.kind, each.unit] = Omission(
+            each.kind, known.number + each.number, names, each.unit
+        )
 
-    found = sorted(merged.values(), key=lambda each: (_UNITS.index(each.unit), -each.number, each.kind))
+    found = sorted(
+        merged.values(), key=lambda each: (_UNITS.index(each.unit), -each.number, each.kind)
+    )
     if len(found) <= _MOST_KINDS:
         return found
 
@@ -62,17 +113,26 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
     kept = []
     for unit in _UNITS:
         some = [each for each in found if each.unit == unit]
-        kept += some[:_MOST_KINDS] + ([_as_others(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else [])
+        kept += some[:_MOST_KINDS] + (
+            [_as_others(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else []
+        )
     return kept
 
 
 def _as_others(omissions: list[Omission]) -> Omission:
     """One for many kinds."""
     names = [name for each in omissions[:_SHOWN] for name in each.names[:1]]
-    return Omission(f"{len(omissions):,} other kinds", sum(each.number for each in omissions), names, omissions[0].unit)
+    return Omission(
+        f"{len(omissions):,} other kinds",
+        sum(each.number for each in omissions),
+        names,
+        omissions[0].unit,
+    )
 
 
-def count_by_kind(kinds_and_names: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
+def count_by_kind(
+    kinds_and_names: Iterable[tuple[str, str]], unit: str = "image"
+) -> list[Omission]:
     """Of each kind how many there are, and the first names."""
     counts: Counter[str] = Counter()
     names: dict[str, list[str]] = {}
@@ -89,7 +149,11 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
     others: list[tuple[str, str]] = []
     for name in names:
         stem, dot, ending = name.rpartition("/")[2].lower().rpartition(".")
-        extension = dot + ending if stem and not ending.isdecimal() and len(ending) <= _LONGEST_EXTENSION else ""
+        extension = (
+            dot + ending
+            if stem and not ending.isdecimal() and len(ending) <= _LONGEST_EXTENSION
+            else ""
+        )
         document = extension in _DOCUMENTS if extension else (stem or ending) in _DOCUMENT_NAMES
         kind = f"{extension} files" if extension else "files without an extension"
         (documents if document else others).append((kind, name))
@@ -105,7 +169,9 @@ def name_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> l
     of_images: list[tuple[str, str]] = []
     of_objects: list[tuple[str, str]] = []
     for path, problem in problems:
-        (of_objects if unit == "object" or is_annotation(problem) else of_images).append((kind_of(problem), path))
+        (of_objects if unit == "object" or is_annotation(problem) else of_images).append(
+            (kind_of(problem), path)
+        )
     return count_by_kind(of_images) + count_by_kind(of_objects, "object")
 
 
@@ -147,9 +213,13 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
 
 
 def printable(text: str) -> str:
-    """In one line that a terminal shows as it is: a name may have line ends, escapes, and bytes that are not UTF-8."""
+    """In one line that a terminal shows as it is: a name may have line ends, escapes, and bytes
+    that are not UTF-8.
+    """
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+        text = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        )
     return text
 
 
@@ -162,7 +232,9 @@ def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     """Raises OmissionError if an image or an object is left out."""
     lost = [each for each in omissions if each.unit != "file"]
     if lost:
-        instead = "strict allows nothing to be left out; correct or remove them, or leave out strict"
+        instead = (
+            "strict allows nothing to be left out; correct or remove them, or leave out strict"
+        )
         raise OmissionError(f"{describe(root, used, lost)}; {instead}")
 
 

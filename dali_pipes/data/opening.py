@@ -1,7 +1,8 @@
-"""What `Manifest.scan` and `Manifest.open` do: which kind of source it is, and what is known of it from before.
+"""What `Manifest.scan` and `Manifest.open` do: which kind of source it is, and what is known of it
+from before.
 
-That is in a local cache, or in index.arrow beside images in an object store: their manifest, so that opening them reads this
-object and no image.
+That is in a local cache, or in index.arrow beside images in an object store: their manifest, so
+that opening them reads this object and no image.
 """
 
 import hashlib
@@ -57,42 +58,59 @@ from dali_pipes.system.files import written
 
 INDEX = "index.arrow"
 READ_AS = "read_as"  # what a manifest knows of the options that its rows depend on
-_AGAIN = "Manifest.scan('{0}').save_index() (images in Parquet files: Manifest.from_table('{0}').save_index())"
+_AGAIN = (
+    "Manifest.scan('{0}').save_index() (images in Parquet files: "
+    "Manifest.from_table('{0}').save_index())"
+)
 Manifest = Any  # the class in manifest.py, which uses this module
 
 log = logging.getLogger(__name__)
 
 
-def scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
+def scan(
+    kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str
+) -> Manifest:
     """A new manifest, saved in the cache, or that of the cache if nothing has changed."""
     try:
         return _scan(kind, root, check, cache, unchanged)
     except PermissionError as error:
         place = os.fsdecode(error.filename or os.fspath(root))
-        raise ManifestError(f"{place}: {os_problem(error)}; make it readable, or move it away") from None
+        raise ManifestError(
+            f"{place}: {os_problem(error)}; make it readable, or move it away"
+        ) from None
 
 
-def _scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> Manifest:
+def _scan(
+    kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str
+) -> Manifest:
     check_choice("unchanged", unchanged, ("file", "folder"))
     root = local_path(root)
     entries = list_entries(Path(root)) if not is_remote(root) and Path(root).is_dir() else []
     refuse_other_layouts(root, check.with_labels, entries)
     if is_pattern(root) and _kind_of_pattern(root) == "table":
-        raise ManifestError(f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table")
+        raise ManifestError(
+            f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table"
+        )
     folder, shards = list_shards(absolute(root))
     if check.targets.named:
         if not shards:
-            why = "targets are read from shards and tables; of images in folders use from_coco or from_masks"
+            why = (
+                "targets are read from shards and tables; of images in folders use from_coco "
+                "or from_masks"
+            )
             raise ManifestError(f"{folder}: {why}")
         classes, table = scan_shards(folder, shards, check)
         beside = _name_beside(absolute(root), folder, shards)
-        return kind(folder, classes, table, keypoints=check.targets.keypoints_named, omissions=beside)
+        return kind(
+            folder, classes, table, keypoints=check.targets.keypoints_named, omissions=beside
+        )
 
     folders: FolderRecords = {}
     omissions: list[Omission] = []
     with Journal(cache) as journal:
         known = _remembered(kind, cache, check.with_labels) if cache else None
-        same = known = known if known and known.root == folder else None  # another root may have twins of its files
+        # another root may have twins of its files
+        same = known = known if known and known.root == folder else None
         if shards:
             classes, table = scan_shards(folder, shards, check, same.table if same else None)
             omissions = _name_beside(absolute(root), folder, shards)
@@ -100,7 +118,9 @@ def _scan(kind: type[Manifest], root: str | Path, check: ScanOptions, cache: Pat
             classes, table, omissions = scan_objects(folder, check)
         else:
             trust = same is not None and unchanged == "folder"
-            samples, of_before, names = (known.samples, known.folders, known.classes) if known else (None, {}, [])
+            samples, of_before, names = (
+                (known.samples, known.folders, known.classes) if known else (None, {}, [])
+            )
             earlier = Earlier(samples, of_before, names, journal, trust)
             classes, table, folders = scan_folder(folder, entries, check, earlier)
 
@@ -115,8 +135,11 @@ def _are_equal(made: Manifest, same: Manifest) -> bool:
     return (made.classes, made.folders, made.omissions) == known and made.table.equals(same.table)
 
 
-def _name_beside(source: Path | str, folder: Path | str, shards: Collection[bytes]) -> list[Omission]:
-    """The files of a folder of shards that are none, and the shards that are missing by their numbers.
+def _name_beside(
+    source: Path | str, folder: Path | str, shards: Collection[bytes]
+) -> list[Omission]:
+    """The files of a folder of shards that are none, and the shards that are missing by their
+    numbers.
 
     Of one shard or a pattern no other files are asked for.
     """
@@ -129,7 +152,9 @@ def _name_beside(source: Path | str, folder: Path | str, shards: Collection[byte
         there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
     named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
     images, omissions = sort_names(sorted(name for name in there if name not in named))
-    return missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
+    return (
+        missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
+    )
 
 
 def name_beside_parquet(source: Path | str, manifest: Manifest) -> list[Omission]:
@@ -142,7 +167,9 @@ def name_beside_parquet(source: Path | str, manifest: Manifest) -> list[Omission
 
 
 def _remembered(kind: type[Manifest], cache: Path, with_labels: bool) -> Manifest | None:
-    """An earlier scan; None if the cache is missing, of another version or for another purpose, and then it is replaced."""
+    """An earlier scan; None if the cache is missing, of another version or for another purpose, and
+    then it is replaced.
+    """
     try:
         saved.refuse_foreign(cache)
     except PermissionError:
@@ -163,20 +190,32 @@ def _cached(manifest: Manifest, cache: Path | None) -> Manifest:
         manifest.save(cache)
         return type(manifest).load(cache) if cache.suffix == saved.MAPPED else manifest
     except OSError as error:
-        log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, error.strerror)
+        log.warning(
+            "the scan cannot be cached in %s (%s); continuing without a cache",
+            cache,
+            error.strerror,
+        )
         return manifest
 
 
 def kind_of(source: str | Path) -> str:
-    """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in folders or in shards."""
+    """What a source is: a "manifest", a "table" of paths, a JSON file of "coco", or "images" in
+    folders or in shards.
+    """
     file = Path(source)
     if is_pattern(source):
         return _kind_of_pattern(source)
     if is_remote(source):
-        return "table" if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source))) else "images"
+        return (
+            "table"
+            if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source)))
+            else "images"
+        )
     if file.suffix == ".json":
         return "coco"
-    if (file.suffix == saved.MAPPED and not file.is_dir()) or (file.suffix == ".parquet" and saved.is_manifest(file)):
+    if (file.suffix == saved.MAPPED and not file.is_dir()) or (
+        file.suffix == ".parquet" and saved.is_manifest(file)
+    ):
         return "manifest"
     if (
         (file.is_dir() and embedded_files(file))
@@ -191,15 +230,22 @@ def _kind_of_pattern(source: str | Path) -> str:
     shards, tables = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
     if shards and tables:
         both = f"{os.fsdecode(next(iter(shards)))} and {Path(tables[0]).name}"
-        raise ManifestError(f"{source}: matches shards of two kinds, such as {both}; match one kind")
+        raise ManifestError(
+            f"{source}: matches shards of two kinds, such as {both}; match one kind"
+        )
     if not shards and not tables:
         kinds = "NAME.tar, NAME.tfrecord, or NAME.parquet with images in it"
-        raise ManifestError(f"{source}: matches files, but none is a shard ({kinds}); give a folder or a table without a pattern")
+        raise ManifestError(
+            f"{source}: matches files, but none is a shard ({kinds}); give a folder or a table "
+            "without a pattern"
+        )
     return "table" if tables else "images"
 
 
 def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path | None:
-    """The file for the cached scan of a root; None: there can be none. One that is there and damaged is removed."""
+    """The file for the cached scan of a root; None: there can be none. One that is there and
+    damaged is removed.
+    """
     purpose = b"" if with_labels else b"\0without labels"
     key = hashlib.sha256(os.fsencode(absolute(root)) + purpose).hexdigest()[:16]
     file = Path(folder, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
@@ -208,17 +254,30 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
             log.warning("%s is damaged; the images are scanned again", file)
             file.unlink()
     except OSError as error:  # such as the home of another user, in a container
-        log.warning("the cache %s cannot be used (%s); continuing without a cache", folder, os_problem(error))
+        log.warning(
+            "the cache %s cannot be used (%s); continuing without a cache",
+            folder,
+            os_problem(error),
+        )
         return None
     return file
 
 
-def note_reading(targets: Targets, with_labels: bool, table: TableOptions | None = None) -> dict[str, Any]:
-    """The options that the rows of a manifest depend on, as far as they are not the defaults, in JSON's types."""
+def note_reading(
+    targets: Targets, with_labels: bool, table: TableOptions | None = None
+) -> dict[str, Any]:
+    """The options that the rows of a manifest depend on, as far as they are not the defaults, in
+    JSON's types.
+    """
     noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
-    for name, given, default in (("targets", targets, NO_TARGETS), ("table", table or TableOptions(), TableOptions())):
+    for name, given, default in (
+        ("targets", targets, NO_TARGETS),
+        ("table", table or TableOptions(), TableOptions()),
+    ):
         usual = asdict(default)
-        if changed := {each: value for each, value in asdict(given).items() if value != usual[each]}:
+        if changed := {
+            each: value for each, value in asdict(given).items() if value != usual[each]
+        }:
             noted[name] = changed
     if not targets.named:
         noted.pop("targets", None)
@@ -228,16 +287,21 @@ def note_reading(targets: Targets, with_labels: bool, table: TableOptions | None
 def _is_as_asked(indexed: Manifest, asked: dict[str, Any]) -> bool:
     """Whether an index has what is asked for. Who asks for nothing takes it as it is."""
     has = indexed._known.get(READ_AS) or {}
-    if "with_labels" in asked and "with_labels" not in has and any(why.startswith("no label") for _, why in indexed.problems):
+    if (
+        "with_labels" in asked
+        and "with_labels" not in has
+        and any(why.startswith("no label") for _, why in indexed.problems)
+    ):
         return False  # images that are left out of the index are wanted
     return all(asked[name] == has.get(name) for name in ("targets", "table") if name in asked)
 
 
 def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifest | None:
-    """The manifest out of a folder's index; None: it has none, or one that was read with other options than are asked for.
+    """The manifest out of a folder's index; None: it has none, or one that was read with other
+    options than are asked for.
 
-    Of an index that was written before the shards were uploaded the shards' sizes are compared now. One that was written in the
-    store holds their ETags, which are compared when a shard is fetched.
+    Of an index that was written before the shards were uploaded the shards' sizes are compared now.
+    One that was written in the store holds their ETags, which are compared when a shard is fetched.
     """
     place = f"{url.rstrip('/')}/{INDEX}"
     try:
@@ -249,23 +313,35 @@ def read_index(kind: type[Manifest], url: str, asked: dict[str, Any]) -> Manifes
             return None  # as many web servers answer for what is not there
         raise ManifestError(f"{place}: {error}") from None
     except ManifestError as error:
-        raise ManifestError(f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}") from None
+        raise ManifestError(
+            f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}"
+        ) from None
     if not _is_as_asked(made, asked):
         few = ", ".join(f"{name}={value}" for name, value in asked.items())
         do = "write it again with these options to open it as fast"
-        log.warning("%s was not written with %s, so the images are read instead of it; %s", place, few, do)
+        log.warning(
+            "%s was not written with %s, so the images are read instead of it; %s", place, few, do
+        )
         return None
     if not made.whole_files:
-        refuse_mixed_files(url, url.rstrip("/"), (group_of(name)[0] if is_group(name) else name for name in made.shards.names))
+        refuse_mixed_files(
+            url,
+            url.rstrip("/"),
+            (group_of(name)[0] if is_group(name) else name for name in made.shards.names),
+        )
     before = made.root
     made = made.moved_to(url.rstrip("/"))
     if is_remote(before) or not made.shards.bytes.any():
         return made
     listing = list_objects(url)
     listed = listing.versions(name for name in made.shards.names if name in listing)
-    unknown = [name for name in listing if name not in made.shards.names and not is_housekeeping(name)]
+    unknown = [
+        name for name in listing if name not in made.shards.names and not is_housekeeping(name)
+    ]
     if added := list(filter(is_shard, unknown)):
-        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}")
+        raise ManifestError(
+            f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}"
+        )
     for name, size in zip(made.shards.names, made.shards.bytes.tolist(), strict=True):
         there = listed.get(name, (0, 0))[0]
         if there != size:
@@ -308,14 +384,27 @@ def write_index(manifest: Manifest) -> str:
     place = f"{manifest.root}/{INDEX}"
     if not len(manifest):
         why = f", such as {': '.join(manifest.problems[0])}" if manifest.problems else ""
-        do = "name what is read of an image besides its label (targets, --target), or read them without labels"
-        raise ManifestError(f"{place}: would hold no image ({len(manifest.problems):,} cannot be used{why}); {do}")
+        do = (
+            "name what is read of an image besides its label (targets, --target), or read them "
+            "without labels"
+        )
+        raise ManifestError(
+            f"{place}: would hold no image ({len(manifest.problems):,} cannot be used{why}); {do}"
+        )
     _check_complete(manifest)
     if not is_remote(place):
         if any(map(is_group, manifest.shards.files)):
-            raise ManifestError(f"{place}: an index of Parquet files is written where they lie: Manifest.open(URL).save_index()")
-        made = manifest if manifest.whole_files else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
-        made.moved_to(".").save(place)  # it is to be uploaded: neither times nor folders are those of this machine
+            raise ManifestError(
+                f"{place}: an index of Parquet files is written where they lie: "
+                "Manifest.open(URL).save_index()"
+            )
+        made = (
+            manifest
+            if manifest.whole_files
+            else manifest.with_versions(dict.fromkeys(manifest.shards.names, (0, 0)))
+        )
+        # it is to be uploaded: neither times nor folders are those of this machine
+        made.moved_to(".").save(place)
         return place
     with TemporaryDirectory() as folder:
         file = Path(folder, INDEX)
@@ -323,19 +412,27 @@ def write_index(manifest: Manifest) -> str:
         try:
             write_object(place, file.read_bytes())
         except OSError as error:
-            raise ManifestError(f"{place}: {error}; it needs the permission to write there") from None
+            raise ManifestError(
+                f"{place}: {error}; it needs the permission to write there"
+            ) from None
     return place
 
 
 def refuse_partial_index(source: str | Path) -> None:
-    """Raises ManifestError if the index of this pattern would leave out files, before any is read."""
+    """Raises ManifestError if the index of this pattern would leave out files, before any is
+    read.
+    """
     if pattern := pattern_of_files(source):
         kinds = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
-        _check_named({Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder)
+        _check_named(
+            {Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder
+        )
 
 
 def _check_complete(manifest: Manifest) -> None:
-    """Raises ManifestError if shards or Parquet files lie beside those of the manifest: who reads the index would miss them."""
+    """Raises ManifestError if shards or Parquet files lie beside those of the manifest: who reads
+    the index would miss them.
+    """
     if manifest.whole_files:
         return
     paths = map(os.fsdecode, pc.unique(manifest.table["path"]).to_pylist())
@@ -346,7 +443,13 @@ def _check_named(named: set[str], folder: str | Path) -> None:
     shards = map(os.fsdecode, list_all_shards(absolute(folder))[1])
     there = {Path(file).name for file in [*shards, *all_embedded_files(absolute(folder))]}
     if missing := sorted(there - named):
-        few = f"{len(missing):,} of the {len(there):,} files there are not in this manifest, such as {missing[0]}"
+        few = (
+            f"{len(missing):,} of the {len(there):,} files there are not in this manifest, "
+            f"such as {missing[0]}"
+        )
         why = "and an index is of all files of its folder, so who reads it would miss them"
-        do = "if all are one data set, index the folder; otherwise save this manifest (Manifest.save) and open that file"
+        do = (
+            "if all are one data set, index the folder; otherwise save this manifest "
+            "(Manifest.save) and open that file"
+        )
         raise ManifestError(f"{folder}/{INDEX}: {few}, {why}; {do}")

@@ -1,6 +1,8 @@
-"""Outlines of objects as COCO writes them: a list of polygons, or run lengths, as numbers or packed into text.
+"""Outlines of objects as COCO writes them: a list of polygons, or run lengths, as numbers or packed
+into text.
 
-https://cocodataset.org/#format-data; the packing is that of rleToString in pycocotools' common/maskApi.c.
+https://cocodataset.org/#format-data; the packing is that of rleToString in pycocotools'
+common/maskApi.c.
 """
 
 from collections.abc import Sequence
@@ -18,10 +20,12 @@ _LONGEST = 7  # characters of a packed number: 35 bits
 
 
 def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
-    """(H, W) bool, of one object of the column "outlines"; no outline: nothing of the image. Pixels are those of pycocotools.
+    """(H, W) bool, of one object of the column "outlines"; no outline: nothing of the image. Pixels
+    are those of pycocotools.
 
     Args:
-        outline: one that `problem_of` finds nothing wrong with, of an image of this height and width in pixels.
+        outline: one that `problem_of` finds nothing wrong with, of an image of this height and
+            width in pixels.
 
     Raises:
         ConfigError: pycocotools, which draws polygons, is not installed.
@@ -38,7 +42,9 @@ def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[i
     try:
         from pycocotools import mask
     except ImportError:
-        raise ConfigError("masks of polygons need pycocotools; pip install 'dali_pipes[coco]'") from None
+        raise ConfigError(
+            "masks of polygons need pycocotools; pip install 'dali_pipes[coco]'"
+        ) from None
     return mask.merge(mask.frPyObjects(polygons, height, width))["counts"].decode()
 
 
@@ -50,15 +56,29 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
         return "its segmentation is neither a list of polygons nor run lengths"
     for polygon in outline:
         if len(polygon) < 6 or len(polygon) % 2:
-            return f"a polygon of {len(polygon)} numbers; x and y of at least three points are needed"
+            return (
+                f"a polygon of {len(polygon)} numbers; x and y of at least three points are needed"
+            )
         points = _finite(polygon)
-        if points is None or (np.abs(points.reshape(-1, 2) - (width / 2, height / 2)) > (1.5 * width, 1.5 * height)).any():
-            return "a polygon with a point that is not finite, or farther outside than the image is wide or high"
+        if (
+            points is None
+            or (
+                np.abs(points.reshape(-1, 2) - (width / 2, height / 2))
+                > (1.5 * width, 1.5 * height)
+            ).any()
+        ):
+            return (
+                "a polygon with a point that is not finite, or farther outside than the image "
+                "is wide or high"
+            )
     return None
 
 
-def are_polygons(outlines: Sequence[Any], height: NDArray[np.int64], width: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(M,) bool, which of M outlines are polygons, or none, of plain numbers, and `problem_of` would find nothing wrong with.
+def are_polygons(
+    outlines: Sequence[Any], height: NDArray[np.int64], width: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(M,) bool, which of M outlines are polygons, or none, of plain numbers, and `problem_of`
+    would find nothing wrong with.
 
     Args:
         height, width: (M,) of their images, in pixels.
@@ -66,13 +86,19 @@ def are_polygons(outlines: Sequence[Any], height: NDArray[np.int64], width: NDAr
     found = np.zeros(len(outlines), bool)
     for start in range(0, len(outlines), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
-        found[some] = _look_at_polygons(outlines[some], np.stack([width[some], height[some]], axis=1))
+        found[some] = _look_at_polygons(
+            outlines[some], np.stack([width[some], height[some]], axis=1)
+        )
     return found
 
 
 def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """As `are_polygons`, of so few that all their points may be in memory; none, if a number of one is no number."""
-    found = np.array([type(outline) is list and all(map(_has_points, outline)) for outline in outlines], bool)
+    """As `are_polygons`, of so few that all their points may be in memory; none, if a number of one
+    is no number.
+    """
+    found = np.array(
+        [type(outline) is list and all(map(_has_points, outline)) for outline in outlines], bool
+    )
     owner = [place for place in np.flatnonzero(found).tolist() for _ in outlines[place]]
     polygons = list(chain.from_iterable(compress(outlines, found.tolist())))
     numbers = list(chain.from_iterable(polygons))
@@ -95,7 +121,9 @@ def _has_points(polygon: Any) -> bool:
 
 def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | None:
     if outline.get("size") != [height, width]:
-        return f"run lengths of a mask of {outline.get('size')}, and the image is [{height}, {width}]"
+        return (
+            f"run lengths of a mask of {outline.get('size')}, and the image is [{height}, {width}]"
+        )
     try:
         runs = _runs(outline["counts"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -116,20 +144,25 @@ def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
 
 
 def _runs(counts: str | list[int]) -> NDArray[np.int64]:
-    """Lengths of the runs, the first one outside the object; TypeError, ValueError or OverflowError if these are none."""
+    """Lengths of the runs, the first one outside the object; TypeError, ValueError or OverflowError
+    if these are none.
+    """
     if not isinstance(counts, str):
         if not all(type(each) is int for each in counts):
             raise TypeError
         return np.array(counts, np.int64)
     codes = np.frombuffer(counts.encode("ascii"), np.uint8).astype(np.int64) - 48
-    ends = np.flatnonzero(codes & 0x20 == 0)  # of a number's five bits, the lowest first, the last ones have no 0x20
+    # of a number's five bits, the lowest first, the last ones have no 0x20
+    ends = np.flatnonzero(codes & 0x20 == 0)
     if ((codes < 0) | (codes > 63)).any() or not len(ends) or ends[-1] != len(codes) - 1:
         raise ValueError
     begins = np.append(0, ends[:-1] + 1)
     if (ends - begins >= _LONGEST).any():
         raise ValueError
     shifts = 5 * (np.arange(len(codes)) - np.repeat(begins, ends - begins + 1))
-    found = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0)
+    found = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(
+        codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0
+    )
     found[1::2] = found[1::2].cumsum()  # from the fourth on, how much longer than the last but one
     found[2::2] = found[2::2].cumsum()
     return found

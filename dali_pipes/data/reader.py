@@ -1,4 +1,6 @@
-"""Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such as a member of a tar."""
+"""Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such
+as a member of a tar.
+"""
 
 import errno
 import os
@@ -26,7 +28,8 @@ class Extent(NamedTuple):
 
     Attributes:
         file: path of the file, or its URL.
-        member: name of the image inside the file; "" if it is the whole file, and then nothing below is used.
+        member: name of the image inside the file; "" if it is the whole file, and then nothing
+            below is used.
         offset, length: where its bytes begin in the file, and their number.
         stamp: size in bytes and modification time in nanoseconds of the file when it was scanned.
     """
@@ -48,9 +51,10 @@ class ShardMember(NamedTuple):
         member: its name inside the file; empty if the problem is in the file itself.
         offset, length: where it is, in bytes.
         label: its class number.
-        problem: why it cannot be used; None if it can, as far as is known without looking at the image.
-        targets: what was asked for besides, as the file has it, by the field of `objects.Targets`; of a mask, where it begins, and
-            how long it is.
+        problem: why it cannot be used; None if it can, as far as is known without looking at the
+            image.
+        targets: what was asked for besides, as the file has it, by the field of `objects.Targets`;
+            of a mask, where it begins, and how long it is.
     """
 
     member: bytes = b""
@@ -62,10 +66,12 @@ class ShardMember(NamedTuple):
 
 
 class Reader:
-    """Reads extents, without the GIL and from any number of threads. Files that hold many images are kept open.
+    """Reads extents, without the GIL and from any number of threads. Files that hold many images
+    are kept open.
 
     Args:
-        keep: how many files stay open at most, those used last. By default a quarter of what the process may open.
+        keep: how many files stay open at most, those used last. By default a quarter of what the
+            process may open.
     """
 
     def __init__(self, keep: int | None = None):
@@ -75,10 +81,12 @@ class Reader:
     def read(self, extent: Extent) -> NDArray[np.uint8]:
         """The encoded bytes, in a new array.
 
-        A read of a local file that fails is tried once more, after a moment: a file server may have been away.
+        A read of a local file that fails is tried once more, after a moment: a file server may have
+        been away.
 
         Raises:
-            OSError: they cannot be read, or the file that holds the part is not the one that was scanned.
+            OSError: they cannot be read, or the file that holds the part is not the one that was
+                scanned.
         """
         with span("read"):
             return self._read_anywhere(extent)
@@ -107,14 +115,16 @@ class Reader:
             damaged = is_copied(extent.file) and not is_whole(file.number, extent.stamp)
             if not is_gone(file.number) and not damaged:
                 raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
-            self._opened.cache_clear()  # the copy was removed to make room, or cut off by something else
+            # the copy was removed to make room, or cut off by something else
+            self._opened.cache_clear()
 
     def close(self) -> None:
         """Closes the open files; reading opens them again."""
         self._opened.cache_clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        shared = self._traffic if get_spawning_popen() else None  # of a worker that is being started
+        # of a worker that is being started
+        shared = self._traffic if get_spawning_popen() else None
         return _unpickled, (self._keep, shared)  # another process opens its own files
 
 
@@ -123,7 +133,11 @@ class OpenFile:
 
     def __init__(self, file: str, stamp: tuple[int, int] | None = None):
         copied = stamp and is_copied(file)
-        self.number = open_copy(file, stamp) if stamp and copied else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = (
+            open_copy(file, stamp)
+            if stamp and copied
+            else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        )
         stat = os.fstat(self.number)
         self.size = stat.st_size
         if stamp and not copied and stamp != (stat.st_size, stat.st_mtime_ns):

@@ -1,4 +1,6 @@
-"""Splitting, joining and renaming: what `Manifest.split`, `concat` and `map_classes` do to rows and classes."""
+"""Splitting, joining and renaming: what `Manifest.split`, `concat` and `map_classes` do to rows and
+classes.
+"""
 
 import math
 import os
@@ -22,7 +24,10 @@ from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 MASK = TARGET + "mask"
-_OF_SOME = {TARGET + name: value for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()}
+_OF_SOME = {
+    TARGET + name: value
+    for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()
+}
 SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
 
 
@@ -38,28 +43,50 @@ class Mix(NamedTuple):
     shares: dict[str, float]
 
 
-def parts(fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
-    """The ids of each part, in ascending order; (n,) `groups`, the group of each sample, are never divided.
+def parts(
+    fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int
+) -> dict[str, NDArray[np.int64]]:
+    """The ids of each part, in ascending order; (n,) `groups`, the group of each sample, are never
+    divided.
 
     Groups are put in a random order and cut where the number of samples comes nearest.
     """
     if not isinstance(fractions, Mapping):
-        raise ConfigError(f'fractions is {shown(fractions)}; it takes names and shares, such as {{"train": 0.9, "val": 0.1}}')
-    fractions = {name: check_number(f"the share of {name!r}", share, -math.inf, math.inf) for name, share in fractions.items()}
-    if not fractions or not all(share > 0 for share in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
-        raise ConfigError(f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1")
+        raise ConfigError(
+            f'fractions is {shown(fractions)}; it takes names and shares, such as {{"train": '
+            f'0.9, "val": 0.1}}'
+        )
+    fractions = {
+        name: check_number(f"the share of {name!r}", share, -math.inf, math.inf)
+        for name, share in fractions.items()
+    }
+    if (
+        not fractions
+        or not all(share > 0 for share in fractions.values())
+        or sum(fractions.values()) > 1 + 1e-9
+    ):
+        raise ConfigError(
+            f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1"
+        )
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     with np.errstate(over="ignore"):
-        keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(
+            0xD1342543DE82EF95
+        )
         order = np.argsort(splitmix64(keys), kind="stable")
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
     cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
-    return {name: np.flatnonzero(np.isin(place, order[slice(*cut)])) for name, cut in zip(fractions, cuts, strict=True)}
+    return {
+        name: np.flatnonzero(np.isin(place, order[slice(*cut)]))
+        for name, cut in zip(fractions, cuts, strict=True)
+    }
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """(n,) a number for each row; equal values have the same one, whatever else is in the column."""
+    """(n,) a number for each row; equal values have the same one, whatever else is in the
+    column.
+    """
     values = column.combine_chunks()
     if pa.types.is_nested(values.type):
         raise ConfigError("by is a column of lists; name one with a single value for each image")
@@ -79,7 +106,8 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
     stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
     if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
         raise ManifestError(
-            f"{' and '.join(map(str, roots))} cannot be joined: images in object stores must be of one bucket; copy the others "
+            f"{' and '.join(map(str, roots))} cannot be joined: images in object stores "
+            "must be of one bucket; copy the others "
             "there, or all of them here"
         )
     return f"{stores[0]}://{shared}"
@@ -98,29 +126,48 @@ def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
     return table
 
 
-def joined_classes(names: Sequence[list[str]], apart: bool) -> tuple[list[str], list[NDArray[np.int64]]]:
-    """All class names in the order in which they first come, and for each list the new number of each of its classes."""
+def joined_classes(
+    names: Sequence[list[str]], apart: bool
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """All class names in the order in which they first come, and for each list the new number of
+    each of its classes.
+    """
     if apart:
         ends = np.cumsum([len(each) for each in names])
         numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
         return [name for each in names for name in each], numbered
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
+    numbers = {
+        name: number
+        for number, name in enumerate(dict.fromkeys(name for each in names for name in each))
+    }
     return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
 
 
 def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
     """How two lists of classes differ, in a few words."""
-    only = [[name for name in one if name not in set(other)] for one, other in ((first, second), (second, first))]
+    only = [
+        [name for name in one if name not in set(other)]
+        for one, other in ((first, second), (second, first))
+    ]
     differences = [
-        f"{len(names)} only in the {which} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        (
+            f"{len(names)} only in the {which} "
+            f"({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        )
         for names, which in zip(only, ("first", "second"), strict=True)
         if names
     ]
-    return f"not the same classes: {'; '.join(differences) or 'another order'}; a label would mean two things"
+    return (
+        f"not the same classes: {'; '.join(differences) or 'another order'}; a label would "
+        "mean two things"
+    )
 
 
-def number_as(given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str) -> NDArray[np.int64]:
-    """The number in `given` of each class in `names`; -1 of one that no image has and that is not there.
+def number_as(
+    given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
+) -> NDArray[np.int64]:
+    """The number in `given` of each class in `names`; -1 of one that no image has and that is not
+    there.
 
     Classes that have no names, which are called by their numbers, keep these.
 
@@ -133,7 +180,10 @@ def number_as(given: list[str], names: list[str], used: NDArray[np.int64], place
     """
     if names == [str(number) for number in range(len(names))] and not set(names) <= set(given):
         if used.max(initial=-1) >= len(given):
-            raise ManifestError(f"{place}: an image has the class number {used.max()}, and classes names {len(given)}")
+            raise ManifestError(
+                f"{place}: an image has the class number {used.max()}, and classes names "
+                f"{len(given)}"
+            )
         return np.arange(len(names))
 
     numbers = {name: number for number, name in enumerate(given)}
@@ -141,14 +191,17 @@ def number_as(given: list[str], names: list[str], used: NDArray[np.int64], place
         near = get_close_matches(unknown[0], given, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise ManifestError(
-            f"{place}: images of {len(unknown):,} classes that are none of the {len(given):,} given as classes, "
+            f"{place}: images of {len(unknown):,} classes that are none of the "
+            f"{len(given):,} given as classes, "
             f"such as {unknown[0]!r}{meant}; add them there, or remove these images"
         )
     return np.array([numbers.get(name, -1) for name in names], np.int64)
 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image, stays; so do numbers to predict."""
+    """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image,
+    stays; so do numbers to predict.
+    """
     if BOX_LABELS in table.column_names:
         objects = table[BOX_LABELS].combine_chunks()
         new = pa.array(numbers).take(objects.flatten())
@@ -158,17 +211,28 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
     if pa.types.is_list(labels.type):
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
         rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
-        if len(set(numbers.tolist())) < len(numbers):  # an image may have had two of those that became one
-            rows = distinct_labels(rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers))
+        # an image may have had two of those that became one
+        if len(set(numbers.tolist())) < len(numbers):
+            rows = distinct_labels(
+                rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers)
+            )
         return replaced(table, "label", rows)
     if not pa.types.is_integer(labels.type):
         return table
     old = labels.to_numpy()
-    return replaced(table, "label", pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]))
+    return replaced(
+        table,
+        "label",
+        pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]),
+    )
 
 
-def renumbered_ids(ids: Sequence[Any], numbers: NDArray[np.int64], classes: int) -> list[Any] | None:
-    """The category of each class; None, for all, where two of them became one class, and for one that was no category."""
+def renumbered_ids(
+    ids: Sequence[Any], numbers: NDArray[np.int64], classes: int
+) -> list[Any] | None:
+    """The category of each class; None, for all, where two of them became one class, and for one
+    that was no category.
+    """
     kept = numbers[numbers >= 0].tolist()
     if len(set(kept)) < len(kept):
         return None
@@ -180,7 +244,10 @@ def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
     """What is known of the values of the masks of all."""
     if any(each != found[0] for each in found):
         why = "the values of their masks mean different classes"
-        raise ManifestError(f"the manifests cannot be joined: {why}; scan them with the same classes and mask_values")
+        raise ManifestError(
+            f"the manifests cannot be joined: {why}; scan them with the same classes and "
+            "mask_values"
+        )
     return {"mask_values": found[0].stored()}
 
 
@@ -188,22 +255,30 @@ def same_boxes(upright: Sequence[bool]) -> bool:
     """Whether the boxes of all were those of upright pictures."""
     if len(set(upright)) > 1:
         why = "results cannot go back to stored and to upright pictures"
-        raise ManifestError(f"the manifests cannot be joined: {why}; scan them with the same annotated")
+        raise ManifestError(
+            f"the manifests cannot be joined: {why}; scan them with the same annotated"
+        )
     return bool(upright and upright[0])
 
 
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
     """What is known of the keypoints of all."""
     if any(each != found[0] for each in found):
-        raise ManifestError("manifests with different keypoints cannot be joined; scan them with the same names")
+        raise ManifestError(
+            "manifests with different keypoints cannot be joined; scan them with the same names"
+        )
     return {} if found[0] is None else {"keypoints": list(found[0])}
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is, and one of text is empty."""
+    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is,
+    and one of text is empty.
+    """
     kinds = sorted({str(table["label"].type) for table in tables})
     if len(kinds) > 1:
-        raise ManifestError(f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}")
+        raise ManifestError(
+            f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}"
+        )
     names = dict.fromkeys(name for table in tables for name in further_columns(table))
     for name in names:
         tables = _with_column(tables, name)
@@ -213,8 +288,12 @@ def unified(tables: Sequence[pa.Table]) -> pa.Table:
 
 def with_source(table: pa.Table, number: int) -> pa.Table:
     if COLUMN + SOURCE in table.column_names:
-        raise ManifestError(f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it")
-    return table.append_column(COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table)))
+        raise ManifestError(
+            f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it"
+        )
+    return table.append_column(
+        COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table))
+    )
 
 
 def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
@@ -222,10 +301,15 @@ def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
     lacking = any(name not in table.column_names for table in tables)
     if lacking and name.startswith(TARGET) and name not in _OF_SOME:
         label = name.removeprefix(TARGET)
-        raise ManifestError(f"only some of the manifests have {label}; join those that have the same targets")
+        raise ManifestError(
+            f"only some of the manifests have {label}; join those that have the same targets"
+        )
     if others or (lacking and pa.types.is_nested(kind)):
         label = name.removeprefix(COLUMN)
-        raise ManifestError(f"the column {label} is not in all manifests, or of different types there; rename it or leave it out")
+        raise ManifestError(
+            f"the column {label} is not in all manifests, or of different types there; rename "
+            "it or leave it out"
+        )
     if not lacking:
         return list(tables)
     empty = _OF_SOME.get(name, "")

@@ -1,6 +1,8 @@
-"""Annotations that were made on upright pictures, as most programs show them, in pixels of the files as they are stored.
+"""Annotations that were made on upright pictures, as most programs show them, in pixels of the
+files as they are stored.
 
-A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how to turn it.
+A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how
+to turn it.
 """
 
 import logging
@@ -32,31 +34,46 @@ def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
 
 
 def warn_of_turned(source: Path | str, number: int, first: str) -> None:
-    """Says that nobody has said how these images, which have annotations and are turned by their EXIF tag, were annotated."""
+    """Says that nobody has said how these images, which have annotations and are turned by their
+    EXIF tag, were annotated.
+    """
     turned = f"{number:,} annotated images are turned by their EXIF tag, the first is {first}"
-    taken = "their annotations are taken for those of the images as stored, though most programs show them upright"
-    log.warning(f"{source}: {turned}; {taken}; set annotated to 'upright' or 'stored', as they were annotated")
+    taken = (
+        "their annotations are taken for those of the images as stored, though most programs "
+        "show them upright"
+    )
+    log.warning(
+        f"{source}: {turned}; {taken}; set annotated to 'upright' or 'stored', as they were "
+        "annotated"
+    )
 
 
 def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
     """(M, 4) left, top, right, bottom, of upright pictures with these sizes."""
     corners = points_as_stored(boxes.reshape(-1, 2, 2), height, width, orientation)
-    mirrored = np.stack([_mirrors(orientation, swapped=True), _mirrors(orientation, swapped=False)], axis=1)
+    mirrored = np.stack(
+        [_mirrors(orientation, swapped=True), _mirrors(orientation, swapped=False)], axis=1
+    )
     # Of a mirrored axis the two corners change places, so that a box that was inverted still is.
     return np.where(mirrored[:, None], corners[:, ::-1], corners).reshape(-1, 4)
 
 
 def _mirrors(orientation: Values, swapped: bool) -> Values:
-    """Whether the stored x (True) or y (False) runs against that of the upright picture which it became."""
+    """Whether the stored x (True) or y (False) runs against that of the upright picture which it
+    became.
+    """
     across, down = np.isin(orientation, _ACROSS), np.isin(orientation, _DOWN)
     return np.where(orientation >= 5, down if swapped else across, across if swapped else down)
 
 
-def points_as_stored(points: Values, height: Values, width: Values, orientation: Values, last: int = 0) -> Values:
+def points_as_stored(
+    points: Values, height: Values, width: Values, orientation: Values, last: int = 0
+) -> Values:
     """(M, K, 2) x, y, of upright pictures with these sizes, (M,).
 
     Args:
-        last: 1 of keypoints, which are measured from the centre of the first pixel; 0 from its corner.
+        last: 1 of keypoints, which are measured from the centre of the first pixel; 0 from its
+            corner.
     """
     x, y = points[..., 0], points[..., 1]
     x = np.where(np.isin(orientation, _ACROSS)[:, None], width[:, None] - last - x, x)
@@ -65,10 +82,17 @@ def points_as_stored(points: Values, height: Values, width: Values, orientation:
     return np.stack([np.where(swapped, y, x), np.where(swapped, x, y)], axis=-1)
 
 
-def keypoints_as_stored(values: Values, height: Values, width: Values, orientation: Values, flipped: list[int]) -> Values:
-    """(M, 3 K) x, y, visibility; where the file is a mirror image, left and right have changed places."""
+def keypoints_as_stored(
+    values: Values, height: Values, width: Values, orientation: Values, flipped: list[int]
+) -> Values:
+    """(M, 3 K) x, y, visibility; where the file is a mirror image, left and right have changed
+    places.
+    """
     keypoints = values.reshape(len(values), -1, 3)
-    moved = np.concatenate([points_as_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]], axis=2)
+    moved = np.concatenate(
+        [points_as_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]],
+        axis=2,
+    )
     mirrored = np.isin(orientation, (2, 4, 5, 7))
     return np.where(mirrored[:, None, None], moved[:, flipped], moved).reshape(values.shape)
 
@@ -89,5 +113,7 @@ def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -
         return [points_as_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
     mask = mask_as_stored(rasterize(outline, height, width), orientation)
     flat = mask.T.ravel()
-    ends = np.concatenate([[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]).astype(np.int64)
+    ends = np.concatenate(
+        [[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]
+    ).astype(np.int64)
     return {"size": list(mask.shape), "counts": np.diff(ends, prepend=0).tolist()}

@@ -1,4 +1,6 @@
-"""Which file made a batch fail, and what is delivered instead. Backends do not know: DALI's errors name none, or the wrong one."""
+"""Which file made a batch fail, and what is delivered instead. Backends do not know: DALI's errors
+name none, or the wrong one.
+"""
 
 import errno
 import itertools
@@ -42,10 +44,12 @@ class BadSamples:
         self.found: list[tuple[int, str, str]] = []
 
     def planned_from(self, epoch: int, step: int) -> Iterator[PlannedBatch]:
-        """The plan from a step on, while the size of the images stays, with good samples in the place of those found so far.
+        """The plan from a step on, while the size of the images stays, with good samples in the
+        place of those found so far.
 
         Raises:
-            BadSampleError: there is no good sample for the first of these batches, nor in those around it.
+            BadSampleError: there is no good sample for the first of these batches, nor in those
+                around it.
         """
         bad, size = self._left_out, self._transform.size_at(epoch)
         for ahead, planned in enumerate(self._plan.iter_from(epoch, step, bad)):
@@ -53,7 +57,8 @@ class BadSamples:
                 return
             good = self._without(planned, bad) if len(bad) else planned
             if good is None and ahead:
-                return  # the run ends at this batch, and not before those that come first are delivered
+                # the run ends at this batch, and not before those that come first are delivered
+                return
             yield good or self._refuse(planned)
 
     def planned_at(self, epoch: int, step: int) -> PlannedBatch:
@@ -89,14 +94,16 @@ class BadSamples:
         if not self._substitute:
             raise BadSampleError(
                 f"{where}: {len(failed)} of {len(planned)} images cannot be loaded:\n{named}\n"
-                "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco or from_masks lists all, "
+                "Fix or remove them and scan again (verify='full' of Manifest.scan, "
+                "from_table, from_coco or from_masks lists all, "
                 "also masks), or go on without them with on_bad_sample='substitute'",
                 failed,
             )
         bad, images = len(self.found) + manifest.bad_images, len(manifest) + manifest.bad_images
         if bad > self._max_fraction * images:
             raise BadSampleError(
-                f"{where}: {bad} of {images} images are bad so far, more than max_bad_fraction allows "
+                f"{where}: {bad} of {images} images are bad so far, more than "
+                "max_bad_fraction allows "
                 f"({self._max_fraction * images:g}); the last ones:\n{named}",
                 self.found,
             )
@@ -105,7 +112,11 @@ class BadSamples:
     def _refuse(self, planned: PlannedBatch) -> NoReturn:
         where = f"epoch {planned.epoch}, step {planned.step}"
         raise BadSampleError(
-            f"{where}: all {len(planned)} images of the batch are bad, and those of the batches around it; scan again", []
+            (
+                f"{where}: all {len(planned)} images of the batch are bad, and those of the "
+                "batches around it; scan again"
+            ),
+            [],
         )
 
     @property
@@ -113,35 +124,53 @@ class BadSamples:
         return np.array([sample_id for sample_id, _, _ in self.found if self._substitute], np.int64)
 
     def _without(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
-        """Each bad sample replaced by the next good one of the batch, the first following the last; None: there is none at all."""
+        """Each bad sample replaced by the next good one of the batch, the first following the last;
+        None: there is none at all.
+        """
         is_bad = np.isin(planned.ids, bad)
         if not is_bad.any():
             return planned
         if is_bad.all():
             for other, places in self._neighbors(planned, bad):
-                return replace(other.take(np.resize(places, len(planned))), epoch=planned.epoch, step=planned.step)
+                return replace(
+                    other.take(np.resize(places, len(planned))),
+                    epoch=planned.epoch,
+                    step=planned.step,
+                )
             return None
         good = np.flatnonzero(~is_bad)
         places = np.arange(len(planned))
         places[is_bad] = good[np.searchsorted(good, places[is_bad]) % len(good)]
         return planned.take(places)
 
-    def _neighbors(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> Iterator[tuple[PlannedBatch, NDArray[np.int64]]]:
-        """The batches of the same epoch around one, the following ones first, and where in each there are good samples."""
+    def _neighbors(
+        self, planned: PlannedBatch, bad: NDArray[np.int64]
+    ) -> Iterator[tuple[PlannedBatch, NDArray[np.int64]]]:
+        """The batches of the same epoch around one, the following ones first, and where in each
+        there are good samples.
+        """
         steps, at = len(self._plan), planned.step
-        for step in (*range(at + 1, min(at + 1 + _NEIGHBORS, steps)), *range(at - 1, max(-1, at - 1 - _NEIGHBORS), -1)):
+        for step in (
+            *range(at + 1, min(at + 1 + _NEIGHBORS, steps)),
+            *range(at - 1, max(-1, at - 1 - _NEIGHBORS), -1),
+        ):
             other = self._plan.batch(planned.epoch, step, bad)
             if len(good := np.flatnonzero(~np.isin(other.ids, bad))):
                 yield other, good
 
 
 def find_bad_samples(
-    manifest: Manifest, planned: PlannedBatch, backend: Backend, controls: Iterable[PlannedBatch], ignore_index: int
+    manifest: Manifest,
+    planned: PlannedBatch,
+    backend: Backend,
+    controls: Iterable[PlannedBatch],
+    ignore_index: int,
 ) -> dict[int, str]:
     """The reason for each sample of a failed batch that cannot be delivered as it was scanned.
 
-    The files are decoded one by one with Pillow; if all succeed, one by one with the backend itself. A file is to blame that fails
-    there twice, while another one does not: otherwise the backend would fail with any file.
+    The files are decoded one by one with Pillow; if all succeed, one by one with the backend
+    itself. A file is to blame that fails there twice, while another one does not: otherwise the
+    backend would fail with any file.
 
     Args:
         controls: single samples of other batches, which are tried where all of this one fail.
@@ -149,8 +178,15 @@ def find_bad_samples(
     """
     places = np.unique(planned.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
-        reasons = pool.map(lambda sample_id: _problem(manifest, sample_id, ignore_index), planned.ids[places].tolist())
-        found = {int(planned.ids[place]): reason for place, reason in zip(places, reasons, strict=True) if reason}
+        reasons = pool.map(
+            lambda sample_id: _problem(manifest, sample_id, ignore_index),
+            planned.ids[places].tolist(),
+        )
+        found = {
+            int(planned.ids[place]): reason
+            for place, reason in zip(places, reasons, strict=True)
+            if reason
+        }
     if found:
         return found
 
@@ -159,8 +195,11 @@ def find_bad_samples(
     if not suspects:
         return {}
     others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
-    others_work = len(suspects) < len(alone) or any(_fails(each, backend) is None for each in others)
-    only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1  # nothing to compare it with
+    others_work = len(suspects) < len(alone) or any(
+        _fails(each, backend) is None for each in others
+    )
+    # nothing to compare it with
+    only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1
 
     again = {sample_id: _fails(alone[sample_id], backend) for sample_id in suspects}
     return {
@@ -175,12 +214,17 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
         encoded = manifest.read(sample_id)
     except OSError as error:
         return None if error.errno in _OF_THE_PROCESS else os_problem(error)
-    header = examine(BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False)
+    header = examine(
+        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False
+    )
     if header.problem:
         return header.problem
     ((height, width),) = manifest.take_sizes(np.array([sample_id]))
-    if (header.height, header.width) != (height, width):  # before it is decoded: it may be larger than any scan allows
-        return f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
+    # before it is decoded: it may be larger than any scan allows
+    if (header.height, header.width) != (height, width):
+        return (
+            f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
+        )
     try:
         pillow(encoded.tobytes())
     except MemoryError:

@@ -15,17 +15,21 @@ _evaluated_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
 
 
 def refuse_other_classes(manifest: Manifest, training: bool) -> None:
-    """Raises ManifestError for images to evaluate on, of the set that is trained on, if a class has another number in them.
+    """Raises ManifestError for images to evaluate on, of the set that is trained on, if a class has
+    another number in them.
 
-    It is the same set if both lie in one folder, or in folders of two splits beside each other, such as train and val. Images of
-    another set may have other classes.
+    It is the same set if both lie in one folder, or in folders of two splits beside each other,
+    such as train and val. Images of another set may have other classes.
     """
-    for other in list(_evaluated_on if training else _trained_on):  # another thread may build a loader meanwhile
+    # another thread may build a loader meanwhile
+    for other in list(_evaluated_on if training else _trained_on):
         trained, evaluated = (manifest, other) if training else (other, manifest)
         if _are_of_one_set(trained, evaluated) and _clash(trained.classes, evaluated.classes):
             raise ManifestError(
-                f"{trained.root} and {evaluated.root}: {describe_difference(trained.classes, evaluated.classes)}; give both the "
-                "same: Manifest.scan(…, classes=train.classes), or manifest.with_classes(train.classes)"
+                f"{trained.root} and {evaluated.root}: "
+                f"{describe_difference(trained.classes, evaluated.classes)}; give both the "
+                "same: Manifest.scan(…, classes=train.classes), or "
+                "manifest.with_classes(train.classes)"
             )
     (_trained_on if training else _evaluated_on).add(manifest)
 
@@ -35,7 +39,11 @@ def _are_of_one_set(first: Manifest, second: Manifest) -> bool:
     if roots[0] == roots[1]:
         return True
     splits = [split_of(root.rpartition("/")[2]) for root in roots]
-    return roots[0].rpartition("/")[0] == roots[1].rpartition("/")[0] and None not in splits and splits[0] != splits[1]
+    return (
+        roots[0].rpartition("/")[0] == roots[1].rpartition("/")[0]
+        and None not in splits
+        and splits[0] != splits[1]
+    )
 
 
 def _clash(first: list[str], second: list[str]) -> bool:

@@ -1,4 +1,6 @@
-"""The pixels of a loader's options against those of DALI on the CPU, as decode_probe.py asks for them in a separate process."""
+"""The pixels of a loader's options against those of DALI on the CPU, as decode_probe.py asks for
+them in a separate process.
+"""
 
 import hashlib
 import time
@@ -15,7 +17,8 @@ from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 
-SECONDS = 1.0  # minimum run of a loader while it is measured: NVML's counters are means over up to a second
+# minimum run of a loader while it is measured: NVML's counters are means over up to a second
+SECONDS = 1.0
 
 
 class _Run(NamedTuple):
@@ -25,14 +28,21 @@ class _Run(NamedTuple):
     decodes: str
 
 
-def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, device: str) -> dict[str, Any]:
-    """The fields of `decode_probe.Probed`, except `fallbacks`; `file` is a saved manifest, `config` a DaliConfig's."""
+def compare(
+    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
+) -> dict[str, Any]:
+    """The fields of `decode_probe.Probed`, except `fallbacks`; `file` is a saved manifest, `config`
+    a DaliConfig's.
+    """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
     use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
     run = _run(manifest, exif, ours, batch_size, device, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
     good = sorted(run.pixels.keys() & reference.pixels.keys())
-    apart = {each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean()) for each in good}
+    apart = {
+        each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean())
+        for each in good
+    }
     bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
     return {
         "images": len(good),
@@ -45,12 +55,21 @@ def compare(file: str, exif: str, config: dict[str, Any], batch_size: int, devic
         "engine_load": ours.engine_load if on_gpu else 0.0,
         "nvjpg": use.highest("nvjpg_utilization"),
         "sm": use.highest("sm_utilization"),
-        "digest": hashlib.sha256(b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))).hexdigest()[:16],
+        "digest": hashlib.sha256(
+            b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))
+        ).hexdigest()[:16],
         "decodes": run.decodes,
     }
 
 
-def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: str, use: "_Use | None" = None) -> _Run:
+def _run(
+    manifest: Manifest,
+    exif: str,
+    config: DaliConfig,
+    batch_size: int,
+    device: str,
+    use: "_Use | None" = None,
+) -> _Run:
     """One epoch for its pixels, then some more for the CPU time."""
     transform = TrainTransform(dtype="uint8", exif=exif)
     with build_loader(
@@ -64,13 +83,19 @@ def _run(manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, dev
         max_bad_fraction=1.0,
         device=device,
     ) as loader:
-        pixels = {at: image for each in loader for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)}
+        pixels = {
+            at: image
+            for each in loader
+            for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)
+        }
         cpu_ms = _cpu_ms(loader, use)
         return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 
 
 def _cpu_ms(loader: Any, use: "_Use | None") -> float:
-    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count as CPU time."""
+    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count
+    as CPU time.
+    """
     images, start, before = 0, time.monotonic(), time.process_time()
     while time.monotonic() < start + SECONDS:
         for batch in loader:
@@ -97,4 +122,6 @@ class _Use:
             self._samples.append(self._gpu.sample())
 
     def highest(self, figure: str) -> float | None:
-        return max((value for each in self._samples if (value := each[figure]) is not None), default=None)
+        return max(
+            (value for each in self._samples if (value := each[figure]) is not None), default=None
+        )

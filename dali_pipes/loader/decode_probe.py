@@ -1,4 +1,6 @@
-"""Tests DALI's decoding before it is used: with a loader's own options, in a separate process (decode_compare.py)."""
+"""Tests DALI's decoding before it is used: with a loader's own options, in a separate process
+(decode_compare.py).
+"""
 
 import re
 import tempfile
@@ -23,10 +25,12 @@ STIR = 0.01  # use of the JPEG engines above this is not noise
 
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
 _LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it rejects goes to the CPU
-_HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")  # the latter: "… not available. Skip preallocation"
+# the latter: "… not available. Skip preallocation"
+_HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")
 
 
-PARTS_ON_GPU = "nvJPEG may deliver the part that is there of a truncated JPEG"  # in the documents in the same words
+# in the documents in the same words
+PARTS_ON_GPU = "nvJPEG may deliver the part that is there of a truncated JPEG"
 
 
 class Message(NamedTuple):
@@ -43,10 +47,12 @@ class Probed:
 
     images: int
     mean: float  # |difference| from the CPU's pixels, of 255, over all images
-    far: dict[str, float]  # names of images that differ by more than the bound, with their mean |difference|
+    # names of images that differ by more than the bound, with their mean |difference|
+    far: dict[str, float]
     refused: list[str]  # names of images that only the CPU decodes
     accepted: list[str]  # names of images that only the CPU refuses
-    # cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on the CPU
+    # cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on
+    # the CPU
     cpu_ms: float
     cpu_ms_on_cpu: float
     engine_load: float  # the share of a batch that is given to the JPEG engines; 0 on the CPU
@@ -55,7 +61,8 @@ class Probed:
     sm: float | None
     digest: str  # of all pixels; equal digests are equal bits
     decodes: str  # how the loader decodes, in one line
-    fallbacks: dict[str, int]  # messages of nvImageCodec about images that it decoded on the CPU, and how often
+    # messages of nvImageCodec about images that it decoded on the CPU, and how often
+    fallbacks: dict[str, int]
 
     def faults(self) -> list[str]:
         """Each in a few words; empty: everything is as on the CPU."""
@@ -65,46 +72,73 @@ class Probed:
             found.append(f"decoded on the CPU, at least {count} × nvImageCodec: {text}")
         elif self._costs_what_the_cpu_costs:
             found.append(
-                f"decoded on the CPU, as it seems: it takes {self.cpu_ms:.2f} CPU-ms an image, a loader on the CPU "
-                f"{self.cpu_ms_on_cpu:.2f}, and the counter of the JPEG engines stayed at {self.nvjpg:.0%}"
+                f"decoded on the CPU, as it seems: it takes {self.cpu_ms:.2f} CPU-ms an "
+                "image, a loader on the CPU "
+                f"{self.cpu_ms_on_cpu:.2f}, and the counter of the JPEG engines stayed at "
+                f"{self.nvjpg:.0%}"
             )
         if self.far:
             name, mean = max(self.far.items(), key=lambda one: one[1])
-            found.append(f"{len(self.far)} of {self.images} images have other pixels than on the CPU, {name} by {mean:.1f} of 255")
+            found.append(
+                f"{len(self.far)} of {self.images} images have other pixels than on the CPU, "
+                f"{name} by {mean:.1f} of 255"
+            )
         if self.refused:
-            found.append(f"{len(self.refused)} images are refused that the CPU decodes, such as {self.refused[0]}")
+            found.append(
+                f"{len(self.refused)} images are refused that the CPU decodes, such as "
+                f"{self.refused[0]}"
+            )
         return found
 
     def doubts(self) -> list[str]:
         """What differs from the CPU without being wrong."""
         if not self.accepted:
             return []
-        some = f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as {self.accepted[0]}"
+        some = (
+            f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as "
+            f"{self.accepted[0]}"
+        )
         return [f"{some}: {PARTS_ON_GPU}"]
 
     @property
     def _costs_what_the_cpu_costs(self) -> bool:
-        """Whether engines that were given work were idle while the CPU did as much as for a loader that also resizes there.
+        """Whether engines that were given work were idle while the CPU did as much as for a loader
+        that also resizes there.
 
-        Only what is beyond doubt: decoding alone is 0.5 of that for regions and 0.8 for whole images (docs/doctor.md), but Huffman
-        decoding for nvJPEG's CUDA decoder may cost as much. Where the engines' counter cannot be read, CPU time proves nothing.
+        Only what is beyond doubt: decoding alone is 0.5 of that for regions and 0.8 for whole
+        images (docs/doctor.md), but Huffman decoding for nvJPEG's CUDA decoder may cost as much.
+        Where the engines' counter cannot be read, CPU time proves nothing.
         """
         still = self.nvjpg is not None and self.nvjpg <= STIR
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
-def try_regions(manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device) -> str:
-    """What is wrong with decoding regions of these images on this GPU, in one line; "" if nothing is."""
+def try_regions(
+    manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device
+) -> str:
+    """What is wrong with decoding regions of these images on this GPU, in one line; "" if nothing
+    is.
+    """
     try:
-        return "; ".join(probe(manifest, exif, replace(config, decode="force_region"), batch_size, device).faults())
+        return "; ".join(
+            probe(
+                manifest, exif, replace(config, decode="force_region"), batch_size, device
+            ).faults()
+        )
     except ChildError as error:
         return str(error)
 
 
 def probe(
-    manifest: Manifest, exif: str, config: DaliConfig, batch_size: int, device: torch.device, limit_s: float = LIMIT_S
+    manifest: Manifest,
+    exif: str,
+    config: DaliConfig,
+    batch_size: int,
+    device: torch.device,
+    limit_s: float = LIMIT_S,
 ) -> Probed:
-    """Decodes random windows of at most `IMAGES` images spread over the manifest, twice, and compares them image by image.
+    """Decodes random windows of at most `IMAGES` images spread over the manifest, twice, and
+    compares them image by image.
 
     A ChildError says that the process crashed, hung or raised.
     """
@@ -118,14 +152,19 @@ def probe(
 
 
 def messages(output: str) -> list[Message]:
-    """Messages of nvImageCodec on stderr (src/default_debug_messenger.h): severity, decoder, text; colors are removed."""
+    """Messages of nvImageCodec on stderr (src/default_debug_messenger.h): severity, decoder, text;
+    colors are removed.
+    """
     return [Message(*found) for found in _MESSAGE.findall(output)]
 
 
 def cpu_fallbacks(found: list[Message]) -> list[str]:
-    """Why images were not decoded on the GPU. An ERROR is about a damaged image, which no decoder accepts."""
+    """Why images were not decoded on the GPU. An ERROR is about a damaged image, which no decoder
+    accepts.
+    """
     return [
         each.text
         for each in found
-        if (each.severity, each.decoder) == ("WARNING", _LAST_ON_GPU) and not each.text.startswith(_HARMLESS)
+        if (each.severity, each.decoder) == ("WARNING", _LAST_ON_GPU)
+        and not each.text.startswith(_HARMLESS)
     ]

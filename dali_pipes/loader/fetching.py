@@ -9,7 +9,16 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from dali_pipes.data.shards.copies import FOLDER, LIMIT, NoRoomError, cache_bytes, cache_folder, check_folder, hold_copy, release
+from dali_pipes.data.shards.copies import (
+    FOLDER,
+    LIMIT,
+    NoRoomError,
+    cache_bytes,
+    cache_folder,
+    check_folder,
+    hold_copy,
+    release,
+)
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential
@@ -25,38 +34,52 @@ log = logging.getLogger(__name__)
 
 
 def check_room(plan: Plan) -> None:
-    """Raises a ConfigError if the local cache cannot hold the shards that the order of the samples needs at the same time."""
+    """Raises a ConfigError if the local cache cannot hold the shards that the order of the samples
+    needs at the same time.
+    """
     if not plan.manifest.copied:
         return
     check_folder()
     sizes, room = plan.manifest.shards.bytes, cache_bytes()
     for lanes in plan.all_lanes:
         if lanes:
-            # the lanes that this machine reads; if it is not known how many machines there are, this rank
+            # the lanes that this machine reads; if it is not known how many machines there are,
+            # this rank
             mine = len(lanes.lanes_of(plan.rank.index, plan.rank.count))
             here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
-            what, instead = f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each", "lower sampling.window_gb"
+            what, instead = (
+                f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each",
+                "lower sampling.window_gb",
+            )
             _check_batch(plan, lanes)
         elif isinstance(plan.sampling, Sequential):
             least, instead = int(sizes.max()), "make smaller shards"
             what = f"a shard of {_gb(least)}"
         else:
-            least, instead = int(sizes.sum()), "load them with sampling='windows', which needs a few at a time"
+            least, instead = (
+                int(sizes.sum()),
+                "load them with sampling='windows', which needs a few at a time",
+            )
             what = f"{_gb(least)} of shards"
         if least > room:
             raise ConfigError(
-                f"{plan.manifest.root}: this order needs {what} at once, and the cache {cache_folder()} may hold {_gb(room)}; set "
-                f"{LIMIT} to {least / 1e9:.10g} at least, with {FOLDER} on a disk of that size, or {instead}"
+                f"{plan.manifest.root}: this order needs {what} at once, and the cache "
+                f"{cache_folder()} may hold {_gb(room)}; set "
+                f"{LIMIT} to {least / 1e9:.10g} at least, with {FOLDER} on a disk of that "
+                f"size, or {instead}"
             )
 
 
 def _check_batch(plan: Plan, lanes: Lanes) -> None:
     batch = plan.global_batch_size // lanes.count
-    window = int(lanes.window_bytes * len(plan.manifest) / max(int(plan.manifest.shards.bytes.sum()), 1))
+    window = int(
+        lanes.window_bytes * len(plan.manifest) / max(int(plan.manifest.shards.bytes.sum()), 1)
+    )
     if batch > window:
         log.warning(
-            "a window of %s has about %d images, and a lane reads %d of every global batch, so shards are fetched "
+            "a window of %s has about %d images, and a lane reads %d of every global "
+            "batch, so shards are fetched "
             "several times; raise sampling.window_gb (it should hold hundreds of batches)",
             *(_gb(lanes.window_bytes), window, batch),
         )
@@ -67,7 +90,8 @@ def _gb(size: int) -> str:
 
 
 class Fetcher:
-    """Holds copies of the shards of a rank's present windows and of those that follow, and fetches what is missing.
+    """Holds copies of the shards of a rank's present windows and of those that follow, and fetches
+    what is missing.
 
     What cannot be fetched is left to the readers, which name it.
     """
@@ -76,7 +100,8 @@ class Fetcher:
         self._plan, self._shards = plan, plan.manifest.shards
         self._wanted: list[int] = []  # shards, the most urgent first
         self._held: dict[int, int] = {}  # by shard the open copy
-        self._until = self._reach = (math.inf, 0.0)  # the last epoch and step that present windows serve, and that the next ones do
+        # the last epoch and step that present windows serve, and that the next ones do
+        self._until = self._reach = (math.inf, 0.0)
         self._lock = threading.Lock()
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -87,7 +112,9 @@ class Fetcher:
             self.start(epoch, step)
 
     def plan(self, epoch: int, step: int) -> None:
-        """This batch is about to be read. Windows that are so small that it lies beyond the next one move on with it."""
+        """This batch is about to be read. Windows that are so small that it lies beyond the next
+        one move on with it.
+        """
         if (epoch, step) > self._reach:
             self.start(epoch, step)
 
@@ -99,9 +126,14 @@ class Fetcher:
             for shard in self._held.keys() - set(wanted):
                 release(self._held.pop(shard))
             missing = [shard for shard in wanted if shard not in self._held]
-        if missing and not self._threads:  # as daemons: a store that hangs does not keep the program from its end
-            self._threads = [threading.Thread(target=self._work, name="fetch", daemon=True) for _ in range(_AT_ONCE)]
-            with delayed_signals():  # a thread that is interrupted while it starts may wait for ever
+        # as daemons: a store that hangs does not keep the program from its end
+        if missing and not self._threads:
+            self._threads = [
+                threading.Thread(target=self._work, name="fetch", daemon=True)
+                for _ in range(_AT_ONCE)
+            ]
+            # a thread that is interrupted while it starts may wait for ever
+            with delayed_signals():
                 for thread in self._threads:
                     thread.start()
         for shard in missing:
@@ -114,7 +146,9 @@ class Fetcher:
             return len(self._held), len(self._wanted)
 
     def _windows_at(self, epoch: int, step: int) -> tuple[list[int], Place, Place]:
-        """The shards of the windows at a step and of those that follow, and the last steps that both serve."""
+        """The shards of the windows at a step and of those that follow, and the last steps that
+        both serve.
+        """
         lanes, rank, end = self._plan.lanes(epoch), self._plan.rank, (epoch, self._plan.steps - 1)
         if lanes is None:
             return [], end, end
@@ -122,10 +156,16 @@ class Fetcher:
         endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
         each = [list(islice(filter(self._is_delivered, windows), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
-        sharing = max(1, rank.count // lanes.count)  # ranks of one lane; they begin with different shards
+        # ranks of one lane; they begin with different shards
+        sharing = max(1, rank.count // lanes.count)
         begin = [rank.index % sharing * len(window.shards) // sharing for window in windows]
-        wanted = [np.roll(window.shards, -first).tolist() for window, first in zip(windows, begin, strict=True)]
-        until, reach = (min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1))
+        wanted = [
+            np.roll(window.shards, -first).tolist()
+            for window, first in zip(windows, begin, strict=True)
+        ]
+        until, reach = (
+            min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1)
+        )
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
 
     def _is_delivered(self, window: Window) -> bool:

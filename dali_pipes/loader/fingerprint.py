@@ -17,14 +17,19 @@ from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
 
-def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransform | None) -> dict[str, Any]:
+def fingerprint(
+    plan: Plan, transform: Transform, batch_transform: BatchTransform | None
+) -> dict[str, Any]:
     """Everything that determines the order of the samples and their pixels."""
     sampling = plan.sampling_state
-    shuffles = {"Uniform": True, "Sequential": False}  # as `shuffle`, which is all that states of earlier versions have
+    # as `shuffle`, which is all that states of earlier versions have
+    shuffles = {"Uniform": True, "Sequential": False}
     shuffle = shuffles.get(sampling["kind"]) if len(sampling) == 1 else None
     return {
         "manifest": plan.manifest.fingerprint,
-        **({"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}),
+        **(
+            {"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}
+        ),
         "seed": plan.seed,
         **({"shuffle": shuffle} if shuffle is not None else {"sampling": described(sampling)}),
         "last_batch": plan.last_batch,
@@ -35,8 +40,12 @@ def fingerprint(plan: Plan, transform: Transform, batch_transform: BatchTransfor
 
 
 def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """An earlier state's fingerprint; options that its transform did not have yet had their defaults."""
-    defaults = {each.name: each.default for each in fields(transform) if each.default is not MISSING}
+    """An earlier state's fingerprint; options that its transform did not have yet had their
+    defaults.
+    """
+    defaults = {
+        each.name: each.default for each in fields(transform) if each.default is not MISSING
+    }
     before = then.get("transform")
     return then | {"transform": described(defaults) | before} if isinstance(before, dict) else then
 
@@ -52,10 +61,19 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
 
 
 def described(value: Any) -> Any:
-    """As text and numbers that JSON keeps unchanged; of a function only its name, of arrays only what tells them apart."""
+    """As text and numbers that JSON keeps unchanged; of a function only its name, of arrays only
+    what tells them apart.
+    """
     if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
-        array = np.ascontiguousarray(value if isinstance(value, np.ndarray) else value.detach().cpu().to(torch.float64).numpy())
-        return {"shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()[:16]}
+        array = np.ascontiguousarray(
+            value
+            if isinstance(value, np.ndarray)
+            else value.detach().cpu().to(torch.float64).numpy()
+        )
+        return {
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(array.tobytes()).hexdigest()[:16],
+        }
     value = plain(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -64,7 +82,10 @@ def described(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         values = {each.name: described(getattr(value, each.name)) for each in fields(value)}
         # states of earlier versions have no empty values
-        return {"kind": type(value).__name__, **{name: each for name, each in values.items() if each not in ([], {})}}
+        return {
+            "kind": type(value).__name__,
+            **{name: each for name, each in values.items() if each not in ([], {})},
+        }
     if isinstance(value, (list, tuple)):
         return [described(each) for each in value]
     if isinstance(value, (set, frozenset)):

@@ -1,4 +1,6 @@
-"""build_loader(), and what all backends share: epochs, resume, and what happens when an image fails."""
+"""build_loader(), and what all backends share: epochs, resume, and what happens when an image
+fails.
+"""
 
 import logging
 import operator
@@ -20,7 +22,16 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PAUSE_S
 from dali_pipes.data.shards import traffic
-from dali_pipes.errors import LARGEST_SEED, BadSampleError, ConfigError, NoGpuError, check_choice, checks_arguments, proposal, shown
+from dali_pipes.errors import (
+    LARGEST_SEED,
+    BadSampleError,
+    ConfigError,
+    NoGpuError,
+    check_choice,
+    checks_arguments,
+    proposal,
+    shown,
+)
 from dali_pipes.loader.bad_samples import BadSamples, find_bad_samples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
@@ -48,7 +59,9 @@ OTHER_PIXELS = "pixels are made in another way than before this resume"
 _END_S = 10.0  # how long the end of the program waits for a next() in another thread
 
 
-@checks_arguments(ELSEWHERE, batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1))
+@checks_arguments(
+    ELSEWHERE, batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1)
+)
 @in_own_modes
 def build_loader(
     manifest: Manifest,
@@ -67,34 +80,41 @@ def build_loader(
     device: str | torch.device = "auto",
     batch_transform: BatchTransform | None = None,
 ) -> "Loader":
-    """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the same for all of them.
+    """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the
+    same for all of them.
 
     Args:
         batch_size: images per batch and rank.
-        rank: this process's part; by default all, with a warning under torchrun. `Rank.from_env()` reads it from torchrun or
-            SLURM. Where the process group has as many ranks, they are compared: all must load the same images in the same way.
+        rank: this process's part; by default all, with a warning under torchrun. `Rank.from_env()`
+            reads it from torchrun or SLURM. Where the process group has as many ranks, they are
+            compared: all must load the same images in the same way.
         shuffle: a new order each epoch; by default for training transforms only.
-        sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling, its name, or {"name": …} with
-            its options (docs/sampling.md).
-        last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training transforms, else "partial".
-        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute" delivers another image in its
-            place and lists it in `bad_samples`: one of its class or source where the sampling has such, else of the same batch,
-            or of those around it if all of it are bad.
-        max_bad_fraction: the share of the images that may be bad: those that the scan found, and with "substitute" those that are
-            found while loading.
-        strict: images and objects that the scan left out are an error; without it they are said in one line of the log.
-        device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if there is one.
-        batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or a function of your own of a
-            batch and its random numbers (docs/mixing.md).
+        sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling,
+            its name, or {"name": …} with its options (docs/sampling.md).
+        last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training
+            transforms, else "partial".
+        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute"
+            delivers another image in its place and lists it in `bad_samples`: one of its class or
+            source where the sampling has such, else of the same batch, or of those around it if all
+            of it are bad.
+        max_bad_fraction: the share of the images that may be bad: those that the scan found, and
+            with "substitute" those that are found while loading.
+        strict: images and objects that the scan left out are an error; without it they are said in
+            one line of the log.
+        device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if
+            there is one.
+        batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or
+            a function of your own of a batch and its random numbers (docs/mixing.md).
 
     Raises:
         ConfigError: options that cannot work, or a GPU asked for where there is none.
-        ManifestError: the scan has left out more images than `max_bad_fraction` allows; or a class has another number than in
-            the images that are trained on.
+        ManifestError: the scan has left out more images than `max_bad_fraction` allows; or a class
+            has another number than in the images that are trained on.
         OmissionError: `strict`, and it has left out any.
     """
     refuse_other_kinds(manifest, config, transform, rank, sampling, batch_transform)
-    config, transform = replace(deepcopy(config)), replace(deepcopy(transform))  # checked again; what is set later is of no effect
+    # checked again; what is set later is of no effect
+    config, transform = replace(deepcopy(config)), replace(deepcopy(transform))
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
     manifest.tell_omissions(strict)
@@ -117,7 +137,9 @@ def build_loader(
     backend, target = entry_of(config).load(), _resolve_device(device, config)
     config = config.on_cores()
 
-    @cache  # images of another size are made by another backend, and what this GPU can decode stays the same
+    # images of another size are made by another backend, and what this GPU can decode stays the
+    # same
+    @cache
     def probe() -> str:
         return try_regions(manifest, transform.exif, config, batch_size, target)
 
@@ -129,7 +151,11 @@ def build_loader(
 
 
 def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.device:
-    what = f"{type(config).__name__}(device='gpu')" if hasattr(config, "device") else type(config).__name__
+    what = (
+        f"{type(config).__name__}(device='gpu')"
+        if hasattr(config, "device")
+        else type(config).__name__
+    )
     try:
         target = torch.device(_automatic(config) if device == "auto" else device)
     except (RuntimeError, TypeError):
@@ -137,14 +163,20 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
     if target.type not in ("cpu", "cuda") or isinstance(device, bool):
         raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
-        raise ConfigError(f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave device at auto")
+        raise ConfigError(
+            f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave "
+            "device at auto"
+        )
     if target.type == "cuda" and (reason := why_no_gpu()):
         wanted = what if config.needs_gpu else f"device={device}"
         instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
         message = f"{wanted}, but PyTorch sees no GPU here; {instead}. PyTorch says: {reason}"
         raise NoGpuError(message, config.needs_gpu, reason)
     if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
-        raise ConfigError(f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; choose one of these")
+        raise ConfigError(
+            f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; "
+            "choose one of these"
+        )
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
@@ -157,7 +189,13 @@ def _automatic(config: LoaderConfig) -> str:
     if not torch.cuda.is_available():
         return "cpu"
     if reason := why_no_gpu():  # PyTorch warns of it only where is_available() is False
-        log.warning("the loader works on the CPU, since PyTorch cannot use the GPU that is here; PyTorch says: %s", reason)
+        log.warning(
+            (
+                "the loader works on the CPU, since PyTorch cannot use the GPU that is here; "
+                "PyTorch says: %s"
+            ),
+            reason,
+        )
         return "cpu"
     return "cuda"
 
@@ -167,11 +205,14 @@ class LoaderStats(NamedTuple):
 
     Attributes:
         wait_s: time inside `next()`.
-        fetch_wait_s: as much of it, at most, as readers waited for shards meanwhile; the rest is preparation.
-        fetched, fetched_bytes: shards, or row groups, that were copied into the local cache by this process and its workers.
+        fetch_wait_s: as much of it, at most, as readers waited for shards meanwhile; the rest is
+            preparation.
+        fetched, fetched_bytes: shards, or row groups, that were copied into the local cache by this
+            process and its workers.
         found: times that one was opened whose copy was there.
         retries: requests to the object store that were sent again.
-        window: of `sampling="windows"`, how many shards of the present and the next windows are here, and how many they are.
+        window: of `sampling="windows"`, how many shards of the present and the next windows are
+            here, and how many they are.
     """
 
     wait_s: float
@@ -184,9 +225,11 @@ class LoaderStats(NamedTuple):
 
 
 class Loader(RefusesMisuse):
-    """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early abandons the epoch.
+    """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early
+    abandons the epoch.
 
-    One thread at a time uses it; others wait. It belongs to the process that built it, and ends with its last reference.
+    One thread at a time uses it; others wait. It belongs to the process that built it, and ends
+    with its last reference.
 
     Attributes:
         plan: what is loaded, and in which order.
@@ -210,10 +253,12 @@ class Loader(RefusesMisuse):
         self._work = Work(transform, build_backend, TargetReader(plan, transform), fetcher)
         weakref.finalize(self, self._work.close_unowned, _END_S)
 
-        # Epoch and step of the next batch, and whether the next iter() leaves the rest of that epoch out: one value, which an
-        # interrupt or another thread finds as it was before a batch or as it is after it.
+        # Epoch and step of the next batch, and whether the next iter() leaves the rest of that
+        # epoch out: one value, which an interrupt or another thread finds as it was before a batch
+        # or as it is after it.
         self._place = (0, 0, False)
-        self._running = 0  # the number of the one iterator that may deliver; not itself, for it holds the loader
+        # the number of the one iterator that may deliver; not itself, for it holds the loader
+        self._running = 0
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
         self._tried_again = (-1, -1)
@@ -221,7 +266,9 @@ class Loader(RefusesMisuse):
 
     @property
     def bad_samples(self) -> list[tuple[int, str, str]]:
-        """(id, path, reason) of the images that failed so far; the path of one in a shard is SHARD/MEMBER."""
+        """(id, path, reason) of the images that failed so far; the path of one in a shard is
+        SHARD/MEMBER.
+        """
         return self._bad.found
 
     @property
@@ -236,7 +283,9 @@ class Loader(RefusesMisuse):
 
     @property
     def dataset(self) -> Manifest:
-        """The images; `len()` of it is the number of usable ones, as a DataLoader's `dataset` has it."""
+        """The images; `len()` of it is the number of usable ones, as a DataLoader's `dataset` has
+        it.
+        """
         return self.plan.manifest
 
     @property
@@ -252,7 +301,9 @@ class Loader(RefusesMisuse):
         """What was waited for and fetched since the loader was built."""
         fetched = traffic.current().since(self._traffic)
         fetcher = self._work.fetcher
-        return LoaderStats(self._wait_s, self._fetch_wait_s, *fetched[:4], fetcher.progress if fetcher else (0, 0))
+        return LoaderStats(
+            self._wait_s, self._fetch_wait_s, *fetched[:4], fetcher.progress if fetcher else (0, 0)
+        )
 
     @property
     def decodes(self) -> str:
@@ -262,7 +313,11 @@ class Loader(RefusesMisuse):
     def explain(self) -> str:
         """The same; with DALI on a GPU also who holds its memory now."""
         found = self._work.describe(self.epoch)
-        return f"{found.explanation}; in GiB, {gpu_memory(found.gpu)}" if found.gpu else found.explanation
+        return (
+            f"{found.explanation}; in GiB, {gpu_memory(found.gpu)}"
+            if found.gpu
+            else found.explanation
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         return self._work.use("iter()", self._begin_epoch)
@@ -279,7 +334,9 @@ class Loader(RefusesMisuse):
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this very epoch goes on."""
+        """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this
+        very epoch goes on.
+        """
         self._work.use("set_epoch()", self._choose_epoch, epoch)
 
     def _choose_epoch(self, epoch: int) -> None:
@@ -302,10 +359,14 @@ class Loader(RefusesMisuse):
         """The next batch of an epoch; None: it has ended."""
         self._refuse_closed()
         if running.number != self._running:
-            raise RuntimeError("this epoch was abandoned when another one was begun; a loader delivers one epoch at a time")
+            raise RuntimeError(
+                "this epoch was abandoned when another one was begun; a loader delivers one "
+                "epoch at a time"
+            )
         epoch, step, left = running.epoch, running.step, self._place[2]
         if step == len(self.plan):
-            if self._place[0] == epoch:  # others have a part of the last global batch, this rank has none
+            # others have a part of the last global batch, this rank has none
+            if self._place[0] == epoch:
                 self._move_to(epoch + 1, 0)
             return None
 
@@ -318,7 +379,8 @@ class Loader(RefusesMisuse):
                 self._place = (epoch, step + 1, True)
             running.step = step + 1
         except BaseException as error:
-            self._work.end_backend()  # it may be half-way through something: the next batch is made by another one
+            # it may be half-way through something: the next batch is made by another one
+            self._work.end_backend()
             interrupt = interrupt_behind(error, handled)
             # with an error the epoch is over, also at its first batch: it would come again for ever
             self._place = (epoch, step, (isinstance(error, Exception) and not interrupt) or left)
@@ -336,7 +398,9 @@ class Loader(RefusesMisuse):
         finally:
             waited = time.monotonic() - start
             self._wait_s += waited
-            self._fetch_wait_s += min(waited, traffic.current().waited_s - before) if self._work.fetcher else 0.0
+            self._fetch_wait_s += (
+                min(waited, traffic.current().waited_s - before) if self._work.fetcher else 0.0
+            )
 
         with span("targets"):
             batch = self._work.targets.join(decoded, begun)
@@ -344,7 +408,9 @@ class Loader(RefusesMisuse):
             return batch
         ids = begun.planned.ids if begun else decoded.ids.numpy()
         with span("mixing"):
-            made = self._batch_transform(batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids))
+            made = self._batch_transform(
+                batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids)
+            )
         if not isinstance(made, Batch):  # None would end the epoch
             returned = "None" if made is None else f"a {type(made).__name__}"
             instead = "a Batch, such as dataclasses.replace(batch, images=…)"
@@ -359,16 +425,21 @@ class Loader(RefusesMisuse):
                 return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
                 self._work.end_backend()
-                if isinstance(error, ConfigError) or interrupt_behind(error, handled):  # no fault of a file's
+                # no fault of a file's
+                if isinstance(error, ConfigError) or interrupt_behind(error, handled):
                     raise
                 self._record_bad_samples(error, epoch, step)
 
     def _record_bad_samples(self, error: Exception, epoch: int, step: int) -> None:
-        """Records the bad samples behind a failed batch; raises, if that is the policy, or if there are none and it fails again."""
+        """Records the bad samples behind a failed batch; raises, if that is the policy, or if there
+        are none and it fails again.
+        """
         planned = self._bad.planned_at(epoch, step)
         where, manifest = f"epoch {epoch}, step {step}", self.plan.manifest
         backend, controls = self._work.backend_at(epoch), self._bad.controls(planned)
-        reasons = find_bad_samples(manifest, planned, backend, controls, self._transform.ignore_index)
+        reasons = find_bad_samples(
+            manifest, planned, backend, controls, self._transform.ignore_index
+        )
         if reasons:
             try:
                 failed = self._bad.record(planned, reasons)
@@ -380,14 +451,21 @@ class Loader(RefusesMisuse):
 
         if self._tried_again != (epoch, step):  # a file server may have been away for a moment
             self._tried_again = epoch, step
-            log.warning("%s: the batch failed (%s), and its files can be read now; trying it once more", where, _shown(error))
+            log.warning(
+                ("%s: the batch failed (%s), and its files can be read now; trying it once more"),
+                where,
+                _shown(error),
+            )
             traffic.add(retries=1)
             time.sleep(PAUSE_S)
             return
         names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
         what = f", and none of its {len(names)} files is to blame"
         if len(names) == 1:
-            what = f"; Pillow can decode its only file, {names.pop()}, so either the loader cannot, or something else is wrong"
+            what = (
+                f"; Pillow can decode its only file, {names.pop()}, so either the loader "
+                "cannot, or something else is wrong"
+            )
         error.add_note(f"{where}: the batch failed{what}")
         raise error
 
@@ -396,10 +474,12 @@ class Loader(RefusesMisuse):
             raise RuntimeError("the loader is closed; build a new one")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch stands: epoch, samples delivered in it over all ranks, and what must not change until then.
+        """Where the next batch stands: epoch, samples delivered in it over all ranks, and what must
+        not change until then.
 
-        It is the same on all ranks after the same step. Resuming goes on in the middle of an epoch, also of one that was left with
-        `break`; the loader that was left itself goes on with the next.
+        It is the same on all ranks after the same step. Resuming goes on in the middle of an epoch,
+        also of one that was left with `break`; the loader that was left itself goes on with the
+        next.
         """
         epoch, step, _ = self._place
         return {
@@ -410,32 +490,60 @@ class Loader(RefusesMisuse):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was called, on any backend and any number of ranks with the same global batch size.
+        """Goes on where `state_dict` was called, on any backend and any number of ranks with the
+        same global batch size.
 
         Raises:
-            ConfigError: something that decides the order or the pixels has changed since, which the text names; or no such state.
+            ConfigError: something that decides the order or the pixels has changed since, which the
+                text names; or no such state.
         """
-        now, block = fingerprint(self.plan, self._transform, self._batch_transform), self.plan.global_batch_size
+        now, block = (
+            fingerprint(self.plan, self._transform, self._batch_transform),
+            self.plan.global_batch_size,
+        )
         try:
-            epoch, samples, then = *map(operator.index, (state["epoch"], state["samples"])), dict(state["fingerprint"])
+            epoch, samples, then = (
+                *map(operator.index, (state["epoch"], state["samples"])),
+                dict(state["fingerprint"]),
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
-                f"not the state of a loader ({type(error).__name__}: {error}); pass on what state_dict() gave"
+                f"not the state of a loader ({type(error).__name__}: {error}); pass on "
+                "what state_dict() gave"
             ) from None
-        changed = [f"{name} ({before} → {after})" for name, before, after in changes(with_defaults(then, self._transform), now)]
+        changed = [
+            f"{name} ({before} → {after})"
+            for name, before, after in changes(with_defaults(then, self._transform), now)
+        ]
         if changed:
-            images = " (manifest: other images, labels or sizes than then)" if then.get("manifest") != now["manifest"] else ""
-            instead = "start a new run" if samples else f"go on with the start of this state's epoch by set_epoch({epoch})"
+            images = (
+                " (manifest: other images, labels or sizes than then)"
+                if then.get("manifest") != now["manifest"]
+                else ""
+            )
+            instead = (
+                "start a new run"
+                if samples
+                else f"go on with the start of this state's epoch by set_epoch({epoch})"
+            )
             what = f"cannot resume, since these have changed: {', '.join(changed)}{images}"
             raise ConfigError(f"{what}; restore them, or {instead}")
-        if not 0 <= epoch <= LARGEST_EPOCH or samples % block or not 0 <= samples < max(self.plan.epoch_samples, 1):
+        if (
+            not 0 <= epoch <= LARGEST_EPOCH
+            or samples % block
+            or not 0 <= samples < max(self.plan.epoch_samples, 1)
+        ):
             raise ConfigError(
-                f"epoch {epoch} with {samples} samples delivered is no state of this loader; pass on what state_dict() gave"
+                f"epoch {epoch} with {samples} samples delivered is no state of this "
+                "loader; pass on what state_dict() gave"
             )
         mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
-                "%s: %s before, now %s (with equal options of the decoder and exact=True they stay equal bit for bit)",
+                (
+                    "%s: %s before, now %s (with equal options of the decoder and exact=True "
+                    "they stay equal bit for bit)"
+                ),
                 OTHER_PIXELS,
                 before or "no GPU",
                 mix or "no GPU",
@@ -444,39 +552,62 @@ class Loader(RefusesMisuse):
 
     @checks_arguments()
     def close(self, release: bool = False) -> None:
-        """Ends the backend's threads and processes, after a `next()` that runs in another thread. It cannot be used afterwards.
+        """Ends the backend's threads and processes, after a `next()` that runs in another thread.
+        It cannot be used afterwards.
 
         Args:
-            release: gives the memory that DALI's and PyTorch's allocators keep for later back to the GPU and the host. They are
-                shared by all loaders of a program, so those that go on allocate anew.
+            release: gives the memory that DALI's and PyTorch's allocators keep for later back to
+                the GPU and the host. They are shared by all loaders of a program, so those that go
+                on allocate anew.
         """
         self._work.close()
         if release:
             release_unused()
 
     def __getattr__(self, name: str) -> Any:
-        """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan has not."""
+        """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan
+        has not.
+        """
         if name in ("sampler", "batch_sampler", "collate_fn"):
             raise AttributeError(
-                f"a loader has no {name}: its plan says which samples come when; to go on in mid-epoch use load_state_dict(), and "
+                f"a loader has no {name}: its plan says which samples come when; to go on "
+                "in mid-epoch use load_state_dict(), and "
                 "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
             )
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{proposal(name, dir(type(self)))}")
+        raise AttributeError(
+            f"'{type(self).__name__}' object has no attribute "
+            f"'{name}'{proposal(name, dir(type(self)))}"
+        )
 
     def __reduce__(self) -> Any:
-        raise TypeError("a loader cannot be pickled or copied, for it has threads; build one in the process that uses it")
+        raise TypeError(
+            "a loader cannot be pickled or copied, for it has threads; build one in the "
+            "process that uses it"
+        )
 
     def __repr__(self) -> str:
         manifest, plan = self.plan.manifest, self.plan
         who = f" of rank {plan.rank.index} of {plan.rank.count}" if plan.rank.count > 1 else ""
         batches = f"{len(self)} batches of {plan.batch_size} an epoch{who}"
-        where = "closed" if self._work.closed else f"next is step {self._place[1]} of epoch {self._place[0]}"
-        return f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, {self._made_by}; {where})"
+        where = (
+            "closed"
+            if self._work.closed
+            else f"next is step {self._place[1]} of epoch {self._place[0]}"
+        )
+        return (
+            f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, "
+            f"{self._made_by}; {where})"
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -485,13 +616,21 @@ class _Epoch(Iterator[Batch]):
 
     def __init__(self, loader: Loader, number: int, epoch: int, step: int):
         self._loader, self.number, self.epoch, self.step = loader, number, epoch, step
-        self._ended, self._error = False, ""  # whether all is delivered; the name of an error that came out
+        # whether all is delivered; the name of an error that came out
+        self._ended, self._error = False, ""
 
     def __next__(self) -> Batch:
         if self._error:
-            raise RuntimeError(f"this epoch was left with an error ({self._error}); iter() of the loader begins another one")
+            raise RuntimeError(
+                f"this epoch was left with an error ({self._error}); iter() of the loader "
+                "begins another one"
+            )
         try:
-            batch = None if self._ended else self._loader._work.use("next()", self._loader._deliver, self)
+            batch = (
+                None
+                if self._ended
+                else self._loader._work.use("next()", self._loader._deliver, self)
+            )
         except BaseException as error:
             self._error = type(error).__name__
             raise

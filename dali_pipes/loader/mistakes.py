@@ -1,4 +1,6 @@
-"""What `build_loader` says to those who pass it something else than it takes: what that is, and what to write instead."""
+"""What `build_loader` says to those who pass it something else than it takes: what that is, and
+what to write instead.
+"""
 
 import inspect
 import os
@@ -33,13 +35,16 @@ ELSEWHERE = {
     "shard": "rank=Rank(index, count), or Rank.from_env() under torchrun",
 }
 _NO_DATA_SET = (
-    "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it on where a DataLoader is wanted, "
+    "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it "
+    "on where a DataLoader is wanted, "
     "and not into one (`loader.dataset` are its images)"
 )
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 
 
-def refuse_other_kinds(manifest: Any, config: Any, transform: Any, rank: Any, sampling: Any, batch_transform: Any) -> None:
+def refuse_other_kinds(
+    manifest: Any, config: Any, transform: Any, rank: Any, sampling: Any, batch_transform: Any
+) -> None:
     """Checks of what kind the arguments of `build_loader` are.
 
     Raises:
@@ -52,22 +57,35 @@ def refuse_other_kinds(manifest: Any, config: Any, transform: Any, rank: Any, sa
     if not isinstance(transform, Transform):
         raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
     if not isinstance(rank, Rank | None):
-        raise ConfigError(f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under torchrun")
+        raise ConfigError(
+            f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under "
+            "torchrun"
+        )
     if isinstance(sampling, type | Sampler):
         raise ConfigError(f"sampling is {_named(sampling)}; {_instead_of_sampling(sampling)}")
-    if batch_transform is not None and (isinstance(batch_transform, type) or not callable(batch_transform)):
+    if batch_transform is not None and (
+        isinstance(batch_transform, type) or not callable(batch_transform)
+    ):
         instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
         raise ConfigError(f"batch_transform is {_named(batch_transform)}; it takes {instead}")
     if type(batch_transform).__module__.startswith("torchvision."):
         name = type(batch_transform).__name__
         instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"
-        raise ConfigError(f"batch_transform is torchvision's {name}, whose random numbers no plan holds; {instead}")
+        raise ConfigError(
+            f"batch_transform is torchvision's {name}, whose random numbers no plan holds; "
+            f"{instead}"
+        )
     if batch_transform is not None and not _takes_two(batch_transform):
-        raise ConfigError(f"batch_transform is {_named(batch_transform)}; it is called with two arguments, a batch and its draws")
+        raise ConfigError(
+            f"batch_transform is {_named(batch_transform)}; it is called with two arguments, a "
+            "batch and its draws"
+        )
 
 
 class RefusesMisuse:
-    """The base of loaders: what Python would let pass without a word, or with one that says nothing of loaders."""
+    """The base of loaders: what Python would let pass without a word, or with one that says nothing
+    of loaders.
+    """
 
     _set_once: ClassVar[tuple[str, ...]] = ()  # its public attributes
     _set_often: ClassVar[tuple[str, ...]] = ()
@@ -75,7 +93,10 @@ class RefusesMisuse:
     def __setattr__(self, name: str, value: Any) -> None:
         anew = name in self._set_once and name not in self.__dict__
         if not (name.startswith("_") or anew or name in self._set_often):
-            raise AttributeError(f"{name} cannot be set on a loader, where it would be of no effect; {_instead_of_setting(name)}")
+            raise AttributeError(
+                f"{name} cannot be set on a loader, where it would be of no effect; "
+                f"{_instead_of_setting(name)}"
+            )
         super().__setattr__(name, value)
 
     def __getitem__(self, index: Any) -> NoReturn:
@@ -94,7 +115,10 @@ def _instead_of_manifest(given: Any) -> str:
     if isinstance(given, (str, os.PathLike)):
         return f"open it first: Manifest.open({os.fspath(given)!r})"
     if isinstance(given, (DataLoader, Dataset)):
-        return "from_torch(dataloader) makes a loader of a DataLoader; Manifest.scan(DIR) reads a folder"
+        return (
+            "from_torch(dataloader) makes a loader of a DataLoader; Manifest.scan(DIR) reads a "
+            "folder"
+        )
     return f"it takes a Manifest, such as Manifest.scan(DIR); {_ORDER}"
 
 
@@ -112,7 +136,9 @@ def _instead_of_config(given: Any) -> str:
 def _instead_of_transform(given: Any) -> str:
     if isinstance(given, type) and issubclass(given, Transform):
         return f"write {given.__name__}(…)"
-    if isinstance(given, Manifest | LoaderConfig | type | str | None) or not (callable(given) or isinstance(given, (list, tuple))):
+    if isinstance(given, Manifest | LoaderConfig | type | str | None) or not (
+        callable(given) or isinstance(given, (list, tuple))
+    ):
         return f"it takes TrainTransform(…), EvalTransform(…) or another of dali_pipes; {_ORDER}"
     return "it takes one of dali_pipes: transform_from_torch(transform) makes it of torchvision's"
 

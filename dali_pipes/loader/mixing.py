@@ -1,4 +1,6 @@
-"""MixUp and CutMix on the batch: CuPy kernels on CUDA tensors, PyTorch elsewhere, the same numbers from both."""
+"""MixUp and CutMix on the batch: CuPy kernels on CUDA tensors, PyTorch elsewhere, the same numbers
+from both.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -21,23 +23,30 @@ from dali_pipes.errors import ConfigError, check_min, check_options, check_range
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
-# Numbers of the draws of one batch. A number is never reused for something else; those from 16 on are the user's.
+# Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
+# are the user's.
 MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
 CHOICE_DRAW = 1  # whether to mix at all, and which of several
 
 KERNELS = Path(__file__).with_suffix(".cu")
-_C_TYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16", torch.uint8: "unsigned char"}
+_C_TYPES = {
+    torch.float32: "float",
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.uint8: "unsigned char",
+}
 _THREADS, _IMAGES = 256, 8  # of a block, and of a thread: IMAGES in the source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Mix(ABC):
-    """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image i - 1, the first with the last.
+    """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image
+    i - 1, the first with the last.
 
-    Where a batch holds an image more than once, each is mixed with another image, as `apart` arranges them, or stays as it is if
-    none is left.
-    The result is a new batch; the tensors of the old one are not written to. Class numbers become (N, num_classes) float32, whether
-    the batch is mixed or not; labels that are float32 already keep their shape. `columns` stay those of image i.
+    Where a batch holds an image more than once, each is mixed with another image, as `apart`
+    arranges them, or stays as it is if none is left. The result is a new batch; the tensors of the
+    old one are not written to. Class numbers become (N, num_classes) float32, whether the batch is
+    mixed or not; labels that are float32 already keep their shape. `columns` stay those of image i.
 
     Attributes:
         alpha: λ ~ Beta(alpha, alpha) is the share of image i.
@@ -52,23 +61,40 @@ class _Mix(ABC):
     def __post_init__(self) -> None:
         check_options(self)
         if not 0 < self.alpha < math.inf:
-            raise ConfigError(f"alpha of {type(self).__name__} is {self.alpha}; it must be positive")
+            raise ConfigError(
+                f"alpha of {type(self).__name__} is {self.alpha}; it must be positive"
+            )
         check_min(f"num_classes of {type(self).__name__}", self.num_classes, 1, 2**31 - 1)
         check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if the labels of these images do not fit into `num_classes`, or they have boxes or masks."""
-        if unmixed := [name for name, column in (("boxes", "boxes"), ("masks", "mask")) if manifest.has_target(column)]:
-            raise ConfigError(f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; leave it out")
+        """Raises a ConfigError if the labels of these images do not fit into `num_classes`, or they
+        have boxes or masks.
+        """
+        if unmixed := [
+            name
+            for name, column in (("boxes", "boxes"), ("masks", "mask"))
+            if manifest.has_target(column)
+        ]:
+            raise ConfigError(
+                f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; "
+                "leave it out"
+            )
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
-            mismatch = f"{type(self).__name__}(num_classes={self.num_classes}), but the images have {classes} classes"
+            mismatch = (
+                f"{type(self).__name__}(num_classes={self.num_classes}), but the images have "
+                f"{classes} classes"
+            )
             raise ConfigError(f"{mismatch}; pass num_classes=len(manifest.classes)")
 
     @in_own_modes
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
         if batch.views:
-            raise ConfigError(f"{type(self).__name__} mixes one view of each image, and this batch has several; leave it out")
+            raise ConfigError(
+                f"{type(self).__name__} mixes one view of each image, and this batch has "
+                "several; leave it out"
+            )
         labels = soft_labels(batch.labels, self.num_classes)
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
@@ -76,25 +102,34 @@ class _Mix(ABC):
         if arranged is None:
             images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
             return replace(batch, images=images, labels=_mixed_labels(labels, own))
-        places = copy_to(labels.device, torch.from_numpy(arranged))  # as if the batch were in this order
+        # as if the batch were in this order
+        places = copy_to(labels.device, torch.from_numpy(arranged))
         mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
         unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
         images, soft = torch.empty_like(batch.images), torch.empty_like(labels)
         images[places] = torch.where(unlike[:, None, None, None], mixed, batch.images[places])
-        soft[places] = torch.where(unlike.view(-1, *[1] * (labels.ndim - 1)), _mixed_labels(labels[places], own), labels[places])
+        soft[places] = torch.where(
+            unlike.view(-1, *[1] * (labels.ndim - 1)),
+            _mixed_labels(labels[places], own),
+            labels[places],
+        )
         return replace(batch, images=images, labels=soft)
 
     @abstractmethod
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
-        """New images, in the same dtype and memory format, and the share of each image's own label, by four numbers in [0, 1)."""
+        """New images, in the same dtype and memory format, and the share of each image's own label,
+        by four numbers in [0, 1).
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixUp(_Mix):
-    """λ × each image + (1 - λ) × the one before it: Zhang et al., mixup: Beyond Empirical Risk Minimization (2018).
+    """λ × each image + (1 - λ) × the one before it: Zhang et al., mixup: Beyond Empirical Risk
+    Minimization (2018).
 
-    In float32 the arithmetic is that of torchvision's v2.MixUp; float16, bfloat16 and uint8 images are computed in float32 and
-    rounded once, to nearest (halves to even). On a GPU numbers below 1.2e-38 (float32's denormal ones) count as 0.
+    In float32 the arithmetic is that of torchvision's v2.MixUp; float16, bfloat16 and uint8 images
+    are computed in float32 and rounded once, to nearest (halves to even). On a GPU numbers below
+    1.2e-38 (float32's denormal ones) count as 0.
     """
 
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
@@ -104,18 +139,24 @@ class MixUp(_Mix):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutMix(_Mix):
-    """A box of each image is that of the one before it: Yun et al., CutMix (2019), with the box of torchvision's v2.CutMix."""
+    """A box of each image is that of the one before it: Yun et al., CutMix (2019), with the box of
+    torchvision's v2.CutMix.
+    """
 
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
         height, width = images.shape[-2:]
-        box = cut_box(symmetric_beta(self.alpha, *numbers[:2].tolist()), height, width, *numbers[2:].tolist())
+        box = cut_box(
+            symmetric_beta(self.alpha, *numbers[:2].tolist()), height, width, *numbers[2:].tolist()
+        )
         left, top, right, bottom = box
         return paste_previous(images, box), 1.0 - (right - left) * (bottom - top) / (width * height)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomChoice:
-    """One of several batch transforms for each batch, all equally likely: torchvision's recipe is RandomChoice([CutMix, MixUp])."""
+    """One of several batch transforms for each batch, all equally likely: torchvision's recipe is
+    RandomChoice([CutMix, MixUp]).
+    """
 
     transforms: Sequence[BatchTransform]
 
@@ -123,18 +164,28 @@ class RandomChoice:
         given = self.transforms if isinstance(self.transforms, (list, tuple)) else [self.transforms]
         for each in given:
             if isinstance(each, type) or not callable(each) or given is not self.transforms:
-                raise ConfigError(f"RandomChoice is given {shown(each)}; it takes a list: RandomChoice([MixUp(…), CutMix(…)])")
+                raise ConfigError(
+                    f"RandomChoice is given {shown(each)}; it takes a list: "
+                    "RandomChoice([MixUp(…), CutMix(…)])"
+                )
         if not self.transforms:
-            raise ConfigError("RandomChoice has nothing to choose from; pass at least one batch transform")
+            raise ConfigError(
+                "RandomChoice has nothing to choose from; pass at least one batch transform"
+            )
         if any(isinstance(each, RandomChoice) for each in self.transforms):
-            raise ConfigError("RandomChoice inside a RandomChoice would choose by the same number; pass all transforms to one")
+            raise ConfigError(
+                "RandomChoice inside a RandomChoice would choose by the same number; pass all "
+                "transforms to one"
+            )
 
     def check(self, manifest: Manifest) -> None:
         for transform in self.transforms:
             check_fits(transform, manifest)
 
     def __call__(self, batch: Batch, draws: BatchDraws) -> Batch:
-        return self.transforms[int(draws.uniform(CHOICE_DRAW)[1] * len(self.transforms))](batch, draws)
+        return self.transforms[int(draws.uniform(CHOICE_DRAW)[1] * len(self.transforms))](
+            batch, draws
+        )
 
 
 def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
@@ -144,10 +195,12 @@ def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
 
 
 def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
-    """Beta(alpha, alpha), from two numbers uniform in [0, 1); exact for any alpha, without rejection, and in plain floats.
+    """Beta(alpha, alpha), from two numbers uniform in [0, 1); exact for any alpha, without
+    rejection, and in plain floats.
 
-    Student's t with 2 × alpha degrees of freedom, by the polar method of Bailey (Mathematics of Computation 62, 1994), is turned
-    into a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye, Random variate generation in one line of code (1996).
+    Student's t with 2 × alpha degrees of freedom, by the polar method of Bailey (Mathematics of
+    Computation 62, 1994), is turned into a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye,
+    Random variate generation in one line of code (1996).
     """
     cosine, power = math.cos(2 * math.pi * angle), radius ** (1 / alpha)
     outside = (1 - power) * cosine**2
@@ -155,18 +208,25 @@ def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
 
 
 def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom (the latter two exclusive) of about 1 - share of the area, cut off at the edges, as in torchvision.
+    """Left, top, right, bottom (the latter two exclusive) of about 1 - share of the area, cut off
+    at the edges, as in torchvision.
 
     x and y are the centre, uniform in [0, 1).
     """
     half = 0.5 * math.sqrt(1.0 - share)
-    column, row, half_width, half_height = int(x * width), int(y * height), int(half * width), int(half * height)
+    column, row, half_width, half_height = (
+        int(x * width),
+        int(y * height),
+        int(half * width),
+        int(half * height),
+    )
     left, top = max(column - half_width, 0), max(row - half_height, 0)
     return left, top, min(column + half_width, width), min(row + half_height, height)
 
 
 def apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """(N,) the places in an order round which no image stands beside itself, unless it is more than half of them; None: all differ.
+    """(N,) the places in an order round which no image stands beside itself, unless it is more than
+    half of them; None: all differ.
 
     The most frequent first, on every other place, and then on those between.
     """
@@ -187,17 +247,24 @@ def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
     """(N, num_classes) float32 of (N,) class numbers; float labels as they are.
 
     Raises:
-        ConfigError: class numbers without num_classes, or larger ones; values on a GPU are not checked.
+        ConfigError: class numbers without num_classes, or larger ones; values on a GPU are not
+            checked.
     """
     if labels.is_floating_point():
         return labels
     if num_classes is None:
         raise ConfigError(
-            "labels are class numbers, and mixing needs the number of classes; pass num_classes=len(manifest.classes)"
+            "labels are class numbers, and mixing needs the number of classes; pass "
+            "num_classes=len(manifest.classes)"
         )
     if labels.device.type == "cpu" and labels.max() >= num_classes:
-        raise ConfigError(f"a label is {labels.max()}, but num_classes is {num_classes}; pass num_classes=len(manifest.classes)")
-    return torch.zeros(len(labels), num_classes, dtype=torch.float32, device=labels.device).scatter_(1, labels[:, None], 1.0)
+        raise ConfigError(
+            f"a label is {labels.max()}, but num_classes is {num_classes}; pass "
+            "num_classes=len(manifest.classes)"
+        )
+    return torch.zeros(
+        len(labels), num_classes, dtype=torch.float32, device=labels.device
+    ).scatter_(1, labels[:, None], 1.0)
 
 
 def blend_with_previous(images: Tensor, own: float) -> Tensor:
@@ -213,7 +280,9 @@ def blend_with_previous(images: Tensor, own: float) -> Tensor:
 
 
 def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
-    """Each image with the box of the one before it, the last before the first; left, top, right, bottom."""
+    """Each image with the box of the one before it, the last before the first; left, top, right,
+    bottom.
+    """
     if images.is_cuda:
         channels, height, width = images.shape[1:]
         step = 1 if images.is_contiguous() else channels
@@ -226,7 +295,8 @@ def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 
 @contextmanager
 def cupy_stream(device: torch.device) -> Iterator[None]:
-    """A `with` block in which CuPy works on this device and on PyTorch's current stream, so that neither waits for the other.
+    """A `with` block in which CuPy works on this device and on PyTorch's current stream, so that
+    neither waits for the other.
 
     It does nothing if `device` is not a GPU.
     """
@@ -242,7 +312,9 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
 
 
 def _as_cupy(stream: torch.cuda.Stream) -> Any:
-    """The same stream for CuPy. From 14 on it asks for `__cuda_stream__`, which PyTorch's streams have from 2.10 on."""
+    """The same stream for CuPy. From 14 on it asks for `__cuda_stream__`, which PyTorch's streams
+    have from 2.10 on.
+    """
     import cupy
 
     if hasattr(cupy.cuda.Stream, "from_external"):
@@ -253,8 +325,9 @@ def _as_cupy(stream: torch.cuda.Stream) -> Any:
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
     """The kernel's result in a new tensor, on the current stream.
 
-    CuPy is given addresses, not arrays: its `from_dlpack` crashes on bfloat16 (13.3: cupy issue 8801), refuses it (13.6), or needs
-    the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx, line 480).
+    CuPy is given addresses, not arrays: its `from_dlpack` crashes on bfloat16 (13.3: cupy issue
+    8801), refuses it (13.6), or needs the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx,
+    line 480).
     """
     if not (images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)):
         images = images.contiguous()
@@ -268,7 +341,8 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        images.record_stream(torch.cuda.current_stream())  # its memory is not reused before the kernel has read it
+        # its memory is not reused before the kernel has read it
+        images.record_stream(torch.cuda.current_stream())
     return mixed
 
 
@@ -277,4 +351,6 @@ def _compiled(name: str, device: int) -> Any:
     """One instance of a kernel template; CuPy caches compiled kernels on disk."""
     import cupy
 
-    return cupy.RawModule(code=KERNELS.read_text(), options=("-std=c++17",), name_expressions=(name,)).get_function(name)
+    return cupy.RawModule(
+        code=KERNELS.read_text(), options=("-std=c++17",), name_expressions=(name,)
+    ).get_function(name)

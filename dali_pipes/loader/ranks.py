@@ -1,4 +1,6 @@
-"""Whether all ranks of a run load the same images in the same way: they tell each other by the store of their process group."""
+"""Whether all ranks of a run load the same images in the same way: they tell each other by the
+store of their process group.
+"""
 
 import json
 import logging
@@ -20,10 +22,12 @@ from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)
 
-_BLOCKS = {4096: 1, 1_000_000: 256}  # by the most images, how many names have a sum of their own, which tells where ranks differ
+# by the most images, how many names have a sum of their own, which tells where ranks differ
+_BLOCKS = {4096: 1, 1_000_000: 256}
 _OF_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 _OURS = str(Path(__file__).parents[1])
-_built: Counter[tuple[str, ...]] = Counter()  # loaders of this process that were compared, by where they were built
+# loaders of this process that were compared, by where they were built
+_built: Counter[tuple[str, ...]] = Counter()
 
 
 def choose_rank(rank: Rank | None) -> Rank:
@@ -31,19 +35,23 @@ def choose_rank(rank: Rank | None) -> Rank:
     ranks = os.environ.get("WORLD_SIZE", "1")
     if rank is None and ranks.isdecimal() and int(ranks) > 1:
         log.warning(
-            "%s ranks were started, and this loader was given none: each of them loads all images; for a part each, pass "
-            "rank=dali_pipes.Rank.from_env(); for all on purpose, as to validate on one rank, rank=dali_pipes.Rank()",
+            "%s ranks were started, and this loader was given none: each of them loads all "
+            "images; for a part each, pass "
+            "rank=dali_pipes.Rank.from_env(); for all on purpose, as to validate on one "
+            "rank, rank=dali_pipes.Rank()",
             ranks,
         )
     return rank or Rank()
 
 
 def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
-    """Compares a loader with those that other ranks have built by now, where it is one of as many as the process group has.
+    """Compares a loader with those that other ranks have built by now, where it is one of as many
+    as the process group has.
 
-    A rank leaves in the group's store what it loads, unless another one has left the same. It differs from a loader that another
-    rank has built at the same place of the program, not from one that only a single rank has, such as a further validation. Nobody
-    waits for anybody: a rank that builds a loader for itself alone does not hang, and of two ranks that differ the later one ends,
+    A rank leaves in the group's store what it loads, unless another one has left the same. It
+    differs from a loader that another rank has built at the same place of the program, not from one
+    that only a single rank has, such as a further validation. Nobody waits for anybody: a rank that
+    builds a loader for itself alone does not hang, and of two ranks that differ the later one ends,
     and with it the run.
 
     Args:
@@ -53,13 +61,27 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         ConfigError: this rank loads other images, or in another way.
     """
     count, rank = plan.rank.count, plan.rank.index
-    if count == 1 or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() != count:
+    if (
+        count == 1
+        or not dist.is_available()
+        or not dist.is_initialized()
+        or dist.get_world_size() != count
+    ):
         return
     place = _find_place()
     _built[place] += 1
     block = next((block for most, block in _BLOCKS.items() if len(plan.manifest) <= most), 0)
-    given = {"rank": rank, "places": [(_built[place], *place)], "images": len(plan.manifest), "steps": plan.steps}
-    given |= {"block": block, "sums": plan.manifest.name_sums(block) if block else [], "options": options}
+    given = {
+        "rank": rank,
+        "places": [(_built[place], *place)],
+        "images": len(plan.manifest),
+        "steps": plan.steps,
+    }
+    given |= {
+        "block": block,
+        "sums": plan.manifest.name_sums(block) if block else [],
+        "options": options,
+    }
     mine = json.loads(json.dumps(given))
 
     store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
@@ -68,8 +90,18 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         others = [each for each in known if each["rank"] != rank]
         if any(each["options"] == mine["options"] for each in others):
             return
-        if there := next((each for each in others if any(_is_same(place, mine["places"][0]) for place in each["places"])), None):
-            raise ConfigError(f"rank {rank} loads {_difference(plan, there, mine)}; give all ranks the same data and options")
+        if there := next(
+            (
+                each
+                for each in others
+                if any(_is_same(place, mine["places"][0]) for place in each["places"])
+            ),
+            None,
+        ):
+            raise ConfigError(
+                f"rank {rank} loads {_difference(plan, there, mine)}; give all ranks the same "
+                "data and options"
+            )
 
         if again := next((each for each in known if each["options"] == mine["options"]), None):
             again["places"] += mine["places"]
@@ -83,7 +115,9 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
 
 
 def _find_place() -> tuple[str, ...]:
-    """The lines of the program that are being run, the innermost first, without those of libraries, by which ranks are started."""
+    """The lines of the program that are being run, the innermost first, without those of libraries,
+    by which ranks are started.
+    """
     places: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame:
@@ -95,18 +129,31 @@ def _find_place() -> tuple[str, ...]:
 
 
 def _is_same(one: list[Any], other: list[Any]) -> bool:
-    """Whether two places are the same. Of a rank that is not started in the same way fewer lines are known."""
+    """Whether two places are the same. Of a rank that is not started in the same way fewer lines
+    are known.
+    """
     return all(map(operator.eq, one, other))
 
 
 def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:
     other = first["rank"]
     if first["options"]["manifest"] == mine["options"]["manifest"]:
-        named = [f"{name} {ours}, not {theirs}" for name, theirs, ours in changes(first["options"], mine["options"])]
+        named = [
+            f"{name} {ours}, not {theirs}"
+            for name, theirs, ours in changes(first["options"], mine["options"])
+        ]
         return f"in another way than rank {other}: {', '.join(named)}"
 
-    images = f"{mine['images']:,} images in {mine['steps']:,} steps, and rank {other} {first['images']:,} in {first['steps']:,}"
-    equal = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(first["sums"], mine["sums"], strict=False)))
+    images = (
+        f"{mine['images']:,} images in {mine['steps']:,} steps, and rank {other} "
+        f"{first['images']:,} in {first['steps']:,}"
+    )
+    equal = sum(
+        1
+        for _ in takewhile(
+            lambda both: both[0] == both[1], zip(first["sums"], mine["sums"], strict=False)
+        )
+    )
     if not mine["block"] or mine["block"] != first["block"] or equal == len(mine["sums"]):
         return images
     return f"{images}; they differ from {plan.manifest.name(equal * mine['block'])} on"

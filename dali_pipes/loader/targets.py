@@ -1,4 +1,6 @@
-"""Labels and targets, joined to the images of a batch by their ids, and moved as the plan moves the pixels of its first view."""
+"""Labels and targets, joined to the images of a batch by their ids, and moved as the plan moves the
+pixels of its first view.
+"""
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,16 +49,27 @@ class Begun:
 
 
 class TargetReader:
-    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in threads, as soon as a batch is planned."""
+    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in
+    threads, as soon as a batch is planned.
+    """
 
     def __init__(self, plan: Plan, transform: Transform):
         self._plan, self._manifest, self._transform = plan, plan.manifest, transform
-        self._has_masks, self._has_outlines = (self._manifest.has_target(name) for name in ("mask", "outlines"))
-        self._threads = ThreadPoolExecutor(available_cpus(), "masks") if self._has_masks or self._has_outlines else None
+        self._has_masks, self._has_outlines = (
+            self._manifest.has_target(name) for name in ("mask", "outlines")
+        )
+        self._threads = (
+            ThreadPoolExecutor(available_cpus(), "masks")
+            if self._has_masks or self._has_outlines
+            else None
+        )
         self._reader = Reader()
         if both := ", ".join(sorted({*self._manifest.numeric_columns} & self._names)):
             root = self._manifest.root
-            raise ConfigError(f"{root}: the table has columns of its own named {both}, as targets of a batch are; rename them")
+            raise ConfigError(
+                f"{root}: the table has columns of its own named {both}, as targets of a batch "
+                "are; rename them"
+            )
 
     @property
     def _names(self) -> set[str]:
@@ -65,7 +78,9 @@ class TargetReader:
         of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
         of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
-        return (of_objects if has("boxes") else set()) | {name for name, there in named.items() if there}
+        return (of_objects if has("boxes") else set()) | {
+            name for name, there in named.items() if there
+        }
 
     def begin(self, planned: PlannedBatch) -> Begun:
         objects, kept = self._objects(planned)
@@ -73,7 +88,10 @@ class TargetReader:
         if self._threads and self._has_masks:
             masks = [self._threads.submit(self._mask, planned, at) for at in range(len(planned))]
         if self._threads and self._has_outlines:
-            outlines = [self._threads.submit(self._outlined, planned, at, each) for at, each in enumerate(kept)]
+            outlines = [
+                self._threads.submit(self._outlined, planned, at, each)
+                for at, each in enumerate(kept)
+            ]
         return Begun(planned, objects, masks, outlines)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
@@ -86,13 +104,22 @@ class TargetReader:
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
     def _to_image(self, planned: PlannedBatch) -> Values:
-        """(N, 2, 3), what takes x and y of the output to those of the pictures that were annotated."""
+        """(N, 2, 3), what takes x and y of the output to those of the pictures that were
+        annotated.
+        """
         view, turns = planned.views[0], self._transform.exif == "apply"
-        orientations = self._manifest.take_orientations(planned.ids) if turns else np.ones(len(planned), np.int8)
+        orientations = (
+            self._manifest.take_orientations(planned.ids)
+            if turns
+            else np.ones(len(planned), np.int8)
+        )
         stored = to_stored(view.geometry, view.augmentation, view.shape, orientations)
         if not self._manifest.boxes_upright:
             return stored
-        turn = to_upright(self._manifest.take_orientations(planned.ids), self._manifest.take_sizes(planned.ids, upright=True))
+        turn = to_upright(
+            self._manifest.take_orientations(planned.ids),
+            self._manifest.take_sizes(planned.ids, upright=True),
+        )
         stored = turn[:, :2, :2] @ stored
         stored[:, :, 2] += turn[:, :2, 2]
         return stored
@@ -105,16 +132,25 @@ class TargetReader:
         if why := mask_problem(encoded, *self._manifest.mask_size(int(planned.ids[at])), "header"):
             raise ValueError(f"{extent}: {why}")
         values = self._manifest.mask_values.decode(encoded)
-        if why := self._manifest.mask_values.strange(values, len(self._manifest.classes), [self._transform.ignore_index]):
+        if why := self._manifest.mask_values.strange(
+            values, len(self._manifest.classes), [self._transform.ignore_index]
+        ):
             raise ValueError(f"{extent}: {why}")
         if self._manifest.masks_upright:
-            values = mask_as_stored(values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
+            values = mask_as_stored(
+                values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
+            )
         return self._moved(values, planned, at, self._transform.ignore_index)
 
     def _outlined(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
-        outlines = json.loads(self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]")
+        outlines = json.loads(
+            self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]"
+        )
         left = [each for each, is_left in zip(outlines, kept, strict=True) if is_left]
-        masks = [self._moved(rasterize(each, *self._stored(planned, at)).view(np.uint8), planned, at, 0) for each in left]
+        masks = [
+            self._moved(rasterize(each, *self._stored(planned, at)).view(np.uint8), planned, at, 0)
+            for each in left
+        ]
         return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 
     def _stored(self, planned: PlannedBatch, at: int) -> tuple[int, int]:
@@ -137,10 +173,17 @@ class TargetReader:
             return made
         from dali_pipes.backends.common.torchvision_augment import augment_mask
 
-        return augment_mask(torch.from_numpy(made), views_of(self._transform)[0].augmenter.slots, ops, magnitudes, outside).numpy()
+        return augment_mask(
+            torch.from_numpy(made),
+            views_of(self._transform)[0].augmenter.slots,
+            ops,
+            magnitudes,
+            outside,
+        ).numpy()
 
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
-        """The images with labels and targets, all on the images' device; lists of class numbers become multi-hot.
+        """The images with labels and targets, all on the images' device; lists of class numbers
+        become multi-hot.
 
         Without `begun` the backend took no planned batch, and the batch's ids are on the CPU.
         """
@@ -149,29 +192,56 @@ class TargetReader:
         labels = _there(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
-        targets: dict[str, Any] = {name: _there(values, device) for name, values in manifest.take_columns(ids).items()}
+        targets: dict[str, Any] = {
+            name: _there(values, device) for name, values in manifest.take_columns(ids).items()
+        }
         if begun:
             targets |= self._targets(begun, device)
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
-        groups = (images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1) for images in decoded.groups)
-        views = dict(zip(names, groups, strict=True)) if (names := getattr(self._transform, "views", None)) else {}
-        return Batch(decoded.images[: len(ids)], labels, decoded.ids.to(device, non_blocking=True), targets, views)
+        groups = (
+            images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1)
+            for images in decoded.groups
+        )
+        views = (
+            dict(zip(names, groups, strict=True))
+            if (names := getattr(self._transform, "views", None))
+            else {}
+        )
+        return Batch(
+            decoded.images[: len(ids)],
+            labels,
+            decoded.ids.to(device, non_blocking=True),
+            targets,
+            views,
+        )
 
     def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
         if (objects := begun.objects) is not None:
             lengths = objects.counts.tolist()
-            named: dict[str, Values | None] = {"boxes": objects.boxes, "box_labels": objects.labels, "areas": objects.areas}
+            named: dict[str, Values | None] = {
+                "boxes": objects.boxes,
+                "box_labels": objects.labels,
+                "areas": objects.areas,
+            }
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
             if begun.outlines:
                 named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
-            targets |= {name: Ragged(_there(values, device), lengths) for name, values in named.items() if values is not None}
+            targets |= {
+                name: Ragged(_there(values, device), lengths)
+                for name, values in named.items()
+                if values is not None
+            }
             targets["to_image"] = _there(self._to_image(begun.planned), device)
-            sizes = self._manifest.take_sizes(begun.planned.ids, upright=self._manifest.boxes_upright)
+            sizes = self._manifest.take_sizes(
+                begun.planned.ids, upright=self._manifest.boxes_upright
+            )
             targets["image_sizes"] = _there(sizes, device)
         if begun.masks:
-            targets["mask"] = _there(np.stack([each.result() for each in begun.masks]), device).long()
+            targets["mask"] = _there(
+                np.stack([each.result() for each in begun.masks]), device
+            ).long()
         if self._transform.pads_batches:
             targets["sizes"] = _there(begun.planned.geometry.resize, device)
         return targets
@@ -189,7 +259,9 @@ def _there(values: Values, device: torch.device) -> Tensor:
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:
-    """(N, num_classes) float32, 1 for the classes of each row of (N, L) int64 class numbers, filled up with -1."""
+    """(N, num_classes) float32, 1 for the classes of each row of (N, L) int64 class numbers, filled
+    up with -1.
+    """
     ones = torch.zeros(len(numbers), num_classes + 1, dtype=torch.float32, device=numbers.device)
     ones.scatter_(1, numbers.where(numbers >= 0, num_classes), 1.0)
     return ones[:, :num_classes].contiguous()

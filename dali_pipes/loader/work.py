@@ -1,4 +1,6 @@
-"""What is under way for a loader: its backend, and the targets and shards of the batches that are being made."""
+"""What is under way for a loader: its backend, and the targets and shards of the batches that are
+being made.
+"""
 
 import ctypes
 import os
@@ -53,12 +55,18 @@ class Work:
         targets: TargetReader,
         fetcher: Fetcher | None,
     ):
-        self._transform, self._build_backend, self.targets, self.fetcher = transform, build_backend, targets, fetcher
+        self._transform, self._build_backend, self.targets, self.fetcher = (
+            transform,
+            build_backend,
+            targets,
+            fetcher,
+        )
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
         self._descriptions = {self._size: Description.of(self._backend)}
         self._stream: Iterator[Delivery] | None = None
-        self._begun: dict[tuple[int, int], Begun] = {}  # by epoch and step the targets of what the backend was given
+        # by epoch and step the targets of what the backend was given
+        self._begun: dict[tuple[int, int], Begun] = {}
         self._plan_errors: list[Exception] = []
         self.closed = False
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -76,9 +84,11 @@ class Work:
         self._refuse_other_process()
         if self._is_in_use_here:
             raise RuntimeError(
-                f"{what} was called inside next(), by a batch_transform or a signal's handler; call it when next() has returned"
+                f"{what} was called inside next(), by a batch_transform or a signal's "
+                "handler; call it when next() has returned"
             )
-        # The lock itself, and no context manager of Python: an interrupt at the beginning of its exit would leave the lock taken.
+        # The lock itself, and no context manager of Python: an interrupt at the beginning of its
+        # exit would leave the lock taken.
         with self._lock:
             try:
                 return function(*args, **kwargs)
@@ -88,12 +98,16 @@ class Work:
 
     @property
     def _is_in_use_here(self) -> bool:
-        """Whether this thread has the lock. The lock alone knows: an interrupt can come between it and any note of it."""
+        """Whether this thread has the lock. The lock alone knows: an interrupt can come between it
+        and any note of it.
+        """
         owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it
         return owned
 
     def describe(self, epoch: int) -> "Description":
-        """Of the backend for this epoch's size. It is asked for at any time, so the one that is in use is left alone."""
+        """Of the backend for this epoch's size. It is asked for at any time, so the one that is in
+        use is left alone.
+        """
         size = self._transform.size_at(epoch)
         if size not in self._descriptions:
             backend = self._build_backend(self._transform.at(epoch))
@@ -102,24 +116,31 @@ class Work:
         return self._descriptions[size]
 
     def backend_at(self, epoch: int) -> Backend:
-        """The one that makes images of this epoch's size: another one than before, if that has changed or the last has ended."""
+        """The one that makes images of this epoch's size: another one than before, if that has
+        changed or the last has ended.
+        """
         size = self._transform.size_at(epoch)
         if self._backend is None or size != self._size:
             self.end_backend()
             self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
         return self._backend
 
-    def next(self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
-        """The batch of this step, with its targets, unless the backend takes nothing of the plan, as DALI's own reader.
+    def next(
+        self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int
+    ) -> tuple[DecodedBatch, Begun | None]:
+        """The batch of this step, with its targets, unless the backend takes nothing of the plan,
+        as DALI's own reader.
 
         Args:
             planned: gives the planned batches from this step on, if they are not under way.
         """
         if self._stream is None:
-            backend = self.backend_at(epoch)  # first: where it makes another one, it drops what was begun
+            # first: where it makes another one, it drops what was begun
+            backend = self.backend_at(epoch)
             self._begun, self._plan_errors = {}, []
             given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
-            with delayed_signals():  # a thread or a process that is started while its owner is given up would be nobody's
+            # a thread or a process that is started while its owner is given up would be nobody's
+            with delayed_signals():
                 self._stream = backend.stream(given)
             if self.fetcher:  # only now, since workers are forked
                 self.fetcher.start(epoch, step)
@@ -129,11 +150,16 @@ class Work:
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
-            raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[0] from None
+            raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
+                0
+            ] from None
         if batch is None:
             return decoded, None
         if (batch.epoch, batch.step) != (epoch, step):
-            raise RuntimeError(f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch {epoch}, step {step}")
+            raise RuntimeError(
+                f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch "
+                f"{epoch}, step {step}"
+            )
         begun = self._begun.pop((epoch, step))
         begun.wait()
         return decoded, begun
@@ -146,7 +172,9 @@ class Work:
         self._begun = {}
 
     def end_backend(self) -> None:
-        """Ends the backend with all that it has in hand. The next batch is made by another one, which no failure has touched."""
+        """Ends the backend with all that it has in hand. The next batch is made by another one,
+        which no failure has touched.
+        """
         with delayed_signals():  # what is ended only in part cannot be ended again
             self.stop()
             backend, self._backend = self._backend, None
@@ -154,7 +182,9 @@ class Work:
                 backend.close()
 
     def close(self) -> None:
-        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then at its end."""
+        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then
+        at its end.
+        """
         self.closed = True
         if self._process == os.getpid() and not self._is_in_use_here:
             with self._lock:
@@ -167,7 +197,11 @@ class Work:
             wait_s: how long another thread's `next()` is waited for at most.
         """
         self.closed = True
-        if self._process != os.getpid() or self._is_in_use_here or not self._lock.acquire(timeout=wait_s):
+        if (
+            self._process != os.getpid()
+            or self._is_in_use_here
+            or not self._lock.acquire(timeout=wait_s)
+        ):
             return
         try:
             self._end()
@@ -184,7 +218,8 @@ class Work:
     def _refuse_other_process(self) -> None:
         if self._process != os.getpid():
             raise RuntimeError(
-                f"this loader belongs to process {self._process}, and this is {os.getpid()}, forked from it without its threads; "
+                f"this loader belongs to process {self._process}, and this is "
+                f"{os.getpid()}, forked from it without its threads; "
                 "build a loader in the process that uses it"
             )
 
@@ -198,8 +233,9 @@ def _begin(
 ) -> Iterator[PlannedBatch]:
     """The same batches; the targets of those that were taken are in `begun`.
 
-    An error of the plan ends them and is in `errors`. Raised here, it would meet libraries half-way through their own beginning: a
-    DataLoader's constructor would leave its workers behind, and TensorFlow would pass on the text at best.
+    An error of the plan ends them and is in `errors`. Raised here, it would meet libraries half-way
+    through their own beginning: a DataLoader's constructor would leave its workers behind, and
+    TensorFlow would pass on the text at best.
     """
     try:
         while True:
@@ -217,7 +253,9 @@ def _begin(
 
 
 def _keep_in_child() -> None:
-    """Nothing that a forked child has inherited is destroyed there: destructors would wait for threads that only the parent has."""
+    """Nothing that a forked child has inherited is destroyed there: destructors would wait for
+    threads that only the parent has.
+    """
     for each in list(_all):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 

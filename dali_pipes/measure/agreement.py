@@ -18,13 +18,19 @@ from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
 
-MOST_VALUES = 60_000_000  # of pixels that are compared: 128 images and more of 224 pixels, fewer of large ones
+# of pixels that are compared: 128 images and more of 224 pixels, fewer of large ones
+MOST_VALUES = 60_000_000
 SHOWN = 3
 AMPLIFIED = 64
 
 
 def gate(
-    config: LoadersConfig, work: Workload, arms: dict[str, LoaderConfig], reference: str, cpus: Set[int], samples: Path
+    config: LoadersConfig,
+    work: Workload,
+    arms: dict[str, LoaderConfig],
+    reference: str,
+    cpus: Set[int],
+    samples: Path,
 ) -> Agreement:
     """Compares all arms that follow the plan, in a separate process.
 
@@ -37,12 +43,23 @@ def gate(
     """
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
-    planned = {arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan}
+    planned = {
+        arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan
+    }
     if len(planned) < 2:
-        return {"images": 0, "arms": {}, "note": "fewer than two arms follow the plan: there is nothing to compare"}
+        return {
+            "images": 0,
+            "arms": {},
+            "note": "fewer than two arms follow the plan: there is nothing to compare",
+        }
     if reference in planned:
         planned = {reference: planned[reference]} | planned
-    job = {"work": work.to_dict(), "loaders": planned, "images": config.agreement_images, "samples": str(samples)}
+    job = {
+        "work": work.to_dict(),
+        "loaders": planned,
+        "images": config.agreement_images,
+        "samples": str(samples),
+    }
     found = _compared(job, cpus)
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
     for arm, difference in found["arms"].items():
@@ -68,18 +85,24 @@ def _compared(job: dict[str, Any], cpus: Set[int]) -> Agreement:
         return process.answer()
 
 
-def _check(allowed: PixelBound, usual: PixelBound, reference: str, arm: str, difference: ArmDifference) -> None:
+def _check(
+    allowed: PixelBound, usual: PixelBound, reference: str, arm: str, difference: ArmDifference
+) -> None:
     if not difference["same_ids"]:
         raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
     if others := difference.get("other_targets"):
-        raise ArmError(f"{arm} and {reference} deliver other {' and '.join(others)}; nothing was timed")
+        raise ArmError(
+            f"{arm} and {reference} deliver other {' and '.join(others)}; nothing was timed"
+        )
     if not (difference["mean"] <= allowed.mean and difference["p99"] <= allowed.p99):  # nor NaN
         limits = f"max_mean_difference={usual.mean:g} and max_p99_difference={usual.p99:g}"
         if allowed != usual:
             limits += f", and these two decoders may differ by {allowed.mean:g} and {allowed.p99:g}"
         raise ArmError(
-            f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean and {difference['p99']:.1f} "
-            f"at the 99th percentile, more than {limits}; nothing was timed, since the work was not the same"
+            f"{arm} and {reference} differ by {difference['mean']:.2f} of 255 in the mean "
+            f"and {difference['p99']:.1f} "
+            f"at the 99th percentile, more than {limits}; nothing was timed, since the "
+            "work was not the same"
         )
 
 
@@ -106,11 +129,13 @@ def send_agreement(controller: Controller) -> None:
 def agreement(job: dict[str, Any]) -> Agreement:
     """Compares the first images of every arm with those of the first one.
 
-    The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64 as ARM_0_difference.png ….
+    The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64
+    as ARM_0_difference.png ….
 
     Returns:
-        |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the largest of each) and for each arm;
-        same_ids; the names of other_targets; images compared; the reference arm.
+        |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the
+        largest of each) and for each arm; same_ids; the names of other_targets; images compared;
+        the reference arm.
     """
     work = Workload.from_dict(job["work"])
     loaders = {name: from_dict(config) for name, config in job["loaders"].items()}
@@ -123,8 +148,16 @@ def agreement(job: dict[str, Any]) -> Agreement:
         seen = _first_images(work, loaders[name], job["images"])
         _save(seen.pictures, folder, name)
         apart = zip(seen.pictures, expected.pictures, strict=True)
-        _save([(ours - theirs).abs() * AMPLIFIED for ours, theirs in apart], folder, name, "_difference")
-        same = {"same_ids": torch.equal(seen.ids, expected.ids), "other_targets": _other_targets(seen, expected)}
+        _save(
+            [(ours - theirs).abs() * AMPLIFIED for ours, theirs in apart],
+            folder,
+            name,
+            "_difference",
+        )
+        same = {
+            "same_ids": torch.equal(seen.ids, expected.ids),
+            "other_targets": _other_targets(seen, expected),
+        }
         arms[name] = cast(ArmDifference, difference(seen.pixels, expected.pixels) | same)
     return {
         "max": max((arm["max"] for arm in arms.values()), default=0.0),
@@ -140,12 +173,23 @@ def agreement(job: dict[str, Any]) -> Agreement:
 def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     """max, mean and p99 of |images - reference|."""
     found = (images - reference).abs_().numpy()
-    return {"max": float(found.max()), "mean": float(found.mean(dtype=np.float64)), "p99": float(np.percentile(found, 99))}
+    return {
+        "max": float(found.max()),
+        "mean": float(found.mean(dtype=np.float64)),
+        "p99": float(np.percentile(found, 99)),
+    }
 
 
 def _other_targets(seen: Seen, expected: Seen) -> list[str]:
     each = zip(seen.targets, expected.targets, strict=True)
-    return sorted({name for ours, theirs in each for name in ours.keys() | theirs if ours.get(name) != theirs.get(name)})
+    return sorted(
+        {
+            name
+            for ours, theirs in each
+            for name in ours.keys() | theirs
+            if ours.get(name) != theirs.get(name)
+        }
+    )
 
 
 def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
@@ -156,12 +200,20 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
         for batch in loader:
             left = count - len(ids)
             ids = torch.cat([ids, batch.ids[:left].cpu()])
-            views = [to_steps(views[:left].cpu(), work.transform) for views in (*batch.views.values(),) or (batch.images,)]
+            views = [
+                to_steps(views[:left].cpu(), work.transform)
+                for views in (*batch.views.values(),) or (batch.images,)
+            ]
             pixels = torch.cat([pixels, *(view.flatten() for view in views)])
             if len(pictures) < SHOWN:
                 pictures += to_steps(batch.images[: min(left, SHOWN)].cpu(), work.transform)
             whole = batch.to("cpu")
-            targets.append({name: _as_bytes(value) for name, value in {"labels": whole.labels, **whole.targets}.items()})
+            targets.append(
+                {
+                    name: _as_bytes(value)
+                    for name, value in {"labels": whole.labels, **whole.targets}.items()
+                }
+            )
             if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
     return Seen(ids, pixels, pictures[:SHOWN], targets)

@@ -17,20 +17,23 @@ def _check_cpus(option: str, value: int | None) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class MeasureConfig:
-    """What is loaded, and how long and how often it is measured. docs/method.md explains each rule of the protocol.
+    """What is loaded, and how long and how often it is measured. docs/method.md explains each rule
+    of the protocol.
 
     Attributes:
-        workload: "loader" takes batches as fast as they come, "train" runs a training step on each, "cold" is one epoch from
-            files that are not in the page cache.
+        workload: "loader" takes batches as fast as they come, "train" runs a training step on each,
+            "cold" is one epoch from files that are not in the page cache.
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores for each trial; None: all that this process may use.
         batch_size: images per batch and job.
         seed: of the order of the samples, all random choices, and the order of the trials.
-        pairs: rounds of trials; in each round every loader is measured once, and ratios are taken within a round. With fewer than
-            5 there is no interval, and no loader is called faster.
+        pairs: rounds of trials; in each round every loader is measured once, and ratios are taken
+            within a round. With fewer than 5 there is no interval, and no loader is called faster.
         min_seconds, min_batches: how long a trial is measured at least.
-        max_warmup_seconds: a trial that is not steady by then is measured anyway, and the report says so.
-        images: how many of the data set's images are used at most; all of them are read into the page cache first.
+        max_warmup_seconds: a trial that is not steady by then is measured anyway, and the report
+            says so.
+        images: how many of the data set's images are used at most; all of them are read into the
+            page cache first.
         agreement_images: images that are compared pixel by pixel; 0: none.
         overrides: what was given on the command line.
     """
@@ -54,11 +57,24 @@ class MeasureConfig:
     def __post_init__(self) -> None:
         check_options(self)
         if getattr(self.transform, "sizes", None):
-            raise ConfigError("transform.sizes changes the work from epoch to epoch; compare loaders at one transform.size")
-        if self.workload == "train" and self.transform is not None and len(views_of(self.transform)) > 1:
-            raise ConfigError("workload=train would train on the first of several views only; measure them with workload=loader")
+            raise ConfigError(
+                "transform.sizes changes the work from epoch to epoch; compare loaders at one "
+                "transform.size"
+            )
+        if (
+            self.workload == "train"
+            and self.transform is not None
+            and len(views_of(self.transform)) > 1
+        ):
+            raise ConfigError(
+                "workload=train would train on the first of several views only; measure them "
+                "with workload=loader"
+            )
         if self.model.compile or not self.model.channels_last:
-            raise ConfigError("the step of workload=train is channels_last and not compiled; only model.name can be chosen")
+            raise ConfigError(
+                "the step of workload=train is channels_last and not compiled; only model.name "
+                "can be chosen"
+            )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,9 +83,10 @@ class LoadersConfig(MeasureConfig):
 
     Attributes:
         loader_name: the name given with loader=NAME.
-        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of |difference| over `agreement_images`, in
-            steps of 1/255; loaders that differ by more are not timed. Those that upsample chroma in another way than the reference
-            may differ by 1.5 and 12 (docs/pixels.md).
+        max_mean_difference, max_p99_difference: the largest mean and 99th percentile of
+            |difference| over `agreement_images`, in steps of 1/255; loaders that differ by more are
+            not timed. Those that upsample chroma in another way than the reference may differ by
+            1.5 and 12 (docs/pixels.md).
     """
 
     loader_name: str = "loader"

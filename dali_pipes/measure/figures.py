@@ -1,17 +1,29 @@
-"""From trials to figures; pure functions. docs/result.md explains each figure. An unknown figure is None, never an estimate."""
+"""From trials to figures; pure functions. docs/result.md explains each figure. An unknown figure is
+None, never an estimate.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast, get_args
 
 import numpy as np
 
-from dali_pipes.measure.results import ArmFigures, Compared, ComparedFigure, Control, Figures, GpuFigures, Trial, TrialFigures
+from dali_pipes.measure.results import (
+    ArmFigures,
+    Compared,
+    ComparedFigure,
+    Control,
+    Figures,
+    GpuFigures,
+    Trial,
+    TrialFigures,
+)
 from dali_pipes.measure.stats import Ratio, claim, paired_ratio
 from dali_pipes.system.telemetry import Sample
 
 COMPARED: tuple[ComparedFigure, ...] = get_args(ComparedFigure)
 CEILING = "synthetic"
-DECODING = {"decode_regions": "decode_regions_share", "decode_whole": "decode_whole_share"}  # arm: its share of another's CPU time
+# arm: its share of another's CPU time
+DECODING = {"decode_regions": "decode_regions_share", "decode_whole": "decode_whole_share"}
 _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
     "utilization": "gpu_utilization",
     "sm_utilization": "sm_utilization",
@@ -31,17 +43,24 @@ def trial_figures(trial: Trial) -> TrialFigures:
         "images_per_s": rate,
         "cpu_s_per_1000_images": cost,
         "cpus": rate * cost / 1e3,
-        "cgroup_cpu_s_per_1000_images": jobs[0]["cgroup_cpu_s_per_1000_images"] if len(jobs) == 1 else None,
-        "wait_share": sum(sum(job["waits_s"]) for job in jobs) / sum(job["end"] - job["start"] for job in jobs),
+        "cgroup_cpu_s_per_1000_images": jobs[0]["cgroup_cpu_s_per_1000_images"]
+        if len(jobs) == 1
+        else None,
+        "wait_share": sum(sum(job["waits_s"]) for job in jobs)
+        / sum(job["end"] - job["start"] for job in jobs),
         "first_batch_s": max(job.get("first_batch_s", job["waits_s"][0]) for job in jobs),
-        "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs) if "warm_up" in jobs[0] else None,
+        "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs)
+        if "warm_up" in jobs[0]
+        else None,
         "steady": all(job["warm_up"]["steady"] for job in jobs) if "warm_up" in jobs[0] else None,
         "throttled_s": jobs[0]["throttled_s"],
         "peak_rss_mib": _peak(samples, "rss_mib"),
         "peak_pss_mib": _peak(samples, "pss_mib"),
         "threads": _peak(samples, "threads"),
         "processes": _peak(samples, "processes"),
-        "pinned_mib": None if jobs[0]["pinned_mib"] is None else sum(job["pinned_mib"] or 0 for job in jobs),
+        "pinned_mib": None
+        if jobs[0]["pinned_mib"] is None
+        else sum(job["pinned_mib"] or 0 for job in jobs),
         "resident": trial.get("resident"),
         **_gpu_figures(trial, images),
     }
@@ -53,13 +72,20 @@ def _peak(samples: Sequence[Sample], figure: str) -> float | None:
 
 
 def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
-    """Utilization over the window, peak memory over the trial, energy by the driver's counter; summed or averaged over GPUs."""
-    start, end = min(job["start"] for job in trial["jobs"]), max(job["end"] for job in trial["jobs"])
+    """Utilization over the window, peak memory over the trial, energy by the driver's counter;
+    summed or averaged over GPUs.
+    """
+    start, end = (
+        min(job["start"] for job in trial["jobs"]),
+        max(job["end"] for job in trial["jobs"]),
+    )
     seen = [sample for sample in trial["samples"] if sample["gpus"]]
     inside = [sample for sample in seen if start < sample["at"] <= end]
 
     def average(figure: str) -> float | None:
-        values = [gpu[figure] for sample in inside for gpu in sample["gpus"] if gpu[figure] is not None]
+        values = [
+            gpu[figure] for sample in inside for gpu in sample["gpus"] if gpu[figure] is not None
+        ]
         return float(np.mean(values)) if values else None
 
     def over_gpus(figure: str) -> list[tuple[float, float]]:
@@ -71,7 +97,11 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
 
     energy = over_gpus("energy_j")
     at, joules = [time for time, _ in energy], [value for _, value in energy]
-    used = float(np.interp(end, at, joules) - np.interp(start, at, joules)) if len(energy) > 1 else None
+    used = (
+        float(np.interp(end, at, joules) - np.interp(start, at, joules))
+        if len(energy) > 1
+        else None
+    )
     return {
         "gpu_utilization": average("utilization"),
         "sm_utilization": average("sm_utilization"),
@@ -82,35 +112,60 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
 
 
 def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
-    """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`, the range of what is compared."""
+    """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`,
+    the range of what is compared.
+    """
     each: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
     figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
     for name in COMPARED:
         values = [trial[name] for trial in each]
         figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
-    waits = np.array([wait for trial in trials for job in trial["jobs"] for wait in job["waits_s"]]) * 1e3
-    first = [job["waits_s"][at] * 1e3 for trial in trials for job in trial["jobs"] for at in job["epoch_starts"]]
+    waits = (
+        np.array([wait for trial in trials for job in trial["jobs"] for wait in job["waits_s"]])
+        * 1e3
+    )
+    first = [
+        job["waits_s"][at] * 1e3
+        for trial in trials
+        for job in trial["jobs"]
+        for at in job["epoch_starts"]
+    ]
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
     job = trials[0]["jobs"][0]
-    return cast(ArmFigures, figures | {"device": job["device"], "decodes": job["decodes"], "trials": len(trials)})
+    return cast(
+        ArmFigures,
+        figures | {"device": job["device"], "decodes": job["decodes"], "trials": len(trials)},
+    )
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
     there = [value for value in values if value is not None]
     if not there:
         return None
-    over: Callable[..., Any] = max if name.startswith("peak") or name in ("threads", "processes", "pinned_mib") else np.median
+    over: Callable[..., Any] = (
+        max
+        if name.startswith("peak") or name in ("threads", "processes", "pinned_mib")
+        else np.median
+    )
     return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
 
 
 def compared(
-    first: Sequence[Trial], second: Sequence[Trial], control: dict[ComparedFigure, Ratio] | None, restarts: bool = True
+    first: Sequence[Trial],
+    second: Sequence[Trial],
+    control: dict[ComparedFigure, Ratio] | None,
+    restarts: bool = True,
 ) -> Compared:
-    """second / first for each of COMPARED: estimate, low, high and the claim that the control allows."""
+    """second / first for each of COMPARED: estimate, low, high and the claim that the control
+    allows.
+    """
     ratios = {name: by_rounds(first, second, name) for name in COMPARED}
     of_baseline = control or dict.fromkeys(COMPARED)
-    claimed = {name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name], restarts)} for name, ratio in ratios.items()}
+    claimed = {
+        name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name], restarts)}
+        for name, ratio in ratios.items()
+    }
     return cast(Compared, claimed)
 
 
@@ -128,31 +183,53 @@ def result_figures(
     planning: Sequence[tuple[str, str]] = (),
     restarts: bool = True,
 ) -> Figures:
-    """Of all trials: arms; control, the baseline's trial of phase "control" against its other one of each round; and planning.
+    """Of all trials: arms; control, the baseline's trial of phase "control" against its other one
+    of each round; and planning.
 
     Args:
         planning: pairs of arms, of which the second follows the plan and the first does not.
         restarts: whether every trial was a new process; if not, more is needed for a claim.
     """
-    of = {arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)] for arm in arms}
+    of = {
+        arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)]
+        for arm in arms
+    }
     control_trials = [trial for trial in trials if trial["phase"] == "control"]
-    control = {name: by_rounds(of[baseline], control_trials, name) for name in COMPARED} if control_trials else None
+    control = (
+        {name: by_rounds(of[baseline], control_trials, name) for name in COMPARED}
+        if control_trials
+        else None
+    )
     measured = [arm for arm in arms if of[arm]]
-    found: Figures = {"arms": {arm: arm_figures(of[arm]) for arm in measured}, "control": None, "planning": []}
+    found: Figures = {
+        "arms": {arm: arm_figures(of[arm]) for arm in measured},
+        "control": None,
+        "planning": [],
+    }
     if control:
         holds = all(ratio.holds_one() for ratio in control.values())
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}
         found["control"] = cast(Control, {"holds": holds} | itself)
     for arm in measured:
-        found["arms"][arm]["ratio"] = compared(of[baseline], of[arm], control, restarts) if baseline in measured else None
+        found["arms"][arm]["ratio"] = (
+            compared(of[baseline], of[arm], control, restarts) if baseline in measured else None
+        )
         ceiling = CEILING in measured and arm != CEILING
-        found["arms"][arm]["share_of_ceiling"] = by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+        found["arms"][arm]["share_of_ceiling"] = (
+            by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+        )
         for alone, share in DECODING.items():
             there = alone in measured and arm not in (CEILING, *DECODING)
-            spent = by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
+            spent = (
+                by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
+            )
             cast(dict[str, Any], found["arms"][arm])[share] = spent
     found["planning"] = [
-        {"native": native, "planned": planned, **compared(of[native], of[planned], control, restarts)}
+        {
+            "native": native,
+            "planned": planned,
+            **compared(of[native], of[planned], control, restarts),
+        }
         for native, planned in planning
         if {native, planned} <= set(measured)
     ]
@@ -171,10 +248,17 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
         "throttled_s": "no cgroup that reports it",
         "warm_up_s": "a cold trial has no warm-up",
         "steady": "a cold trial has no warm-up",
-        "resident": "the system does not report what is in the page cache" if cold else "only a cold trial checks the page cache",
+        "resident": "the system does not report what is in the page cache"
+        if cold
+        else "only a cold trial checks the page cache",
         "peak_pss_mib": "the system does not report it",
     }
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
-    there = {name for trial in trials for name, value in trial_figures(trial).items() if value is not None}
+    there = {
+        name
+        for trial in trials
+        for name, value in trial_figures(trial).items()
+        if value is not None
+    }
     return {figure: why for figure, why in reasons.items() if figure not in there}

@@ -1,4 +1,6 @@
-"""The A/B kit of all tools: the images, the order of the trials, and how each of them is run. docs/method.md gives the reasons."""
+"""The A/B kit of all tools: the images, the order of the trials, and how each of them is run.
+docs/method.md gives the reasons.
+"""
 
 import contextlib
 import itertools
@@ -34,7 +36,9 @@ SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as
 
 
 class Turn(NamedTuple):
-    """Which trial of a run it is: its phase ("round", "control", "search" …), the number of its round, and its arm."""
+    """Which trial of a run it is: its phase ("round", "control", "search" …), the number of its
+    round, and its arm.
+    """
 
     phase: str
     number: int
@@ -42,21 +46,34 @@ class Turn(NamedTuple):
 
 
 def turns(
-    arms: Sequence[str], baseline: str, pairs: int, seed: int, begin: Callable[[int], bool] = lambda number: True
+    arms: Sequence[str],
+    baseline: str,
+    pairs: int,
+    seed: int,
+    begin: Callable[[int], bool] = lambda number: True,
 ) -> Iterator[Turn]:
-    """The trials of all rounds, with a progress bar. From five pairs on the baseline runs once more in each round: the control.
+    """The trials of all rounds, with a progress bar. From five pairs on the baseline runs once more
+    in each round: the control.
 
     Args:
-        begin: asked with the number of each round, whether there is time for it; if not, the rounds end.
+        begin: asked with the number of each round, whether there is time for it; if not, the rounds
+            end.
     """
-    trials = [("round", arm) for arm in arms] + ([("control", baseline)] if pairs >= LEAST_PAIRS else [])
-    orders = itertools.takewhile(lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1))
+    trials = [("round", arm) for arm in arms] + (
+        [("control", baseline)] if pairs >= LEAST_PAIRS else []
+    )
+    orders = itertools.takewhile(
+        lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1)
+    )
     plan = (Turn(phase, number, arm) for number, order in orders for phase, arm in order)
-    return track(plan, lambda turn: f"{turn.phase} {turn.number} of {pairs}: {turn.arm}", pairs * len(trials))
+    return track(
+        plan, lambda turn: f"{turn.phase} {turn.number} of {pairs}: {turn.arm}", pairs * len(trials)
+    )
 
 
 def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
-    """The arms of each round in the order in which they run: a random order, then the same reversed (ABBA), then another.
+    """The arms of each round in the order in which they run: a random order, then the same reversed
+    (ABBA), then another.
 
     A steady change over two such rounds, as in a machine that grows warm, affects all arms equally.
     """
@@ -95,16 +112,19 @@ def images_of(config: MeasureConfig) -> Manifest:
     """At most `config.images` of the training images.
 
     Raises:
-        ConfigError, ManifestError: no images are given, or none are there; or there is no such model, said before they are read.
+        ConfigError, ManifestError: no images are given, or none are there; or there is no such
+            model, said before they are read.
     """
     trained_model(config)
     return sample_images(open_images(config.data, "train"), config.images, config.seed)
 
 
 class Trials:
-    """Runs trials of one workload, one after the other, and keeps each of them as a file; call `close` at the end.
+    """Runs trials of one workload, one after the other, and keeps each of them as a file; call
+    `close` at the end.
 
-    The images are read into the page cache first, so that it is equal for all arms; a small set is repeated (`repeat_epoch`).
+    The images are read into the page cache first, so that it is equal for all arms; a small set is
+    repeated (`repeat_epoch`).
 
     Args:
         folder: for the manifest and the trials, whose names begin with a running number.
@@ -115,7 +135,14 @@ class Trials:
         work: the workload of every arm.
     """
 
-    def __init__(self, config: MeasureConfig, manifest: Manifest, folder: Path, corun: int = 1, restart: bool = True):
+    def __init__(
+        self,
+        config: MeasureConfig,
+        manifest: Manifest,
+        folder: Path,
+        corun: int = 1,
+        restart: bool = True,
+    ):
         refuse_simulated_gpu()
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
@@ -126,15 +153,30 @@ class Trials:
         epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
         epoch.save(folder / "manifest.parquet")
         self._epoch = len(epoch)
-        asked = (config.transform, config.batch_size, config.seed, config.workload, trained_model(config))
+        asked = (
+            config.transform,
+            config.batch_size,
+            config.seed,
+            config.workload,
+            trained_model(config),
+        )
         self.work = Workload(str(folder / "manifest.parquet"), *asked)
 
     def facts(self) -> Facts:
         """`work`, `protocol` and `provenance` of a result, as docs/result.md has them."""
-        names = ("seed", "pairs", "min_seconds", "min_batches", "max_warmup_seconds", "images", "agreement_images")
+        names = (
+            "seed",
+            "pairs",
+            "min_seconds",
+            "min_batches",
+            "max_warmup_seconds",
+            "images",
+            "agreement_images",
+        )
         protocol = {name: getattr(self._config, name) for name in names}
         return {
-            "work": self.work.to_dict() | {"manifest": "manifest.parquet", "epoch": self._epoch, "corun": self._corun},
+            "work": self.work.to_dict()
+            | {"manifest": "manifest.parquet", "epoch": self._epoch, "corun": self._corun},
             "protocol": protocol | {"restart": self._restart, "cpus": len(self.cpus)},
             "provenance": provenance(self._manifest.describe(), self._config.overrides),
         }
@@ -145,16 +187,20 @@ class Trials:
             self._asleep.popitem()[1].stack.close()
 
     def start(self, arms: dict[str, LoaderConfig], control: str | None) -> dict[str, str]:
-        """Starts the processes of all arms at once, and suspends them until their first trials; for restart=false.
+        """Starts the processes of all arms at once, and suspends them until their first trials; for
+        restart=false.
 
         Args:
-            control: the arm that has separate processes for the control, so that the control shows how far two starts differ.
+            control: the arm that has separate processes for the control, so that the control shows
+                how far two starts differ.
 
         Returns:
             the arms that failed, with the reason.
         """
         failed = {}
-        wanted = [("round", arm) for arm in arms] + ([("control", control)] if control in arms else [])
+        wanted = [("round", arm) for arm in arms] + (
+            [("control", control)] if control in arms else []
+        )
         for one in [self._begin(phase, arm, self._job(arms[arm])) for phase, arm in wanted]:
             try:
                 self._suspend(one)
@@ -167,7 +213,12 @@ class Trials:
         work = self.work if batch_size is None else replace(self.work, batch_size=batch_size)
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
         timing = {name: getattr(self._config, name) for name in names}
-        return {"work": work.to_dict(), "loader": to_dict(loader), **timing, "rests": not self._restart}
+        return {
+            "work": work.to_dict(),
+            "loader": to_dict(loader),
+            **timing,
+            "rests": not self._restart,
+        }
 
     def run(self, turn: Turn, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
         """One trial, in as many processes at once as `corun` says.
@@ -176,21 +227,26 @@ class Trials:
             batch_size: replaces that of the workload.
 
         Returns:
-            arm, phase and round; jobs: what each process answered; samples and sampler_cost of the telemetry around them; and
-            resident, the share of the files in the page cache before a cold trial (None: unknown).
+            arm, phase and round; jobs: what each process answered; samples and sampler_cost of the
+            telemetry around them; and resident, the share of the files in the page cache before a
+            cold trial (None: unknown).
 
         Raises:
             ArmError: a process failed.
         """
         resident, missing = None, dict[str, str]()
         with self._processes(turn, self._job(loader, batch_size)) as (processes, begun):
-            with Sampler([process.pid for process in processes], min(1.0, self._config.min_seconds / 4)) as sampler:
+            with Sampler(
+                [process.pid for process in processes], min(1.0, self._config.min_seconds / 4)
+            ) as sampler:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, missing = _gpus(each["gpu"] for each in ready)
                 if self.work.workload == "cold":
-                    paths = [self._manifest.path(sample_id) for sample_id in range(len(self._manifest))]
+                    paths = [
+                        self._manifest.path(sample_id) for sample_id in range(len(self._manifest))
+                    ]
                     evict(paths)
                     resident = resident_share(paths)
                 if sampler.gpus:
@@ -199,7 +255,9 @@ class Trials:
                     process.go()
                 windows = [process.answer() for process in processes]
             missing |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
-            jobs = [first | one | other for first, one, other in zip(begun, ready, windows, strict=True)]
+            jobs = [
+                first | one | other for first, one, other in zip(begun, ready, windows, strict=True)
+            ]
             trial: Trial = {
                 "arm": turn.arm,
                 "phase": turn.phase,
@@ -211,7 +269,9 @@ class Trials:
                 "resident": resident,
             }
         if not self._restart:
-            trial["gpu_missing"]["memory_mib"] = "with restart=false other arms use the GPU's memory too"
+            trial["gpu_missing"]["memory_mib"] = (
+                "with restart=false other arms use the GPU's memory too"
+            )
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
         self._count += 1
@@ -220,8 +280,12 @@ class Trials:
         return trial
 
     @contextlib.contextmanager
-    def _processes(self, turn: Turn, job: dict[str, Any]) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
-        """`corun` processes and their first answers: new ones, or with restart=false those that were suspended between trials."""
+    def _processes(
+        self, turn: Turn, job: dict[str, Any]
+    ) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
+        """`corun` processes and their first answers: new ones, or with restart=false those that
+        were suspended between trials.
+        """
         asleep = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None)
         one = asleep or self._begin(turn.phase, turn.arm, job)
         with one.stack:
@@ -240,8 +304,15 @@ class Trials:
             patience += len(self._manifest) / SLOWEST
         stack = contextlib.ExitStack()
         gpus = [gpu_of(index, self._corun) for index in range(self._corun)]
-        made = (FreshProcess("dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience) for gpu in gpus)
-        return _Arm((phase, arm, json.dumps(job)), stack, [stack.enter_context(process) for process in made])
+        made = (
+            FreshProcess(
+                "dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience
+            )
+            for gpu in gpus
+        )
+        return _Arm(
+            (phase, arm, json.dumps(job)), stack, [stack.enter_context(process) for process in made]
+        )
 
     def _suspend(self, one: _Arm) -> None:
         _rest(one)

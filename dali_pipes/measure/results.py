@@ -1,4 +1,6 @@
-"""The form of results: what is in a trial's file and in result.json. docs/result.md explains each key."""
+"""The form of results: what is in a trial's file and in result.json. docs/result.md explains each
+key.
+"""
 
 from typing import Any, Literal, NotRequired, Required, TypedDict
 

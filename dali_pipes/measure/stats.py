@@ -1,4 +1,6 @@
-"""Statistics of noisy measurements: paired ratios with their intervals, claims, and when a rate is steady."""
+"""Statistics of noisy measurements: paired ratios with their intervals, claims, and when a rate is
+steady.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -12,9 +14,13 @@ from dali_pipes.measure.results import Interval
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 5  # with fewer, intervals have less than their nominal coverage
-RANGE_PAIRS = 6  # from here on the range of the pairs holds their true median in 97 of 100 runs, whatever disturbs them
+# from here on the range of the pairs holds their true median in 97 of 100 runs, whatever disturbs
+# them
+RANGE_PAIRS = 6
 STEADY_WITHIN = 0.1
-SUSPENDED_DRAWS = 2  # without restarts the control is a single draw of how far two starts differ: docs/method.md has the simulation
+# without restarts the control is a single draw of how far two starts differ: docs/method.md has the
+# simulation
+SUSPENDED_DRAWS = 2
 _RESAMPLES = 10_000
 
 
@@ -33,7 +39,9 @@ class Ratio:
 
     @property
     def noise(self) -> float | None:
-        """How far the interval reaches from 1, as a factor of at least 1. For an arm against itself: the noise."""
+        """How far the interval reaches from 1, as a factor of at least 1. For an arm against
+        itself: the noise.
+        """
         if self.low is None or self.high is None:
             return None
         return max(self.high, 1 / self.low, 1.0)
@@ -53,10 +61,12 @@ def holds_one(low: float | None, high: float | None) -> bool:
 def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     """second / first, trial by trial of the same round.
 
-    Anything that slows down both trials of a pair cancels out. The interval is the studentized bootstrap (bootstrap-t) over the
-    logarithms of the pairs: Efron and Tibshirani, An Introduction to the Bootstrap (1993), 12.5. The percentile bootstrap is too
-    narrow for a few pairs: with five normally distributed pairs it covers the true ratio 84 times in 100, this one 94 times. But a
-    single disturbed pair makes it far wider than all pairs together, so from six pairs on it ends where they end.
+    Anything that slows down both trials of a pair cancels out. The interval is the studentized
+    bootstrap (bootstrap-t) over the logarithms of the pairs: Efron and Tibshirani, An Introduction
+    to the Bootstrap (1993), 12.5. The percentile bootstrap is too narrow for a few pairs: with five
+    normally distributed pairs it covers the true ratio 84 times in 100, this one 94 times. But a
+    single disturbed pair makes it far wider than all pairs together, so from six pairs on it ends
+    where they end.
     """
     logs = np.log(np.asarray(second, float)) - np.log(np.asarray(first, float))
     n, mean = len(logs), float(logs.mean())
@@ -85,12 +95,14 @@ def _resamples(n: int) -> NDArray[np.int64]:
 
 
 def claim(ratio: Ratio, control: Ratio | None, restarts: bool = True) -> str:
-    """The claim about a ratio: "more", "less", "no difference shown", "untrustworthy" or "no interval".
+    """The claim about a ratio: "more", "less", "no difference shown", "untrustworthy" or "no
+    interval".
 
-    "more" and "less" need an interval that excludes 1 even if all of it is moved towards 1 by as much as the baseline may differ
-    from itself (`threshold`). So a control that is off, or wide, voids small differences and no large ones, and whatever one
-    control lets pass, every control that reaches less far from 1 lets pass too. A difference that it voids is "untrustworthy"
-    where the control does not hold 1 itself.
+    "more" and "less" need an interval that excludes 1 even if all of it is moved towards 1 by as
+    much as the baseline may differ from itself (`threshold`). So a control that is off, or wide,
+    voids small differences and no large ones, and whatever one control lets pass, every control
+    that reaches less far from 1 lets pass too. A difference that it voids is "untrustworthy" where
+    the control does not hold 1 itself.
 
     Args:
         control: the ratio of the baseline to itself, of the same rounds; None: there is none.
@@ -107,10 +119,12 @@ def claim(ratio: Ratio, control: Ratio | None, restarts: bool = True) -> str:
 
 
 def threshold(control: Ratio | None, restarts: bool = True) -> float | None:
-    """The factor, at least 1, that a difference has to exceed to be claimed; None: nothing can be claimed.
+    """The factor, at least 1, that a difference has to exceed to be claimed; None: nothing can be
+    claimed.
 
-    The farthest end of the control's interval. Trials of one suspended process share how it started, which no interval over the
-    rounds contains and of which the control shows one example: there the distance counts twice.
+    The farthest end of the control's interval. Trials of one suspended process share how it
+    started, which no interval over the rounds contains and of which the control shows one example:
+    there the distance counts twice.
     """
     if control is None or control.noise is None:
         return None

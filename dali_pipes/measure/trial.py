@@ -1,9 +1,10 @@
 """One trial: one arm, warmed up and measured in a separate process, which protocol.py controls.
 
-The process sends an answer after its first batch. On the first "go" it warms up and answers. On the second "go" it measures,
-answers with the figures, and keeps working until "stop", so that trials that run at the same time disturb each other all the time.
-A "go" instead of "stop" begins the next trial of the same arm. Where the job `rests`, the process is suspended between its trials:
-then one more "go" before each of them has it give back the memory that it does not use, which it answers.
+The process sends an answer after its first batch. On the first "go" it warms up and answers. On the
+second "go" it measures, answers with the figures, and keeps working until "stop", so that trials
+that run at the same time disturb each other all the time. A "go" instead of "stop" begins the next
+trial of the same arm. Where the job `rests`, the process is suspended between its trials: then one
+more "go" before each of them has it give back the memory that it does not use, which it answers.
 """
 
 import importlib
@@ -52,23 +53,34 @@ class Consumer(ABC):
         """
         is_finite = torch.isfinite(self._result).item()  # waits for all work on the current stream
         if not is_finite and not gpu_is_simulated():
-            raise ValueError(f"the result computed from the batches is {self._result.item()}; this run is not valid")
+            raise ValueError(
+                f"the result computed from the batches is {self._result.item()}; this run is "
+                "not valid"
+            )
 
 
 class Touch(Consumer):
-    """Reads one column of every image on its device, so that a batch that is not finished yet is waited for."""
+    """Reads one column of every image on its device, so that a batch that is not finished yet is
+    waited for.
+    """
 
     def __call__(self, batch: Batch | DecodedBatch) -> None:
-        self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(batch.images.device)
+        self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
+            batch.images.device
+        )
 
 
 class TrainStep(Consumer):
-    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without one."""
+    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without
+    one.
+    """
 
     def __init__(self, batch: Batch, model: str):
         super().__init__()
         torch.manual_seed(0)
-        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(batch.images.device)
+        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(
+            batch.images.device
+        )
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 
@@ -85,7 +97,9 @@ class TrainStep(Consumer):
 
 
 def run_trial(controller: Controller) -> None:
-    """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with its figures, times in seconds."""
+    """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with
+    its figures, times in seconds.
+    """
     work = Workload.from_dict(controller.job["work"])
     if work.model:
         importlib.import_module("torchvision")  # of the networks: seconds that are not the loader's
@@ -97,7 +111,11 @@ def run_trial(controller: Controller) -> None:
             if controller.go():
                 controller.send({"gpu": gpu_uuid()})
             if controller.go():
-                controller.send(window(loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)))
+                controller.send(
+                    window(
+                        loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)
+                    )
+                )
             return
         batches = endless(loader)
         sample = next(batches)
@@ -106,10 +124,16 @@ def run_trial(controller: Controller) -> None:
         consume.finish()
         controller.send({"first_batch_s": time.monotonic() - start})
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
-        least = controller.job["min_seconds"], controller.job["min_batches"], whole_bursts(1, config)
+        least = (
+            controller.job["min_seconds"],
+            controller.job["min_batches"],
+            whole_bursts(1, config),
+        )
         wanted = controller.go() and _rest(controller, consume)
         while wanted:
-            warm_up = _warm_up(batches, consume, controller.job["max_warmup_seconds"], group_batches)
+            warm_up = _warm_up(
+                batches, consume, controller.job["max_warmup_seconds"], group_batches
+            )
             controller.send({"warm_up": warm_up, "gpu": gpu_uuid()})
             if _work_until_go(controller, batches, consume):
                 controller.send(window(loader, batches, consume, controller.stop, *least))
@@ -121,7 +145,9 @@ def endless(loader: Loader) -> Iterator[Batch]:
 
 
 def whole_bursts(batches: int, config: LoaderConfig) -> int:
-    """`batches` rounded up to whole bursts: each worker delivers one batch per burst, and a part of a burst has another rate."""
+    """`batches` rounded up to whole bursts: each worker delivers one batch per burst, and a part of
+    a burst has another rate.
+    """
     burst = config.concurrency.burst
     return -(-batches // burst) * burst
 
@@ -134,9 +160,11 @@ def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Co
 
 
 def _rest(controller: Controller, consume: Consumer) -> bool:
-    """Where arms are suspended between their trials, gives memory back first; False once the trial is to end.
+    """Where arms are suspended between their trials, gives memory back first; False once the trial
+    is to end.
 
-    Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, so that seven arms held 79 GiB at once.
+    Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, so that seven arms held 79
+    GiB at once.
     """
     if not controller.job.get("rests"):
         return True
@@ -146,8 +174,12 @@ def _rest(controller: Controller, consume: Consumer) -> bool:
     return controller.go()
 
 
-def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int) -> dict[str, Any]:
-    """Takes batches until the rate is steady: prefetched batches are used up, caches are filled, clocks have settled."""
+def _warm_up(
+    batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int
+) -> dict[str, Any]:
+    """Takes batches until the rate is steady: prefetched batches are used up, caches are filled,
+    clocks have settled.
+    """
     start, images, rates = time.monotonic(), 0, list[float]()
     while not is_steady(rates) and time.monotonic() - start < at_most_s:
         group, group_start = 0, time.monotonic()
@@ -160,7 +192,12 @@ def _warm_up(batches: Iterator[Batch], consume: Consumer, at_most_s: float, grou
         consume.finish()
         rates.append(group / (time.monotonic() - group_start))
         images += group
-    return {"seconds": time.monotonic() - start, "images": images, "steady": is_steady(rates), "rates": rates}
+    return {
+        "seconds": time.monotonic() - start,
+        "images": images,
+        "steady": is_steady(rates),
+        "rates": rates,
+    }
 
 
 def window(
@@ -172,7 +209,8 @@ def window(
     min_batches: int,
     burst: int = 1,
 ) -> dict[str, Any]:
-    """Measures one window: every fetch, and on a GPU until all of its work is done. Epochs follow each other without a pause.
+    """Measures one window: every fetch, and on a GPU until all of its work is done. Epochs follow
+    each other without a pause.
 
     Args:
         seconds, min_batches: minimum duration.
@@ -203,7 +241,9 @@ def window(
         "images": images,
         "images_per_s": images / (end - start),
         "cpu_s_per_1000_images": (cpu_seconds() - cpu) / images * 1e3,
-        "cgroup_cpu_s_per_1000_images": _since(cgroup, cgroup_cpu_seconds(os.getppid()), images / 1e3),
+        "cgroup_cpu_s_per_1000_images": _since(
+            cgroup, cgroup_cpu_seconds(os.getppid()), images / 1e3
+        ),
         "throttled_s": _since(throttled, throttled_seconds(), 1),
         "waits_s": [round(wait, 6) for wait in waits],
         "epoch_starts": epoch_starts,

@@ -1,4 +1,6 @@
-"""A DataLoader of the user's as the work of a measurement: its images, transform and batch size, and itself as an arm."""
+"""A DataLoader of the user's as the work of a measurement: its images, transform and batch size,
+and itself as an arm.
+"""
 
 import contextlib
 import tempfile
@@ -20,14 +22,19 @@ from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.system.functions import named_function
 
 Config = TypeVar("Config", bound=MeasureConfig)
-_OWN = ("batch_size", "transform", "data.train", "data.val", "data.root", "data=")  # options that are the DataLoader's
+# options that are the DataLoader's
+_OWN = ("batch_size", "transform", "data.train", "data.val", "data.root", "data=")
 
 
 @contextlib.contextmanager
 def work_of(
-    function: str, config: Config, console: Console, announce: Callable[[Conversion], None] = lambda _: None
+    function: str,
+    config: Config,
+    console: Console,
+    announce: Callable[[Conversion], None] = lambda _: None,
 ) -> Iterator[tuple[Config, DataLoaderConfig]]:
-    """The config with the images, the transform and the batch size of the DataLoader that `function` makes, and the arm that it is.
+    """The config with the images, the transform and the batch size of the DataLoader that
+    `function` makes, and the arm that it is.
 
     What carries out each of its steps is printed. The images are those of the `with` block.
 
@@ -40,7 +47,10 @@ def work_of(
         ConfigError: an option was given that is the DataLoader's.
     """
     if wrong := [each for each in config.overrides if each.lstrip("+~").startswith(_OWN)]:
-        raise ConfigError(f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave it out")
+        raise ConfigError(
+            f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave "
+            "it out"
+        )
     dataloader = named_function(function)()
     try:
         conversion = Conversion.of(dataloader, config.data.cache_dir)
@@ -51,16 +61,28 @@ def work_of(
     announce(conversion)
     if conversion.batch_transform:
         console.print("What is measured leaves mixing out of ours.")
-    yours = DataLoaderConfig(function=function, num_workers=getattr(dataloader, "loader", dataloader).num_workers)
+    yours = DataLoaderConfig(
+        function=function, num_workers=getattr(dataloader, "loader", dataloader).num_workers
+    )
     with tempfile.TemporaryDirectory() as folder:
         conversion.manifest.save(manifest := f"{folder}/manifest.arrow")
         data = DataConfig(train=manifest)
-        yield replace(config, data=data, transform=conversion.transform, batch_size=conversion.order.batch_size), yours
+        yield (
+            replace(
+                config,
+                data=data,
+                transform=conversion.transform,
+                batch_size=conversion.order.batch_size,
+            ),
+            yours,
+        )
 
 
 def _print(steps: Sequence[Step], console: Console) -> None:
     table = Table("your step", "is carried out by", box=box.SIMPLE)
     for step in steps:
-        table.add_row(Text(step.text), Text(step.by, "red" if step.by.startswith("REFUSED") else ""))
+        table.add_row(
+            Text(step.text), Text(step.by, "red" if step.by.startswith("REFUSED") else "")
+        )
     if steps:
         console.print(table)

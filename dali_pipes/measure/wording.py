@@ -14,9 +14,17 @@ from dali_pipes.measure.workload import from_dict
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
 CAVEATS = {
-    "loader": "The loader alone. Training that computes longer than it loads gains nothing from a faster one.",
-    "train": "One model at one batch size. A larger model hides a slow loader, a smaller one shows it.",
-    "cold": "A first epoch. The files were dropped from the page cache of this machine, not from those of its disk or network.",
+    "loader": (
+        "The loader alone. Training that computes longer than it loads gains nothing from a "
+        "faster one."
+    ),
+    "train": (
+        "One model at one batch size. A larger model hides a slow loader, a smaller one shows it."
+    ),
+    "cold": (
+        "A first epoch. The files were dropped from the page cache of this machine, not from "
+        "those of its disk or network."
+    ),
 }
 
 
@@ -26,21 +34,36 @@ def caveats(result: Result) -> list[str]:
     if work["workload"] != "cold":
         lines.append("Files come from the page cache, not from a disk or a network.")
     if work["epoch"] > (images := result["provenance"]["data"]["images"]):
-        lines.append(f"{images} images, repeated to epochs of {work['epoch']:,}: all of them stay in memory.")
+        lines.append(
+            f"{images} images, repeated to epochs of {work['epoch']:,}: all of them stay in memory."
+        )
     if work["corun"] == 1:
         lines.append("One job on the machine. Several at once share its cores: corun=N.")
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
-    lines.append("Other programs on this machine are not known; the control shows how far they disturbed.")
-    return [*lines, "Accuracy. Equal pixels within the stated difference are all that is shown of it."]
+    lines.append(
+        "Other programs on this machine are not known; the control shows how far they disturbed."
+    )
+    return [
+        *lines,
+        "Accuracy. Equal pixels within the stated difference are all that is shown of it.",
+    ]
 
 
 def headline(result: Result) -> str:
     """The best arm that did the same work as the baseline, and the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    equal = _does_its_work if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig" else same_work
-    compared = {arm: ratio for arm in arms if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)}
+    equal = (
+        _does_its_work
+        if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
+        else same_work
+    )
+    compared = {
+        arm: ratio
+        for arm in arms
+        if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)
+    }
     if arms[baseline]["failed"]:
         return f"{baseline}, the baseline, failed: no comparison"
     if not compared:
@@ -50,7 +73,9 @@ def headline(result: Result) -> str:
 
 
 def _does_its_work(result: Result, arm: str) -> bool:
-    """Whether an arm does the work of the user's DataLoader, of which the plan was read: it is outside the plan itself."""
+    """Whether an arm does the work of the user's DataLoader, of which the plan was read: it is
+    outside the plan itself.
+    """
     return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
 
 
@@ -65,24 +90,35 @@ def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
     match speed["claim"]:
         case "no interval":
             count = "1 pair" if pairs == 1 else f"{pairs} pairs"
-            return f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
+            return (
+                f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
+            )
         case "untrustworthy":
             as_much = f"{baseline} differs from itself by as much as from {arm}"
-            return f"Untrustworthy: {as_much}, so nothing is claimed. {arm} against {baseline}: {ratios}"
+            return (
+                f"Untrustworthy: {as_much}, so nothing is claimed. {arm} against {baseline}: "
+                f"{ratios}"
+            )
         case "more":
             return f"{arm} is faster than {baseline}: {ratios}"
         case "less":
             return f"{arm} is slower than {baseline}: {ratios}"
     cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
-    return f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs from itself{cheaper}: {ratios}"
+    return (
+        f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs "
+        f"from itself{cheaper}: {ratios}"
+    )
 
 
 def interval(ratio: Interval) -> str:
-    return f"{ratio['estimate']:.2f}" + ("" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]")
+    return f"{ratio['estimate']:.2f}" + (
+        "" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+    )
 
 
 def control_line(control: Control | None, baseline: str, restarts: bool = True) -> str:
-    """What the baseline against itself gave, and how large a difference must be to be told from that.
+    """What the baseline against itself gave, and how large a difference must be to be told from
+    that.
 
     Args:
         restarts: whether every trial was a new process.
@@ -90,12 +126,28 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
     if control is None:
         return "No control: it takes at least five pairs."
     ratios = {"images/s": control["images_per_s"], "CPU time": control["cpu_s_per_1000_images"]}
-    line = f"Control, {baseline} against itself: {', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
+    line = (
+        f"Control, {baseline} against itself: "
+        f"{', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
+    )
     off = [name for name, ratio in ratios.items() if not holds_one(ratio["low"], ratio["high"])]
-    verdict = f"not equal in {' and '.join(off)}, so something disturbed the trials" if off else "both hold 1"
-    least = {name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts) for name, each in ratios.items()}
-    claimed = [f"{name} beyond a factor of {factor:.2f}" for name, factor in least.items() if factor]
-    return f"{line}: {verdict}. Claimed are differences in {' and in '.join(claimed)}." if claimed else f"{line}: {verdict}."
+    verdict = (
+        f"not equal in {' and '.join(off)}, so something disturbed the trials"
+        if off
+        else "both hold 1"
+    )
+    least = {
+        name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts)
+        for name, each in ratios.items()
+    }
+    claimed = [
+        f"{name} beyond a factor of {factor:.2f}" for name, factor in least.items() if factor
+    ]
+    return (
+        f"{line}: {verdict}. Claimed are differences in {' and in '.join(claimed)}."
+        if claimed
+        else f"{line}: {verdict}."
+    )
 
 
 def agreement_line(result: Result) -> str:
@@ -103,55 +155,102 @@ def agreement_line(result: Result) -> str:
     if not agreement["images"]:
         return f"Pixels: {agreement['note']}."
     return (
-        f"Pixels: {agreement['images']} images, same samples in the same order, |difference| of 255: "
-        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max {agreement['max']:.0f}{_other_decoders(agreement)}."
+        f"Pixels: {agreement['images']} images, same samples in the same order, "
+        "|difference| of 255: "
+        f"mean {agreement['mean']:.2f}, p99 {agreement['p99']:.0f}, max "
+        f"{agreement['max']:.0f}{_other_decoders(agreement)}."
     )
 
 
 def _other_decoders(agreement: Agreement) -> str:
-    """Which arms round, or upsample chroma, in another way than the reference, and so may differ by more."""
+    """Which arms round, or upsample chroma, in another way than the reference, and so may differ by
+    more.
+    """
     other = [arm for arm, found in agreement["arms"].items() if "allowed" in found]
     return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 
 
 def notes(result: Result) -> list[str]:
     """What a reader must know before trusting the figures."""
-    lines = [f"{name} FAILED and has no figures: {arm['failed']}" for name, arm in result["arms"].items() if arm["failed"]]
-    lines += [f"{name} was left out: it {arm['skipped']}." for name, arm in result["arms"].items() if arm["skipped"]]
-    lines += [f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm]
+    lines = [
+        f"{name} FAILED and has no figures: {arm['failed']}"
+        for name, arm in result["arms"].items()
+        if arm["failed"]
+    ]
+    lines += [
+        f"{name} was left out: it {arm['skipped']}."
+        for name, arm in result["arms"].items()
+        if arm["skipped"]
+    ]
+    lines += [
+        f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm
+    ]
     for cost in result["planning"]:
-        ratios = f"CPU time {interval(cost['cpu_s_per_1000_images'])} ×, images/s {interval(cost['images_per_s'])} ×"
-        lines.append(f"What the plan costs, {cost['planned']} against {cost['native']}, which decode alike: {ratios}.")
-    for what, share in (("regions", "decode_regions_share"), ("whole images", "decode_whole_share")):
-        if shares := [f"{name} {arm[share]:.0%}" for name, arm in cast(dict[str, Any], result["arms"]).items() if arm.get(share)]:
-            lines.append(f"Decoding {what}, alone and with as many threads, as a share of CPU time: {', '.join(shares)}.")
+        ratios = (
+            f"CPU time {interval(cost['cpu_s_per_1000_images'])} ×, images/s "
+            f"{interval(cost['images_per_s'])} ×"
+        )
+        lines.append(
+            f"What the plan costs, {cost['planned']} against {cost['native']}, which decode "
+            f"alike: {ratios}."
+        )
+    for what, share in (
+        ("regions", "decode_regions_share"),
+        ("whole images", "decode_whole_share"),
+    ):
+        if shares := [
+            f"{name} {arm[share]:.0%}"
+            for name, arm in cast(dict[str, Any], result["arms"]).items()
+            if arm.get(share)
+        ]:
+            lines.append(
+                f"Decoding {what}, alone and with as many threads, as a share of CPU time: "
+                f"{', '.join(shares)}."
+            )
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
             lines.append(
-                f"{name} became steady in {steady} trials; the others were measured as they were after the longest warm-up."
+                f"{name} became steady in {steady} trials; the others were measured as "
+                "they were after the longest warm-up."
             )
         if arm.get("throttled_s"):
-            lines.append(f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by the cgroup's CPU quota.")
+            lines.append(
+                f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by "
+                "the cgroup's CPU quota."
+            )
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:
             if (cached := arm["resident"]) is None:
                 lines.append(f"{name}: whether its files had left the page cache is unknown.")
             else:
-                lines.append(f"{name}: {cached:.0%} of its files lay in the page cache when it began.")
+                lines.append(
+                    f"{name}: {cached:.0%} of its files lay in the page cache when it began."
+                )
     for name, tried in result["workers"].items():
-        rates = ", ".join(f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items())
-        lines.append(f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by workers: {rates}).")
+        rates = ", ".join(
+            f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items()
+        )
+        lines.append(
+            f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by "
+            f"workers: {rates})."
+        )
     return lines
 
 
 def print_result(result: Result, console: Console) -> None:
     work = result["work"]
     pairs = result["protocol"]["pairs"]
-    title = f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, workload {work['workload']}"
+    title = (
+        f"{pairs} {'pair' if pairs == 1 else 'pairs'}, batches of {work['batch_size']}, "
+        f"workload {work['workload']}"
+    )
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
     rows = [cells(result, arm) for arm in result["arms"]]
-    console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)  # what was found comes first
+    # what was found comes first
+    console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
-    control = control_line(result["control"], result["baseline"], result["protocol"].get("restart", True))
+    control = control_line(
+        result["control"], result["baseline"], result["protocol"].get("restart", True)
+    )
     for line in (control, agreement_line(result), *notes(result)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
@@ -173,7 +272,9 @@ def cells(result: Result, name: str) -> list[str]:
     ]
 
 
-def print_runs(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+def print_runs(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console
+) -> None:
     """One table of several results."""
     table = Table(title=title)
     for heading in headings:

@@ -25,7 +25,15 @@ class FreshProcess(Child):
         gpu: index of the visible GPU that it sees; None: all.
     """
 
-    def __init__(self, function: str, job: dict[str, Any], what: str, cpus: Set[int], gpu: str | None = None, limit_s: float = 600):
+    def __init__(
+        self,
+        function: str,
+        job: dict[str, Any],
+        what: str,
+        cpus: Set[int],
+        gpu: str | None = None,
+        limit_s: float = 600,
+    ):
         self._what = what
         environment = {**dict.fromkeys(THREADS, str(len(cpus))), "OMP_WAIT_POLICY": "PASSIVE"}
         if gpu is not None:
@@ -43,12 +51,17 @@ class FreshProcess(Child):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program as Ctrl-C does: suspended processes are resumed and ended, and none is left behind.
+    """SIGTERM and SIGHUP end the program as Ctrl-C does: suspended processes are resumed and ended,
+    and none is left behind.
 
     SIGHUP stays ignored where it is, as under nohup.
     """
-    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
-    before = {each: signal.signal(each, lambda number, _: sys.exit(128 + number)) for each in ending}
+    ending = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+    ]
+    before = {
+        each: signal.signal(each, lambda number, _: sys.exit(128 + number)) for each in ending
+    }
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""What the arms of a benchmark are asked to do, in a form that passes from process to process as JSON."""
+"""What the arms of a benchmark are asked to do, in a form that passes from process to process as
+JSON.
+"""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -7,8 +9,19 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.plan.detection import IoUCropTransform, LetterboxTransform, ScaleJitterTransform, ShortestSizeTransform
-from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
+from dali_pipes.plan.detection import (
+    IoUCropTransform,
+    LetterboxTransform,
+    ScaleJitterTransform,
+    ShortestSizeTransform,
+)
+from dali_pipes.plan.transforms import (
+    CenterCropTransform,
+    EvalTransform,
+    RandomCropTransform,
+    TrainTransform,
+    Transform,
+)
 from dali_pipes.plan.views import ViewsTransform
 
 TRANSFORMS: dict[str, type] = {  # by their names in conf/transform
@@ -42,12 +55,21 @@ class Workload:
     model: str | None = None
 
     def loader(self, config: LoaderConfig) -> Loader:
-        """A loader of this work; `last_batch="pad"` keeps all batches of one size on any number of images."""
-        how: dict[str, Any] = {"transform": self.transform, "batch_size": self.batch_size, "seed": self.seed, "shuffle": True}
+        """A loader of this work; `last_batch="pad"` keeps all batches of one size on any number of
+        images.
+        """
+        how: dict[str, Any] = {
+            "transform": self.transform,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "shuffle": True,
+        }
         return build_loader(Manifest.load(self.manifest), config, **how, last_batch="pad")
 
     def to_dict(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"transform": to_dict(self.transform)}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "transform": to_dict(self.transform)
+        }
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
@@ -60,7 +82,10 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
 
 def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
-    kinds: list[type[Any]] = [*(entry.config for entry in backends().values()), *TRANSFORMS.values()]
+    kinds: list[type[Any]] = [
+        *(entry.config for entry in backends().values()),
+        *TRANSFORMS.values(),
+    ]
     return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
 
 

@@ -1,8 +1,10 @@
-"""Where boxes, keypoints and the pixels of a mask go: the plan that moves an image's pixels, applied to coordinates.
+"""Where boxes, keypoints and the pixels of a mask go: the plan that moves an image's pixels,
+applied to coordinates.
 
-Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window, size, crop, flips and affine
-operations, to 10⁻⁴ pixels. As there, boxes are measured from the corner of the first pixel, so a flip takes x to width - x, and
-keypoints from its centre, so a flip takes x to width - 1 - x; resize, shear, translation and rotation treat both alike.
+Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window,
+size, crop, flips and affine operations, to 10⁻⁴ pixels. As there, boxes are measured from the
+corner of the first pixel, so a flip takes x to width - x, and keypoints from its centre, so a flip
+takes x to width - 1 - x; resize, shear, translation and rotation treat both alike.
 """
 
 from dataclasses import replace
@@ -19,11 +21,17 @@ from dali_pipes.plan.geometry import Geometry, Int, Pair
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 _AFFINE_CODES = [CODE[op] for op in AFFINE]
-# What EXIF's orientations do: rows become columns first, then left and right are swapped, and top and bottom.
+# What EXIF's orientations do: rows become columns first, then left and right are swapped, and top
+# and bottom.
 TRANSPOSED, FLIPS, VERTICAL_FLIPS = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
-def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int, keypoints: Keypoints | None = None) -> Objects:
+def turn_upright(
+    objects: Objects,
+    orientations: NDArray[np.int8],
+    upright: Int,
+    keypoints: Keypoints | None = None,
+) -> Objects:
     """The objects of images that are turned as their EXIF tag says.
 
     Args:
@@ -38,7 +46,11 @@ def turn_upright(objects: Objects, orientations: NDArray[np.int8], upright: Int,
     places.mirror(0, across, lengths[:, 1])
     places.mirror(1, down, lengths[:, 0])
     places.rename(swapped ^ across ^ down, keypoints)
-    return replace(objects, boxes=places.boxes.reshape(-1, 4).astype(np.float32), keypoints=places.labeled_points())
+    return replace(
+        objects,
+        boxes=places.boxes.reshape(-1, 4).astype(np.float32),
+        keypoints=places.labeled_points(),
+    )
 
 
 def move_objects(
@@ -52,31 +64,38 @@ def move_objects(
 ) -> tuple[Objects, Bool]:
     """The objects of N images in pixels of the output, without those that have left it.
 
-    Boxes are clipped to what is visible of the image, after the crop and after every affine operation, which gives the smallest box
-    around the four moved corners. Boxes that end up narrower or lower than `min_size`, without area, or NaN are removed:
-    torchvision's ClampBoundingBoxes after each step, and SanitizeBoundingBoxes at the end. Areas are scaled with the image and by
-    the share of the box that is still visible.
+    Boxes are clipped to what is visible of the image, after the crop and after every affine
+    operation, which gives the smallest box around the four moved corners. Boxes that end up
+    narrower or lower than `min_size`, without area, or NaN are removed: torchvision's
+    ClampBoundingBoxes after each step, and SanitizeBoundingBoxes at the end. Areas are scaled with
+    the image and by the share of the box that is still visible.
 
-    Keypoints that are not visible at some step, and those whose visibility is 0, are (0, 0, 0), as COCO has those without a label;
-    torchvision would leave the number. A mirrored image has its keypoints swapped by `keypoints`, which torchvision leaves to the
-    caller; after both flips, a rotation, they are as they were.
+    Keypoints that are not visible at some step, and those whose visibility is 0, are (0, 0, 0), as
+    COCO has those without a label; torchvision would leave the number. A mirrored image has its
+    keypoints swapped by `keypoints`, which torchvision leaves to the caller; after both flips, a
+    rotation, they are as they were.
 
     Args:
         objects: in pixels of the images as planned, `Geometry.source`; `turn_upright` turns them.
         geometry, augmentation: of the N images.
         shape: height and width of the output.
         min_size: in pixels.
-        centered: whether boxes are removed whose centre is not within the window, as torchvision's RandomIoUCrop does.
+        centered: whether boxes are removed whose centre is not within the window, as torchvision's
+            RandomIoUCrop does.
 
     Returns:
         The objects that are left, and which of the M they are.
     """
     images, canvas = objects.images, np.array(shape[::-1])
     places = _Places(objects)
-    window, to, crop = (each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1]))
+    window, to, crop = (
+        each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1])
+    )
     start, size, to = window[:, 1::-1], window[:, :1:-1], to[:, ::-1]
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
-    within = ((centers > 0) & (centers < size)).all(axis=1) if centered else np.ones(len(images), bool)
+    within = (
+        ((centers > 0) & (centers < size)).all(axis=1) if centered else np.ones(len(images), bool)
+    )
     places.scale(to / size, start, crop)
     places.clip(np.maximum(-crop, 0), np.minimum(to - crop, canvas))
     flip, vertical = geometry.flip[images], geometry.vertical_flip[images]
@@ -92,15 +111,25 @@ def move_objects(
     boxes = places.boxes.reshape(-1, 4).astype(np.float32)
     sides = boxes[:, 2:] - boxes[:, :2]
     kept = within & ((sides >= min_size) & (sides > 0)).all(axis=1)
-    areas = None if objects.areas is None else (objects.areas * (to / size).prod(axis=1) * places.visible).astype(np.float32)
-    return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(kept), kept
+    areas = (
+        None
+        if objects.areas is None
+        else (objects.areas * (to / size).prod(axis=1) * places.visible).astype(np.float32)
+    )
+    return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(
+        kept
+    ), kept
 
 
-def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orientations: NDArray[np.int8]) -> Float:
-    """(N, 2, 3) float64, what takes the x and y of boxes in the output to those in the images as stored.
+def to_stored(
+    geometry: Geometry, augmentation: Augmentation, shape: Pair, orientations: NDArray[np.int8]
+) -> Float:
+    """(N, 2, 3) float64, what takes the x and y of boxes in the output to those in the images as
+    stored.
 
     Args:
-        geometry, augmentation: of the N images; of one that an affine operation moves the result is NaN.
+        geometry, augmentation: of the N images; of one that an affine operation moves the result is
+            NaN.
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not.
     """
@@ -112,7 +141,12 @@ def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orien
         forward[:, row, 2] -= window[:, axis]
         forward[:, row] *= scale[:, axis, None]
         forward[:, row, 2] -= geometry.crop[:, axis]
-        _mirror(forward, row, (geometry.vertical_flip, geometry.flip)[axis], np.full(len(geometry), shape[axis], np.float64))
+        _mirror(
+            forward,
+            row,
+            (geometry.vertical_flip, geometry.flip)[axis],
+            np.full(len(geometry), shape[axis], np.float64),
+        )
 
     back = np.linalg.inv(forward)[:, :2].astype(np.float64)
     back[np.isin(augmentation.ops, _AFFINE_CODES).any(axis=1)] = np.nan
@@ -120,7 +154,8 @@ def to_stored(geometry: Geometry, augmentation: Augmentation, shape: Pair, orien
 
 
 def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
-    """(N, 3, 3) float64, what takes the x and y of boxes in images as stored to those in the upright pictures.
+    """(N, 3, 3) float64, what takes the x and y of boxes in images as stored to those in the
+    upright pictures.
 
     Args:
         orientations: (N,) EXIF's, 1 to 8.
@@ -129,7 +164,8 @@ def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
     found = np.zeros((len(orientations), 3, 3))
     found[:] = np.eye(3)
     found[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
-    for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):  # x has the second of (height, width)
+    # x has the second of (height, width)
+    for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):
         _mirror(found, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64))
     return found
 
@@ -140,11 +176,12 @@ def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
 
 
 def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
-    """The row and the column of a mask that each row and column of the output shows; -1 outside the image.
+    """The row and the column of a mask that each row and column of the output shows; -1 outside the
+    image.
 
-    `mask[rows][:, columns]`, with another value where one is -1, equals what torchvision's crop, resize with NEAREST_EXACT, crop
-    and flips make of a uint8 or float32 mask on a CPU. (Of a `tv_tensors.Mask` they make another: its resize is NEAREST, half a
-    pixel off.)
+    `mask[rows][:, columns]`, with another value where one is -1, equals what torchvision's crop,
+    resize with NEAREST_EXACT, crop and flips make of a uint8 or float32 mask on a CPU. (Of a
+    `tv_tensors.Mask` they make another: its resize is NEAREST, half a pixel off.)
 
     Args:
         geometry: of one image; the mask is upright, as the image.
@@ -155,10 +192,16 @@ def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
 
 
 def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
-    """ATen's "nearest-exact" in float32, whose two kernels for the CPU round ties (what lies between two pixels) differently."""
+    """ATen's "nearest-exact" in float32, whose two kernels for the CPU round ties (what lies
+    between two pixels) differently.
+    """
     size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
     place = np.arange(length) + geometry.crop[axis]
-    center, half, scale = place.astype(np.float32) + np.float32(0.5), np.float32(0.5), np.float32(size) / np.float32(to)
+    center, half, scale = (
+        place.astype(np.float32) + np.float32(0.5),
+        np.float32(0.5),
+        np.float32(size) / np.float32(to),
+    )
     if geometry.resize.sum() <= 128:  # _use_vectorized_kernel_cond_2d in UpSampleKernel.cpp
         source = center * scale
     else:  # a fused multiply-add: the product is not rounded
@@ -186,7 +229,11 @@ class _Places:
     def __init__(self, objects: Objects):
         self.boxes: Float = objects.boxes.reshape(-1, 2, 2).astype(np.float64)
         self._has_points = objects.keypoints is not None
-        given = np.zeros((len(self.boxes), 0, 3), np.float32) if objects.keypoints is None else objects.keypoints
+        given = (
+            np.zeros((len(self.boxes), 0, 3), np.float32)
+            if objects.keypoints is None
+            else objects.keypoints
+        )
         self.points: Float = given[..., :2].astype(np.float64)
         self.labels: NDArray[np.float32] = given[..., 2]
         self.visible: Float = np.ones(len(self.boxes))
@@ -194,18 +241,23 @@ class _Places:
     def scale(self, factor: Float, start: Int, offset: Int) -> None:
         """From `start`, by `factor`, less `offset`, all (M, 2)."""
         self.boxes, self.points = (
-            (each - start[:, None]) * factor[:, None] - offset[:, None] for each in (self.boxes, self.points)
+            (each - start[:, None]) * factor[:, None] - offset[:, None]
+            for each in (self.boxes, self.points)
         )
 
     def clip(self, low: NDArray[np.number], high: NDArray[np.number]) -> None:
         """Boxes to places from `low` to `high`, (M, 2) or (2,)."""
         low, high = (np.broadcast_to(each, (len(self.boxes), 2))[:, None] for each in (low, high))
         before, self.boxes = self._areas(), self.boxes.clip(low, high)
-        self.visible = self.visible * np.divide(self._areas(), before, out=np.zeros(len(before)), where=before > 0)
+        self.visible = self.visible * np.divide(
+            self._areas(), before, out=np.zeros(len(before)), where=before > 0
+        )
 
     def hide(self, canvas: Int) -> None:
         """Keypoints outside an image of this width and height lose their label."""
-        self.labels = np.where(((self.points >= 0) & (self.points < canvas)).all(axis=2), self.labels, 0)
+        self.labels = np.where(
+            ((self.points >= 0) & (self.points < canvas)).all(axis=2), self.labels, 0
+        )
 
     def mirror(self, axis: int, chosen: Bool, length: NDArray[np.int64]) -> None:
         """Along x (0) or y (1) in images of this `length`, (M,) or one for all."""
@@ -214,7 +266,10 @@ class _Places:
         self.points[chosen, :, axis] = length - 1 - self.points[chosen, :, axis]
 
     def swap_axes(self, chosen: Bool) -> None:
-        self.boxes, self.points = (np.where(chosen[:, None, None], each[..., ::-1], each) for each in (self.boxes, self.points))
+        self.boxes, self.points = (
+            np.where(chosen[:, None, None], each[..., ::-1], each)
+            for each in (self.boxes, self.points)
+        )
 
     def rename(self, mirrored: Bool, keypoints: Keypoints | None) -> None:
         """Keypoints of mirrored images change their names."""
@@ -233,7 +288,11 @@ class _Places:
     def labeled_points(self) -> NDArray[np.float32] | None:
         """(M, K, 3) x, y, visibility."""
         points = np.concatenate([self.points, self.labels[..., None]], axis=2)
-        return np.where(self.labels[..., None] > 0, points, 0).astype(np.float32) if self._has_points else None
+        return (
+            np.where(self.labels[..., None] > 0, points, 0).astype(np.float32)
+            if self._has_points
+            else None
+        )
 
     def _areas(self) -> Float:
         sides: Float = self.boxes[:, 1] - self.boxes[:, 0]

@@ -1,4 +1,5 @@
-"""The transforms of torchvision's detection references: resize by the shorter side, letterbox, SSD's crop, scale jitter.
+"""The transforms of torchvision's detection references: resize by the shorter side, letterbox,
+SSD's crop, scale jitter.
 
 With flip=0 and no `augment` the first two serve evaluation.
 """
@@ -11,28 +12,56 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, OptionError, check_int, check_number, check_ordered_pair, option, shown
-from dali_pipes.plan.geometry import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Geometry, Int, Pair
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    check_int,
+    check_number,
+    check_ordered_pair,
+    option,
+    shown,
+)
+from dali_pipes.plan.geometry import (
+    BOXES_DRAW,
+    FLIP_DRAW,
+    SCALE_DRAW,
+    SHIFT_DRAW,
+    Geometry,
+    Int,
+    Pair,
+)
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import LARGEST_SIDE, RandomTransform, check_size, shape_of
 
-_OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}  # of one pixel alone, and black stays black
-_PICKS, _MOST_TRIALS = 50, 500  # of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
+# of one pixel alone, and black stays black
+_OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}
+# of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
+_PICKS, _MOST_TRIALS = 50, 500
 
 
 def _check_lengths(option: str, value: Any) -> list[int]:
     """A list of lengths in pixels; one alone stands for a list."""
-    lengths = [value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
+    lengths = (
+        [value]
+        if isinstance(value, int)
+        else list(value)
+        if isinstance(value, (list, tuple))
+        else []
+    )
     if not lengths:
-        raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several")
+        raise ConfigError(
+            f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several"
+        )
     return [check_int(option, each, 1, LARGEST_SIDE) for each in lengths]
 
 
 @dataclass(kw_only=True, slots=True)
 class ShortestSizeTransform(RandomTransform):
-    """torchvision's RandomShortestSize and random flips; a batch is as large as its largest image, black at the right and below.
+    """torchvision's RandomShortestSize and random flips; a batch is as large as its largest image,
+    black at the right and below.
 
-    `batch.sizes` has the height and width of each image in it. `size` is not used; `shape` is that of the largest batch.
+    `batch.sizes` has the height and width of each image in it. `size` is not used; `shape` is that
+    of the largest batch.
 
     Attributes:
         min_size: length of the shorter side, in pixels; of several each image takes one at random.
@@ -50,16 +79,28 @@ class ShortestSizeTransform(RandomTransform):
         RandomTransform.__post_init__(self)
         if max(self.min_size) > self.max_size:
             raise OptionError(
-                type(self), f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size to as much"
+                type(self),
+                (
+                    f"min_size is {self.min_size}, more than max_size={self.max_size}; set "
+                    "max_size to as much"
+                ),
             )
         if self.sizes or self.size not in (224, self.size_at(0)):
-            raise ConfigError("transform: images are resized by min_size and max_size; set these instead of size and sizes")
+            raise ConfigError(
+                "transform: images are resized by min_size and max_size; set these instead of "
+                "size and sizes"
+            )
         self.size = 224  # whatever max_size is, which dataclasses.replace may change
-        erases, ops = self.augmenter.erases, {op for slot in self.augmenter.slots for op in slot.ops}
+        erases, ops = (
+            self.augmenter.erases,
+            {op for slot in self.augmenter.slots for op in slot.ops},
+        )
         if refused := sorted(ops - _OF_ONE_PIXEL) + ["RandomErasing"] * erases:
             raise ConfigError(
-                f"transform.augment: {', '.join(refused)} would take what fills up a batch for a part of the image; "
-                "use ColorJitter without contrast, RandomGrayscale, or a transform whose images have one size"
+                f"transform.augment: {', '.join(refused)} would take what fills up a batch "
+                "for a part of the image; "
+                "use ColorJitter without contrast, RandomGrayscale, or a transform whose "
+                "images have one size"
             )
 
     @property
@@ -80,20 +121,31 @@ class ShortestSizeTransform(RandomTransform):
         numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
         shortest = np.array(self.min_size)[(numbers[0, :, 1] * len(self.min_size)).astype(np.int64)]
         ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
-        return _whole(self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0])
+        return _whole(
+            self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0]
+        )
 
     def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
-        """A flip mirrors the whole batch, so before it the image stands where it comes to stand at the top left."""
-        height, width = (-(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor).tolist()
+        """A flip mirrors the whole batch, so before it the image stands where it comes to stand at
+        the top left.
+        """
+        height, width = (
+            -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor
+        ).tolist()
         flips = np.stack([geometry.vertical_flip, geometry.flip], axis=1)
-        return replace(geometry, crop=np.where(flips, geometry.resize - (height, width), 0)), (height, width)
+        return replace(geometry, crop=np.where(flips, geometry.resize - (height, width), 0)), (
+            height,
+            width,
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class LetterboxTransform(RandomTransform):
-    """The whole image as large as fits into `size` with its aspect ratio, centered, black around it; then random flips.
+    """The whole image as large as fits into `size` with its aspect ratio, centered, black around
+    it; then random flips.
 
-    The other side is rounded to the nearest pixel; an odd rest is one pixel more at the bottom or the right.
+    The other side is rounded to the nearest pixel; an odd rest is one pixel more at the bottom or
+    the right.
     """
 
     size: Any = option(640, check_size)
@@ -110,9 +162,11 @@ class LetterboxTransform(RandomTransform):
 
 @dataclass(kw_only=True, slots=True)
 class ScaleJitterTransform(RandomTransform):
-    """torchvision's ScaleJitter, then a crop of `size` at a random place or black at the right and below, and random flips.
+    """torchvision's ScaleJitter, then a crop of `size` at a random place or black at the right and
+    below, and random flips.
 
-    The crop is FixedSizeCrop of torchvision's references. Large scale jitter: Ghiasi et al., "Simple Copy-Paste" (CVPR 2021).
+    The crop is FixedSizeCrop of torchvision's references. Large scale jitter: Ghiasi et al.,
+    "Simple Copy-Paste" (CVPR 2021).
 
     Attributes:
         scale: smallest and largest factor, of the size at which the image just fits into `size`.
@@ -123,18 +177,23 @@ class ScaleJitterTransform(RandomTransform):
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers, (low, high) = draws.uniform([FLIP_DRAW, SHIFT_DRAW, SCALE_DRAW]), self.scale
-        to = _scaled(source, (np.array(self.shape) / source).min(axis=1) * (low + (high - low) * numbers[0, :, 2]))
+        to = _scaled(
+            source,
+            (np.array(self.shape) / source).min(axis=1) * (low + (high - low) * numbers[0, :, 2]),
+        )
         place = np.floor(np.maximum(to - self.shape, 0) * numbers[0, :, 1, None]).astype(np.int64)
         return _whole(self, source, to, place, numbers[:2, :, 0])
 
 
 @dataclass(kw_only=True, slots=True)
 class IoUCropTransform(RandomTransform):
-    """torchvision's RandomIoUCrop, resized to `size`, and random flips: Liu et al., "SSD" (ECCV 2016).
+    """torchvision's RandomIoUCrop, resized to `size`, and random flips: Liu et al., "SSD" (ECCV
+    2016).
 
-    The window holds the centre of some box whose overlap with it (intersection over union) is at least a number drawn from
-    `sampler_options`; boxes whose centre it does not hold are removed. An image without boxes is taken as a whole, as is any other
-    after fifty such numbers without a window: torchvision goes on until there is one, or the whole image is drawn.
+    The window holds the centre of some box whose overlap with it (intersection over union) is at
+    least a number drawn from `sampler_options`; boxes whose centre it does not hold are removed. An
+    image without boxes is taken as a whole, as is any other after fifty such numbers without a
+    window: torchvision goes on until there is one, or the whole image is drawn.
 
     Attributes:
         scale: smallest and largest share of the image's height, and of its width.
@@ -146,7 +205,9 @@ class IoUCropTransform(RandomTransform):
     size: Any = option(300, check_size)
     scale: tuple[float, float] = option((0.3, 1.0), check_ordered_pair)
     ratio: tuple[float, float] = option((0.5, 2.0), check_ordered_pair)
-    sampler_options: list[float] = field(default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+    sampler_options: list[float] = field(
+        default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
+    )
     trials: int = option(40, check_int, 1, _MOST_TRIALS)
 
     crops: ClassVar[bool] = False
@@ -155,9 +216,18 @@ class IoUCropTransform(RandomTransform):
     def __post_init__(self) -> None:
         RandomTransform.__post_init__(self)
         if self.scale[1] > 1:
-            raise OptionError(type(self), f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is the most")
+            raise OptionError(
+                type(self),
+                (
+                    f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is "
+                    "the most"
+                ),
+            )
         if not isinstance(self.sampler_options, (list, tuple)):
-            raise OptionError(type(self), f"sampler_options is {shown(self.sampler_options)}; it takes a list of overlaps")
+            raise OptionError(
+                type(self),
+                (f"sampler_options is {shown(self.sampler_options)}; it takes a list of overlaps"),
+            )
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
         for each in self.sampler_options:
@@ -166,7 +236,8 @@ class IoUCropTransform(RandomTransform):
     def check(self, manifest: Manifest) -> None:
         if not manifest.has_target("boxes"):
             raise ConfigError(
-                f"IoUCropTransform crops around boxes, and {manifest.root} has none; use TrainTransform, or data with boxes"
+                f"IoUCropTransform crops around boxes, and {manifest.root} has none; use "
+                "TrainTransform, or data with boxes"
             )
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
@@ -192,10 +263,15 @@ class IoUCropTransform(RandomTransform):
         return planned
 
     def _windows(self, source: Int, numbers: NDArray[np.float64]) -> Int:
-        """(N, trials, 4) top, left, height, width; no height: the aspect ratio is not allowed. `numbers` are (4, N, trials)."""
+        """(N, trials, 4) top, left, height, width; no height: the aspect ratio is not allowed.
+        `numbers` are (4, N, trials).
+        """
         width, height, left, top = numbers
         room = source[:, None]
-        size = (room * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))).astype(np.int64)
+        size = (
+            room
+            * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))
+        ).astype(np.int64)
         place = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
         aspect = size[..., 1] / np.maximum(size[..., 0], 1)
         allowed = (aspect >= self.ratio[0]) & (aspect <= self.ratio[1])
@@ -203,12 +279,22 @@ class IoUCropTransform(RandomTransform):
 
 
 def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
-    """(N, trials) the largest intersection over union of a window and a box whose centre it holds; -1: it holds none.
+    """(N, trials) the largest intersection over union of a window and a box whose centre it holds;
+    -1: it holds none.
 
-    `windows` are (N, trials, 4), `boxes` those of each image one after the other, and `counts`, (N,), how many: at least one.
+    `windows` are (N, trials, 4), `boxes` those of each image one after the other, and `counts`,
+    (N,), how many: at least one.
     """
-    corners, windows = boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1], np.repeat(windows, counts, axis=0)
-    low, high, start, stop = corners[:, :, 0], corners[:, :, 1], windows[..., :2], windows[..., :2] + windows[..., 2:]
+    corners, windows = (
+        boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1],
+        np.repeat(windows, counts, axis=0),
+    )
+    low, high, start, stop = (
+        corners[:, :, 0],
+        corners[:, :, 1],
+        windows[..., :2],
+        windows[..., :2] + windows[..., 2:],
+    )
     center = (low + high) / 2
     held = ((start < center) & (center < stop)).all(axis=2)
     common = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0).prod(axis=2)
@@ -222,10 +308,22 @@ def _flips_or_augments(transform: RandomTransform) -> bool:
 
 
 def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
-    """(N, 2) heights and widths times (N,) ratios, truncated as torchvision does, but never to nothing."""
+    """(N, 2) heights and widths times (N,) ratios, truncated as torchvision does, but never to
+    nothing.
+    """
     return np.maximum((source * ratio[:, None]).astype(np.int64), 1)
 
 
-def _whole(transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]) -> Geometry:
-    """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random numbers."""
-    return Geometry(source, np.concatenate([np.zeros_like(source), source], axis=1), to, place, *transform.flips(numbers))
+def _whole(
+    transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]
+) -> Geometry:
+    """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random
+    numbers.
+    """
+    return Geometry(
+        source,
+        np.concatenate([np.zeros_like(source), source], axis=1),
+        to,
+        place,
+        *transform.flips(numbers),
+    )

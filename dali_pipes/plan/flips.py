@@ -27,8 +27,14 @@ def check_flips(manifest: Manifest, transform: Transform) -> None:
     advice = "name the pairs with flip_pairs ([]: there are none), or set the transform's flip to 0"
     if keypoints.one_sided and not keypoints.has_pairs:
         raise ConfigError(
-            f"{manifest.root}: the transform flips images, and of the keypoints {shown} none becomes another one, so left ones "
+            f"{manifest.root}: the transform flips images, and of the keypoints {shown} "
+            "none becomes another one, so left ones "
             f"would be trained as right ones; {advice}"
         )
     if keypoints.one_sided or not keypoints.has_pairs:
-        log.warning("%s: the transform flips images, and the keypoints %s keep their names; %s", manifest.root, shown, advice)
+        log.warning(
+            "%s: the transform flips images, and the keypoints %s keep their names; %s",
+            manifest.root,
+            shown,
+            advice,
+        )

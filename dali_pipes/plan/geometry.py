@@ -1,6 +1,8 @@
-"""Where every pixel comes from: which window of an image is decoded, to what size it is resized, where it is cropped.
+"""Where every pixel comes from: which window of an image is decoded, to what size it is resized,
+where it is cropped.
 
-Integer arithmetic with torchvision's rounding, over arrays of images. Heights and widths are in pixels as stored in the file.
+Integer arithmetic with torchvision's rounding, over arrays of images. Heights and widths are in
+pixels as stored in the file.
 """
 
 from dataclasses import dataclass, fields
@@ -31,7 +33,8 @@ class Geometry:
     source: Int  # (N, 2) height and width of the image
     window: Int  # (N, 4) top, left, height, width of the region to decode
     resize: Int  # (N, 2) height and width the region is resized to
-    crop: Int  # (N, 2) top and left of the output in the resized region; areas outside the image are black
+    # (N, 2) top and left of the output in the resized region; areas outside the image are black
+    crop: Int
     flip: NDArray[np.bool_]  # (N,) mirrored left to right, after all of the above
     vertical_flip: NDArray[np.bool_]  # (N,) mirrored top to bottom
 
@@ -48,7 +51,8 @@ def random_windows(
 ) -> tuple[Int, NDArray[np.float64]]:
     """(N, 4) windows of random area and aspect ratio, and (2, N) random numbers for flips.
 
-    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio
+    is allowed.
 
     Args:
         source: (N, 2) heights and widths.
@@ -66,9 +70,14 @@ def random_windows(
 
 
 def _first_fit(
-    numbers: NDArray[np.float64], source: Int, scale: tuple[float, float], ratio: tuple[float, float]
+    numbers: NDArray[np.float64],
+    source: Int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
 ) -> tuple[Int, NDArray[np.bool_]]:
-    """The window of the first attempt that fits into its image, and whether there is one, from (4, N, attempts) random numbers."""
+    """The window of the first attempt that fits into its image, and whether there is one, from (4,
+    N, attempts) random numbers.
+    """
     area, aspect, top, left = numbers
     height, width = source[:, :1], source[:, 1:]
     area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
@@ -78,7 +87,9 @@ def _first_fit(
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     at = np.arange(len(fits)), fits.argmax(axis=1)
     h, w = h[at], w[at]
-    window = np.stack([top[at] * (source[:, 0] - h + 1), left[at] * (source[:, 1] - w + 1), h, w], axis=1)
+    window = np.stack(
+        [top[at] * (source[:, 0] - h + 1), left[at] * (source[:, 1] - w + 1), h, w], axis=1
+    )
     return window.astype(np.int64), fits[at]
 
 
@@ -92,10 +103,11 @@ def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
 
 
 def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
-    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and (2, N) flips.
+    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and (2, N)
+    flips.
 
-    As in torchvision the offset is rounded half to even; where the image is too small, half of what is missing is black, rounded
-    down at the top and the left.
+    As in torchvision the offset is rounded half to even; where the image is too small, half of what
+    is missing is black, rounded down at the top and the left.
     """
     room = resized(source, resize) - shape
     place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
@@ -103,7 +115,9 @@ def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool
 
 
 def resized(source: Int, resize: Resize) -> Int:
-    """(N, 2) heights and widths after torchvision's Resize(resize), which truncates the longer side; None: as stored."""
+    """(N, 2) heights and widths after torchvision's Resize(resize), which truncates the longer
+    side; None: as stored.
+    """
     if resize is None:
         return source
     if isinstance(resize, tuple):
@@ -111,8 +125,12 @@ def resized(source: Int, resize: Resize) -> Int:
     return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
 
 
-def cropped(source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
-    """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part is decoded, or one pixel."""
+def cropped(
+    source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]
+) -> Geometry:
+    """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part
+    is decoded, or one pixel.
+    """
     start, stop = np.zeros_like(source), source
     if resize is None:
         start, stop = place.clip(0, source - 1), (place + shape).clip(1, source)

@@ -13,7 +13,9 @@ Int = NDArray[np.int64]
 
 
 class MixedShards:
-    """The part of a mixture that comes from one source: (n,) its images, and the shard of each, of which all have `sizes`."""
+    """The part of a mixture that comes from one source: (n,) its images, and the shard of each, of
+    which all have `sizes`.
+    """
 
     def __init__(self, ids: Int, numbers: NDArray[np.int32], sizes: Int):
         shards, compact, lengths = np.unique(numbers, return_inverse=True, return_counts=True)
@@ -24,9 +26,9 @@ class MixedShards:
 
 
 class MixedLanes(Lanes):
-    """Each lane's part of a global batch has the shares of the sources, rounded up or down. So has the whole batch if the number of
-    lanes divides 256, since lanes round up at different times. The images of a source come as those of `PlainLanes` do where an
-    epoch is not as long as the data.
+    """Each lane's part of a global batch has the shares of the sources, rounded up or down. So has
+    the whole batch if the number of lanes divides 256, since lanes round up at different times. The
+    images of a source come as those of `PlainLanes` do where an epoch is not as long as the data.
 
     Args:
         shares: of parts of `batch // lanes` samples.
@@ -39,12 +41,20 @@ class MixedLanes(Lanes):
     """
 
     def __init__(
-        self, sources: Sequence[MixedShards], shares: Shares, lanes: int, window_bytes: int, batch: int, steps: int, seed: int
+        self,
+        sources: Sequence[MixedShards],
+        shares: Shares,
+        lanes: int,
+        window_bytes: int,
+        batch: int,
+        steps: int,
+        seed: int,
     ):
         super().__init__(lanes, window_bytes, batch)
         self._shares, self._steps, self._each = shares, steps, sources
         number = np.arange(lanes)
-        self._begin = (number << 32) + number * PERIOD // lanes  # which of the shares' windows each lane begins with
+        # which of the shares' windows each lane begins with
+        self._begin = (number << 32) + number * PERIOD // lanes
         self._came = np.stack([shares.before(begin) for begin in self._begin.tolist()])
         windows = _divided(sources, shares.in_period, window_bytes)
         self._lines = [
@@ -56,7 +66,9 @@ class MixedLanes(Lanes):
         """The ids at these places, counted through all epochs."""
         batch, within = np.divmod(places, self._batch)
         lane, within = np.divmod(within, self._shares.window)
-        source, turn = self._shares.turns((self._begin[lane] + batch) * self._shares.window + within)
+        source, turn = self._shares.turns(
+            (self._begin[lane] + batch) * self._shares.window + within
+        )
         turn -= self._came[lane, source]
         found = np.empty(len(places), np.int64)
         for number in np.unique(source).tolist():
@@ -65,27 +77,36 @@ class MixedLanes(Lanes):
         return found
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
-        return [self._of_source(source, lane, epoch * self._steps + step) for source in range(len(self._each))]
+        return [
+            self._of_source(source, lane, epoch * self._steps + step)
+            for source in range(len(self._each))
+        ]
 
     def _of_source(self, source: int, lane: int, batch: int) -> Iterator[Window]:
         begin, came = int(self._begin[lane]), int(self._came[lane, source])
         begun = int(self._shares.before(begin + batch)[source]) - came
         return self._lines[source].windows(
-            lane, begun, lambda turn: divmod(self._shares.window_of(source, came + turn) - begin, self._steps)
+            lane,
+            begun,
+            lambda turn: divmod(self._shares.window_of(source, came + turn) - begin, self._steps),
         )
 
 
 def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
-    """The bytes of each source's windows: its largest shard, and of what is left in proportion to what is read of it.
+    """The bytes of each source's windows: its largest shard, and of what is left in proportion to
+    what is read of it.
 
     `drawn` is how many samples of the sources are drawn, in proportion.
     """
     largest = np.array([each.sizes.max() for each in sources])
     if (least := largest.sum()) > window_bytes:
         raise ConfigError(
-            f"sampling.window_gb={window_bytes / 1e9:g} does not hold a shard of each of the {len(sources)} sources; "
+            f"sampling.window_gb={window_bytes / 1e9:g} does not hold a shard of each of "
+            f"the {len(sources)} sources; "
             f"{least / 1e9:.10g} at least would do"
         )
     read = np.array([each.sizes.sum() / each.lengths.sum() for each in sources]) * drawn
-    made: list[int] = (largest + (window_bytes - least) * read / read.sum()).astype(np.int64).tolist()
+    made: list[int] = (
+        (largest + (window_bytes - least) * read / read.sum()).astype(np.int64).tolist()
+    )
     return made

@@ -1,4 +1,6 @@
-"""Which sample stands at which place: pure functions of (seed, place), the same for any number of shards."""
+"""Which sample stands at which place: pure functions of (seed, place), the same for any number of
+shards.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,19 +22,28 @@ PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The samples of all epochs, one after the other: each epoch goes on where the last one stopped."""
+    """The samples of all epochs, one after the other: each epoch goes on where the last one
+    stopped.
+    """
 
     epoch_size: int  # samples of one epoch
     at: Callable[[Int], Int]  # the ids at these places, counted through all epochs
-    repeats: bool = True  # whether an epoch may hold a sample more than once, so that its random numbers are keyed by its place
-    # likewise the ids, with bad samples replaced by others of their group; None: a batch takes others of its own
+    # whether an epoch may hold a sample more than once, so that its random numbers are keyed by its
+    # place
+    repeats: bool = True
+    # likewise the ids, with bad samples replaced by others of their group; None: a batch takes
+    # others of its own
     good: Callable[[Int, Int], Int] | None = None
     lanes: Lanes | None = None  # who reads which shards when; None: any sample may come at any time
 
     def ids(self, epoch: int, places: Int, bad: Int | None = None) -> Int:
         """The samples at these places of an epoch."""
         through = epoch * self.epoch_size + places
-        return self.good(through, bad) if self.good and bad is not None and len(bad) else self.at(through)
+        return (
+            self.good(through, bad)
+            if self.good and bad is not None and len(bad)
+            else self.at(through)
+        )
 
 
 class Seat(NamedTuple):
@@ -44,7 +55,9 @@ class Seat(NamedTuple):
 
 
 class Groups:
-    """The images of each class or source that has any, in permutations of their own; `labels`, (n,), are the group of each."""
+    """The images of each class or source that has any, in permutations of their own; `labels`,
+    (n,), are the group of each.
+    """
 
     def __init__(self, labels: Int, seed: int):
         sizes = np.bincount(labels)
@@ -68,14 +81,17 @@ class Groups:
         """
         Args:
             seats: at these places, counted through all epochs.
-            apart: as many of a group stand side by side in a batch, so that what comes `apart` later is not in it.
+            apart: as many of a group stand side by side in a batch, so that what comes `apart`
+                later is not in it.
         """
 
         def good(places: Int, bad: Int) -> Int:
             seat = seats(places)
             ids = self.images(seat)
             for place in np.flatnonzero(np.isin(ids, bad)):
-                ids[place] = self._substitute(Seat(*(each[place] for each in seat)), apart, bad, int(ids[place]))
+                ids[place] = self._substitute(
+                    Seat(*(each[place] for each in seat)), apart, bad, int(ids[place])
+                )
             return ids
 
         return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
@@ -93,7 +109,9 @@ class Groups:
 
 
 def _others(position: int, size: int, apart: int) -> Iterator[int]:
-    """First those that no batch with this one holds and no other of it begins with, then others that it does not hold, then all."""
+    """First those that no batch with this one holds and no other of it begins with, then others
+    that it does not hold, then all.
+    """
     within = position % apart
     first, left = position - within, max(size - apart, 0)
     yield from range(position + apart, size, apart)
@@ -107,7 +125,9 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
     sums, last = weights.cumsum(), int(np.flatnonzero(weights)[-1])
 
     def at(places: Int) -> Int:
-        high, low, *_ = philox4x32((places & 0xFFFFFFFF, 0, 0, places >> 32 << HIGH | Kind.WEIGHTED), seed)
+        high, low, *_ = philox4x32(
+            (places & 0xFFFFFFFF, 0, 0, places >> 32 << HIGH | Kind.WEIGHTED), seed
+        )
         share = (high * np.float64(2.0**32) + low) * np.float64(2.0**-64)
         return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
 
@@ -115,8 +135,9 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
 
 
 class Shares:
-    """How many of each window of samples come from which source: the share of each, rounded up or down, so that it is right in
-    the long run (systematic sampling: Madow and Madow, Annals of Mathematical Statistics 15, 1944).
+    """How many of each window of samples come from which source: the share of each, rounded up or
+    down, so that it is right in the long run (systematic sampling: Madow and Madow, Annals of
+    Mathematical Statistics 15, 1944).
 
     Attributes:
         window: samples.
@@ -127,7 +148,8 @@ class Shares:
         ends = np.round((wanted - np.floor(wanted)).cumsum() * PERIOD).astype(np.int64)
         ends[-1] = round(ends[-1] / PERIOD) * PERIOD
         points = np.arange(ends[-1])  # one for each sample that rounding up adds in a period
-        turn = points % PERIOD * 159 % PERIOD  # an odd factor near the golden section spreads them over the period
+        # an odd factor near the golden section spreads them over the period
+        turn = points % PERIOD * 159 % PERIOD
         added = np.zeros((PERIOD, len(shares)), np.int64)
         np.add.at(added, (turn, np.searchsorted(ends, points, side="right")), 1)
         self._counts = np.floor(wanted).astype(np.int64) + added
@@ -137,7 +159,9 @@ class Shares:
         self._order = lru_cache(maxsize=8)(partial(self._window, seed))
 
     def turns(self, places: Int) -> tuple[Int, Int]:
-        """The source at each place, in a random order within the window, and which sample of the source it is, in its order."""
+        """The source at each place, in a random order within the window, and which sample of the
+        source it is, in its order.
+        """
         numbers, within = np.divmod(places, self.window)
         source, turn = np.empty((2, len(places)), np.int64)
         by_window = np.argsort(numbers, kind="stable")
@@ -154,13 +178,19 @@ class Shares:
     def window_of(self, source: int, turn: int) -> int:
         """Which window this sample of a source is in."""
         period, rest = divmod(turn, int(self.in_period[source]))
-        return period * PERIOD + int(np.searchsorted(self._before[:, source], rest, side="right")) - 1
+        return (
+            period * PERIOD + int(np.searchsorted(self._before[:, source], rest, side="right")) - 1
+        )
 
     def _window(self, seed: int, number: int) -> tuple[Int, Int]:
         counts, first = self._counts[number % PERIOD], self.before(number)
         fours = np.arange(-(-self.window // 4))
-        keys = philox4x32((fours, number & 0xFFFFFFFF, 0, number >> 32 << HIGH | Kind.WINDOW), seed).ravel()[: self.window]
+        keys = philox4x32(
+            (fours, number & 0xFFFFFFFF, 0, number >> 32 << HIGH | Kind.WINDOW), seed
+        ).ravel()[: self.window]
         source = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys, kind="stable")]
         by_source, turn = np.argsort(source, kind="stable"), np.empty(self.window, np.int64)
-        turn[by_source] = np.arange(self.window) - np.repeat(counts.cumsum() - counts - first, counts)
+        turn[by_source] = np.arange(self.window) - np.repeat(
+            counts.cumsum() - counts - first, counts
+        )
         return source, turn

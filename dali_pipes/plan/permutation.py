@@ -14,32 +14,42 @@ _LEAST_TURNS = 6
 
 @lru_cache(maxsize=4)
 def stored(n: int, seed: int, number: int) -> Int:
-    """A uniformly random permutation: the order of n keys from NumPy's Philox, whose raw stream is fixed for all versions."""
+    """A uniformly random permutation: the order of n keys from NumPy's Philox, whose raw stream is
+    fixed for all versions.
+    """
     keys = np.random.Philox(key=seed | number << 64).random_raw(n)
     order = np.argsort(keys, kind="stable")
     order.flags.writeable = False
     return order
 
 
-def bijection(n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLike = 0, stream: ArrayLike = 0) -> Int:
-    """What stands at these places of random permutations of the numbers below n: O(len(places)) time and memory.
+def bijection(
+    n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLike = 0, stream: ArrayLike = 0
+) -> Int:
+    """What stands at these places of random permutations of the numbers below n: O(len(places))
+    time and memory.
 
-    A Feistel network on as many bits as n needs (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
-    functions", 1988), its halves alternating and of unequal length where the bits are odd (Schneier and Kelsey, "Unbalanced Feistel
-    networks and block cipher design", FSE 1996); its function is splitmix64 with a key from Philox. What falls outside of n goes
-    through it again until it falls inside: "cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA
-    2002); twice at most on average.
+    A Feistel network on as many bits as n needs (Luby and Rackoff, "How to construct pseudorandom
+    permutations from pseudorandom functions", 1988), its halves alternating and of unequal length
+    where the bits are odd (Schneier and Kelsey, "Unbalanced Feistel networks and block cipher
+    design", FSE 1996); its function is splitmix64 with a key from Philox. What falls outside of n
+    goes through it again until it falls inside: "cycle walking", Black and Rogaway, "Ciphers with
+    arbitrary finite domains" (CT-RSA 2002); twice at most on average.
 
     Args:
-        n: from 1 to 2**53; with `number` and `stream` it says which permutation it is, one for all places or one for each.
+        n: from 1 to 2**53; with `number` and `stream` it says which permutation it is, one for all
+            places or one for each.
         number: below 2**56.
         stream: below 2**32.
     """
     numbers = np.asarray(number, np.int64)
-    words = philox4x32((stream, numbers & 0xFFFFFFFF, 0, numbers >> 32 << HIGH | kind), seed).astype(np.uint64)
+    words = philox4x32(
+        (stream, numbers & 0xFFFFFFFF, 0, numbers >> 32 << HIGH | kind), seed
+    ).astype(np.uint64)
     keys = np.broadcast_to(words[0] << np.uint64(32) | words[1], places.shape)
     ns = np.broadcast_to(np.asarray(n, np.int64), places.shape)
-    bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)  # frexp's exponent is the length in bits
+    # frexp's exponent is the length in bits
+    bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)
     found, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
         found[outside] = walked = _feistel(found[outside], bits[outside], keys[outside])
@@ -55,6 +65,8 @@ def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
     for turn in range(turns.max(initial=0)):
         changed, other = turn % 2, 1 - turn % 2
         keys = keys + GOLDEN
-        hashed = (splitmix64(keys ^ splitmix64(halves[other].astype(np.uint64) + keys)) >> np.uint64(32)).astype(np.int64)
+        hashed = (
+            splitmix64(keys ^ splitmix64(halves[other].astype(np.uint64) + keys)) >> np.uint64(32)
+        ).astype(np.int64)
         halves[changed] = halves[changed] ^ np.where(turn < turns, hashed & masks[changed], 0)
     return halves[0] << right_bits | halves[1]

@@ -1,6 +1,8 @@
-"""Counter-based random numbers: the same counter gives the same number, on any machine, in any order, with nothing stored.
+"""Counter-based random numbers: the same counter gives the same number, on any machine, in any
+order, with nothing stored.
 
-Philox4x32-10 from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on NumPy arrays.
+Philox4x32-10 from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on NumPy
+arrays.
 """
 
 from enum import IntEnum
@@ -16,8 +18,11 @@ _ROUNDS = 10
 LARGEST_EPOCH = 2**32 - 1  # one word of a counter
 
 
-def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: int) -> NDArray[np.uint32]:
-    """Four random 32-bit words for every counter: uint32 of shape (4, …), the broadcast shape of the counters after the words.
+def philox4x32(
+    counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: int
+) -> NDArray[np.uint32]:
+    """Four random 32-bit words for every counter: uint32 of shape (4, …), the broadcast shape of
+    the counters after the words.
 
     Args:
         counter: four words below 2**32, arrays or scalars that broadcast together.
@@ -29,8 +34,11 @@ def philox4x32(counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: 
     multiplied, added = words[0::2].reshape(2, -1), words[1::2].reshape(2, -1)
     round_key = np.array([[key & 0xFFFFFFFF], [key >> 32]], "<u4")
     for _ in range(_ROUNDS):
-        # both products of a round at once; their halves are views, so a round is three passes over the data
-        halves = np.multiply(multiplied, _MULTIPLIERS, dtype="<u8").view("<u4").reshape(2, -1, 2)[::-1]
+        # both products of a round at once; their halves are views, so a round is three passes over
+        # the data
+        halves = (
+            np.multiply(multiplied, _MULTIPLIERS, dtype="<u8").view("<u4").reshape(2, -1, 2)[::-1]
+        )
         multiplied, added = halves[..., 1] ^ added ^ round_key, halves[..., 0]
         round_key = round_key + _WEYL
     return np.stack([multiplied[0], added[0], multiplied[1], added[1]]).reshape(words.shape)
@@ -51,14 +59,14 @@ class Kind(IntEnum):
     SHARD_WINDOW = 9  # of the samples of one window of shards
 
 
-# The counter of every random number. The key is the seed; stored permutations alone come from NumPy (`permutation.stored`).
-#
+# The counter of every random number. The key is the seed; stored permutations alone come from NumPy
+# (`permutation.stored`).
 #                                          IMAGES, GROUPS, MEMBERS,
-#         SAMPLE, BATCH, PLACE             SHARDS, SHARD_WINDOW             WINDOW                    WEIGHTED
-# word 0  bits 31 … 0 of the id or place   0; the class, source or window   four of its places        bits 31 … 0 of the place
-# word 1  epoch                            the permutation's number         its number                0
-# word 2  view (31 … 16), draw (15 … 0)    0                                0                         0
-# word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)
+# SAMPLE, BATCH, PLACE             SHARDS, SHARD_WINDOW             WINDOW
+# WEIGHTED word 0  bits 31 … 0 of the id or place   0; the class, source or window   four of its
+# places        bits 31 … 0 of the place word 1  epoch                            the permutation's
+# number         its number                0 word 2  view (31 … 16), draw (15 … 0)    0
+# 0                         0 word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)
 VIEW, HIGH = 16, 8  # by how many bits these are shifted
 
 
@@ -71,21 +79,37 @@ class Draws:
         view: of several views of one image.
     """
 
-    def __init__(self, seed: int, epoch: int, numbers: NDArray[np.int64], kind: Kind = Kind.SAMPLE, view: int = 0):
+    def __init__(
+        self,
+        seed: int,
+        epoch: int,
+        numbers: NDArray[np.int64],
+        kind: Kind = Kind.SAMPLE,
+        view: int = 0,
+    ):
         self._key, self._epoch, self._view = seed, epoch, view << VIEW
         self._low, high = numbers.astype(np.uint32), numbers >> 32
-        self._last = (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
+        self._last = (
+            (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
+        )
 
-    def uniform(self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.float64]:
-        """Four numbers in [0, 1) for each sample of `subset`: float64 of shape (4, N), or (4, N, D) for an array of D draws."""
+    def uniform(
+        self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)
+    ) -> NDArray[np.float64]:
+        """Four numbers in [0, 1) for each sample of `subset`: float64 of shape (4, N), or (4, N, D)
+        for an array of D draws.
+        """
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
         last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
-        return philox4x32((low, self._epoch, np.asarray(draw, np.int64) | self._view, last), self._key) * np.float64(2.0**-32)
+        return philox4x32(
+            (low, self._epoch, np.asarray(draw, np.int64) | self._view, last), self._key
+        ) * np.float64(2.0**-32)
 
 
 class BatchDraws:
-    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
+    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the
+    epoch's order, draw).
 
     Attributes:
         ids: (N,) those of its samples, on the CPU; None: not known, and taken to be all different.
@@ -96,6 +120,10 @@ class BatchDraws:
         self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
-        """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws. Those from 16 on are the user's."""
+        """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws. Those
+        from 16 on are the user's.
+        """
         last = self._place >> 32 << HIGH | Kind.BATCH
-        return philox4x32((self._place & 0xFFFFFFFF, self._epoch, draw, last), self._key) * np.float64(2.0**-32)
+        return philox4x32(
+            (self._place & 0xFFFFFFFF, self._epoch, draw, last), self._key
+        ) * np.float64(2.0**-32)

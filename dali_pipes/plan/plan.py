@@ -1,4 +1,6 @@
-"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed, epoch, step, rank)."""
+"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed,
+epoch, step, rank).
+"""
 
 import itertools
 import os
@@ -13,7 +15,15 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import LARGEST_SEED, ConfigError, SmallDataError, check_choice, check_min, check_options, checks_arguments
+from dali_pipes.errors import (
+    LARGEST_SEED,
+    ConfigError,
+    SmallDataError,
+    check_choice,
+    check_min,
+    check_options,
+    checks_arguments,
+)
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
@@ -43,11 +53,15 @@ class Rank:
     def __post_init__(self) -> None:
         check_options(self)
         if not 0 <= self.index < self.count:
-            raise ConfigError(f"rank {self.index} of {self.count} does not exist; the index runs from 0 to count - 1")
+            raise ConfigError(
+                f"rank {self.index} of {self.count} does not exist; the index runs from 0 to "
+                "count - 1"
+            )
 
     @classmethod
     def from_env(cls) -> Self:
-        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS); else 0 of 1.
+        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID,
+        SLURM_STEP_NUM_TASKS); else 0 of 1.
 
         A SLURM batch script is one process: it has SLURM_NTASKS, but only srun starts that many.
         """
@@ -57,7 +71,9 @@ class Rank:
                     return cls(int(os.environ[index]), int(os.environ[count]))
                 except ValueError:
                     given = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
-                    raise ConfigError(f"{given} in the environment are not a rank and a world size") from None
+                    raise ConfigError(
+                        f"{given} in the environment are not a rank and a world size"
+                    ) from None
         return cls()
 
 
@@ -80,7 +96,8 @@ class PlannedBatch:
     epoch: int
     step: int
     ids: NDArray[np.int64]  # (N,) int64
-    groups: tuple[tuple[PlannedView, ...], ...]  # what is made of each image, once for each view of the transform's `groups`
+    # what is made of each image, once for each view of the transform's `groups`
+    groups: tuple[tuple[PlannedView, ...], ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -107,7 +124,9 @@ class PlannedBatch:
 
     @property
     def region(self) -> NDArray[np.int64]:
-        """(N, 4) top, left, height, width of the smallest region of each image that holds the windows of all views."""
+        """(N, 4) top, left, height, width of the smallest region of each image that holds the
+        windows of all views.
+        """
         views = self.views
         if len(views) == 1:
             return self.geometry.window
@@ -125,15 +144,17 @@ class PlannedBatch:
 class Plan:
     """The planned batches of every step of every epoch.
 
-    A global step takes the next `batch_size * rank.count` ids of the epoch's order, and rank r its r-th slice, so the global
-    batches do not depend on the number of ranks as long as their size is the same.
+    A global step takes the next `batch_size * rank.count` ids of the epoch's order, and rank r its
+    r-th slice, so the global batches do not depend on the number of ranks as long as their size is
+    the same.
 
     Attributes:
         batch_size: samples a rank takes per step.
         sampling: which samples an epoch has, and in which order.
-        last_batch: for samples that do not fill a global batch. "partial" delivers them, spread evenly over the
-            ranks; "drop" leaves them out; "pad" fills up from the start of the epoch's order; "even" does so only until each rank
-            has as many, as DistributedSampler does.
+        last_batch: for samples that do not fill a global batch. "partial" delivers them, spread
+            evenly over the ranks; "drop" leaves them out; "pad" fills up from the start of the
+            epoch's order; "even" does so only until each rank has as many, as DistributedSampler
+            does.
     """
 
     manifest: Manifest
@@ -147,7 +168,9 @@ class Plan:
     def __post_init__(self) -> None:
         check_options(self)
         if not len(self.manifest):
-            raise ConfigError(f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong")
+            raise ConfigError(
+                f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong"
+            )
         check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
         object.__setattr__(self, "sampling", named(self.sampling))
         if not 0 <= self.seed <= LARGEST_SEED:
@@ -171,9 +194,16 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all ranks, as `last_batch` leaves them: without those dropped, with those repeated."""
+        """Samples of one epoch over all ranks, as `last_batch` leaves them: without those dropped,
+        with those repeated.
+        """
         n, batch, ranks = self.epoch_size, self.global_batch_size, self.rank.count
-        kinds = {"partial": n, "drop": n // batch * batch, "pad": -(-n // batch) * batch, "even": -(-n // ranks) * ranks}
+        kinds = {
+            "partial": n,
+            "drop": n // batch * batch,
+            "pad": -(-n // batch) * batch,
+            "even": -(-n // ranks) * ranks,
+        }
         return kinds[self.last_batch]
 
     @property
@@ -213,50 +243,79 @@ class Plan:
         return [order.lanes for order in self._orders.values()]
 
     def batch_offset(self, step: int) -> int:
-        """The index in the epoch's order of the first sample of this rank's part of one step; it must have one."""
+        """The index in the epoch's order of the first sample of this rank's part of one step; it
+        must have one.
+        """
         return int(self._places(step)[0])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
-    def iter_from(self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
-        """Endless planned batches from one step on, across epochs. Steps are planned several at once, which costs less.
+    def iter_from(
+        self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None
+    ) -> Iterator[PlannedBatch]:
+        """Endless planned batches from one step on, across epochs. Steps are planned several at
+        once, which costs less.
 
         `bad` are ids that the sampling replaces by others, if it has a way to.
         """
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
-            # what the next epoch begins with is made while this one runs, so that its first batch does not wait
-            ahead_of_time = threading.Thread(target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1)))
-            with delayed_signals():  # a thread that is interrupted while it starts may wait for ever, and the program's end for it
+            # what the next epoch begins with is made while this one runs, so that its first batch
+            # does not wait
+            ahead_of_time = threading.Thread(
+                target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))
+            )
+            # a thread that is interrupted while it starts may wait for ever, and the program's end
+            # for it
+            with delayed_signals():
                 ahead_of_time.start()
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0
 
-    def _plan(self, epoch: int, steps: range, bad: NDArray[np.int64] | None = None) -> Iterator[PlannedBatch]:
+    def _plan(
+        self, epoch: int, steps: range, bad: NDArray[np.int64] | None = None
+    ) -> Iterator[PlannedBatch]:
         each_step = [self._places(step) for step in steps]
         order, places = self._order(epoch), np.concatenate(each_step)
         ids = order.ids(epoch, places % self.epoch_size, bad)
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
         groups = self.transform.at(epoch).groups
-        objects = self.objects(ids) if any(each.crops_around_boxes for group in groups for each in group) else None
+        objects = (
+            self.objects(ids)
+            if any(each.crops_around_boxes for group in groups for each in group)
+            else None
+        )
         views = itertools.count()
         planned = [
-            [_draw(each, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views))) for each in group] for group in groups
+            [
+                _draw(each, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views)))
+                for each in group
+            ]
+            for group in groups
         ]
         start = 0
         for step, each in zip(steps, each_step, strict=True):
             rows = slice(start, start + len(each))
-            yield PlannedBatch(epoch, step, ids[rows], tuple(tuple(_view(drawn, rows) for drawn in group) for group in planned))
+            yield PlannedBatch(
+                epoch,
+                step,
+                ids[rows],
+                tuple(tuple(_view(drawn, rows) for drawn in group) for group in planned),
+            )
             start += len(each)
 
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
-        """The objects of these samples, in pixels of the images as they are planned: turned upright, if the transform does that."""
+        """The objects of these samples, in pixels of the images as they are planned: turned
+        upright, if the transform does that.
+        """
         objects = self.manifest.take_objects(ids)
         if objects is None or self.transform.exif != "apply":
             return objects
         sizes = self.manifest.take_sizes(ids, upright=True)
-        return turn_upright(objects, self.manifest.take_orientations(ids), sizes, self.manifest.keypoints)
+        return turn_upright(
+            objects, self.manifest.take_orientations(ids), sizes, self.manifest.keypoints
+        )
 
     def _order(self, epoch: int) -> Order:
         return self._orders[max(since for since in self._orders if since <= epoch)]
@@ -281,8 +340,14 @@ class Plan:
 Drawn = tuple[Transform, Geometry, Augmentation]  # one view of the samples of several steps
 
 
-def _draw(transform: Transform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws) -> Drawn:
-    geometry = transform.geometry(sizes, draws) if objects is None else transform.geometry_around(sizes, objects, draws)
+def _draw(
+    transform: Transform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws
+) -> Drawn:
+    geometry = (
+        transform.geometry(sizes, draws)
+        if objects is None
+        else transform.geometry_around(sizes, objects, draws)
+    )
     return transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape)
 
 

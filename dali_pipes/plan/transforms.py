@@ -1,4 +1,6 @@
-"""Transforms: size, dtype, layout, normalization, crop and augmentation, with the checks of their options."""
+"""Transforms: size, dtype, layout, normalization, crop and augmentation, with the checks of their
+options.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,46 +29,73 @@ from dali_pipes.errors import (
     shown,
 )
 from dali_pipes.plan.augment.policies import Augmenter
-from dali_pipes.plan.geometry import FLIP_DRAW, SHIFT_DRAW, Geometry, Pair, center_crop, cropped, random_windows, resized
+from dali_pipes.plan.geometry import (
+    FLIP_DRAW,
+    SHIFT_DRAW,
+    Geometry,
+    Pair,
+    center_crop,
+    cropped,
+    random_windows,
+    resized,
+)
 from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}  # the names in PyTorch and TensorFlow
+# the names in PyTorch and TensorFlow
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)  # with others a half-precision pixel would be infinite or 0
 LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 
 
-def _check_colors(option: str, values: Sequence[float], positive: bool = False) -> tuple[float, ...]:
+def _check_colors(
+    option: str, values: Sequence[float], positive: bool = False
+) -> tuple[float, ...]:
     """As a tuple; YAML has lists only."""
     if not isinstance(values, (list, tuple)) or len(values) != 3:
-        raise ConfigError(f"{option} is {shown(values)}; it takes three numbers, for red, green and blue")
+        raise ConfigError(
+            f"{option} is {shown(values)}; it takes three numbers, for red, green and blue"
+        )
     for value in values:
         try:
             check_number(option, value, -math.inf, math.inf)
         except ConfigError:
-            raise ConfigError(f"{option} is {shown(list(values))}; it takes three finite numbers") from None
+            raise ConfigError(
+                f"{option} is {shown(list(values))}; it takes three finite numbers"
+            ) from None
     if positive and min(values) <= 0:
         raise ConfigError(f"{option} is {list(values)}; it must be positive")
     low, high = _STDS if positive else _MEANS
     if not all(low <= value <= high for value in values):
         instead = "divide those of values from 0 to 255 by 255"
-        raise ConfigError(f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to {high:g}: {instead}")
+        raise ConfigError(
+            f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to "
+            f"{high:g}: {instead}"
+        )
     return tuple(values)
 
 
 def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
-    """A whole number as it is, or as many as one of `lists` names, as a tuple; YAML has lists only."""
+    """A whole number as it is, or as many as one of `lists` names, as a tuple; YAML has lists
+    only.
+    """
     value = plain(value)
     several = isinstance(value, (list, tuple))
     numbers = tuple(value) if several else (value,)
-    whole = all(isinstance(each, int) and not isinstance(each, bool) and least <= each <= LARGEST_SIDE for each in numbers)
+    whole = all(
+        isinstance(each, int) and not isinstance(each, bool) and least <= each <= LARGEST_SIDE
+        for each in numbers
+    )
     if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
         too_large = any(isinstance(each, int) and each > LARGEST_SIDE for each in numbers)
         limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
-        raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or {' or '.join(lists)}")
+        raise ConfigError(
+            f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or "
+            f"{' or '.join(lists)}"
+        )
     return numbers if several else value
 
 
@@ -86,12 +115,17 @@ class Transform(Options, ABC):
 
     Attributes:
         size: of the images, in pixels: one number for squares, or (height, width).
-        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; antialiased but for the last.
+        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; antialiased but
+            for the last.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
-        dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not normalized).
-        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width) in both.
-        exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns them upright.
-        min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are removed.
+        dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not
+            normalized).
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width)
+            in both.
+        exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns
+            them upright.
+        min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are
+            removed.
         ignore_index: the value of a mask's pixels outside the image.
     """
 
@@ -107,7 +141,8 @@ class Transform(Options, ABC):
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
-    # whether `geometry_around` depends on the objects; those whose box's centre is outside the window are then removed
+    # whether `geometry_around` depends on the objects; those whose box's centre is outside the
+    # window are then removed
     crops_around_boxes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -115,7 +150,9 @@ class Transform(Options, ABC):
 
     @property
     def training(self) -> bool:
-        """Training shuffles and drops the last partial batch by default; evaluation does neither."""
+        """Training shuffles and drops the last partial batch by default; evaluation does
+        neither.
+        """
         return True
 
     @property
@@ -125,7 +162,9 @@ class Transform(Options, ABC):
 
     @property
     def resizes(self) -> bool:
-        """Whether images are resized at all: not with resize=None, if the transform has that option."""
+        """Whether images are resized at all: not with resize=None, if the transform has that
+        option.
+        """
         return getattr(self, "resize", ()) is not None
 
     @property
@@ -139,7 +178,9 @@ class Transform(Options, ABC):
         return max(map(shape_of, self.every_size), key=math.prod)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if it cannot be carried out on all of these images; called when a loader is built."""
+        """Raises a ConfigError if it cannot be carried out on all of these images; called when a
+        loader is built.
+        """
 
     @property
     def augmenter(self) -> Augmenter:
@@ -148,11 +189,15 @@ class Transform(Options, ABC):
 
     @property
     def groups(self) -> tuple[tuple["Transform", ...], ...]:
-        """The views that are made of each image, those of one name and shape together; of most transforms only itself."""
+        """The views that are made of each image, those of one name and shape together; of most
+        transforms only itself.
+        """
         return ((self,),)
 
     def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
-        """The geometry of these images in one batch, and its height and width; what an image leaves of it is black."""
+        """The geometry of these images in one batch, and its height and width; what an image leaves
+        of it is black.
+        """
         return geometry, self.shape
 
     def size_at(self, epoch: int) -> Any:
@@ -175,7 +220,9 @@ class Transform(Options, ABC):
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
 
-    def geometry_around(self, source: NDArray[np.int64], objects: Objects, draws: Draws) -> Geometry:
+    def geometry_around(
+        self, source: NDArray[np.int64], objects: Objects, draws: Draws
+    ) -> Geometry:
         """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
         return self.geometry(source, draws)
 
@@ -187,14 +234,15 @@ def views_of(transform: Transform) -> list[Transform]:
 
 @dataclass(kw_only=True, slots=True)
 class RandomTransform(Transform):
-    """A random crop, random flips, then the policies of `augment`; the base of the training transforms.
+    """A random crop, random flips, then the policies of `augment`; the base of the training
+    transforms.
 
     Attributes:
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
-        augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or {"name": "RandomErasing",
-            "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
-        sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10: 192}; `size` before the first of
-            these epochs.
+        augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
+            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
+        sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10:
+            192}; `size` before the first of these epochs.
     """
 
     flip: float = option(0.5, check_range, 0, 1)
@@ -209,8 +257,13 @@ class RandomTransform(Transform):
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
-                problem = f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
-                raise ConfigError(f"transform.augment: GaussianBlur: {problem}; kernel_size can be {2 * narrowest - 1} at most")
+                problem = (
+                    f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
+                )
+                raise ConfigError(
+                    f"transform.augment: GaussianBlur: {problem}; kernel_size can be "
+                    f"{2 * narrowest - 1} at most"
+                )
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which images are flipped left to right and top to bottom, by (2, N) random numbers."""
@@ -219,9 +272,11 @@ class RandomTransform(Transform):
 
 @dataclass(kw_only=True, slots=True)
 class TrainTransform(RandomTransform):
-    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and RandomHorizontalFlip.
+    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and
+    RandomHorizontalFlip.
 
-    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio is allowed.
+    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio
+    is allowed.
 
     Attributes:
         scale: smallest and largest share of the image's area.
@@ -241,19 +296,26 @@ class TrainTransform(RandomTransform):
 
 @dataclass(kw_only=True, slots=True)
 class RandomCropTransform(RandomTransform):
-    """torchvision's Resize(resize), if any, RandomCrop(size, padding, pad_if_needed) and random flips.
+    """torchvision's Resize(resize), if any, RandomCrop(size, padding, pad_if_needed) and random
+    flips.
 
-    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). `sizes` changes the size of the crop only.
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). `sizes` changes the size of the
+    crop only.
 
     Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
-        padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top, right, bottom).
-        pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are refused.
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
+        padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top,
+            right, bottom).
+        pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are
+            refused.
     """
 
     size: Any = option(32, check_size)
     resize: Any = option(None, check_if_given, _check_pixels, 1, "(height, width)")
-    padding: Any = option(0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)")
+    padding: Any = option(
+        0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
+    )
     pad_if_needed: bool = False
 
     @property
@@ -270,14 +332,25 @@ class RandomCropTransform(RandomTransform):
         numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
         size = resized(source, self.resize) + np.array([top + bottom, left + right])
         # of what is missing as much on each side, as torchvision pads
-        more = np.maximum(np.array(self.shape) - size, 0) if self.pad_if_needed else np.zeros_like(size)
-        place = np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64) - more - (top, left)
+        more = (
+            np.maximum(np.array(self.shape) - size, 0)
+            if self.pad_if_needed
+            else np.zeros_like(size)
+        )
+        place = (
+            np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
+            - more
+            - (top, left)
+        )
         return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
 
     def check(self, manifest: Manifest) -> None:
         """Counts the images that are smaller than the crop, and names the first."""
         left, top, right, bottom = self._sides
-        needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (top + bottom, left + right)
+        needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (
+            top + bottom,
+            left + right,
+        )
         if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
             return
         first, count = 0, 0
@@ -289,8 +362,10 @@ class RandomCropTransform(RandomTransform):
         if count:
             height, width = needed.tolist()
             raise ConfigError(
-                f"{count:,} of {len(manifest):,} images are smaller than the random crop, which needs a height of {height} and a "
-                f"width of {width} pixels; the first is {manifest.name(first)}. Set transform.pad_if_needed=true or "
+                f"{count:,} of {len(manifest):,} images are smaller than the random crop, "
+                f"which needs a height of {height} and a "
+                f"width of {width} pixels; the first is {manifest.name(first)}. Set "
+                "transform.pad_if_needed=true or "
                 "transform.resize, or leave them out (Manifest.filter)"
             )
 
@@ -300,23 +375,29 @@ class CenterCropTransform(RandomTransform):
     """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, then random flips.
 
     Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
     """
 
     resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2]))
+        return center_crop(
+            source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2])
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class EvalTransform(Transform):
-    """The shorter side resized, then a central crop: torchvision's Resize(resize) and CenterCrop(size).
+    """The shorter side resized, then a central crop: torchvision's Resize(resize) and
+    CenterCrop(size).
 
-    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). What the crop has outside the image is black.
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). What the crop has outside the
+    image is black.
 
     Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as stored.
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
     """
 
     resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
@@ -326,7 +407,8 @@ class EvalTransform(Transform):
         if isinstance(self.resize, int) and self.resize < min(self.shape):
             raise OptionError(
                 type(self),
-                f"resize is {self.resize}, less than the size of {self.size}, so there is nothing to crop; "
+                f"resize is {self.resize}, less than the size of {self.size}, so there is "
+                "nothing to crop; "
                 "set resize to the size or more",
             )
 
@@ -340,11 +422,14 @@ def _epochs_and_sizes(given: object) -> dict[int, Any]:
     """With integer keys; JSON has strings only."""
     pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
     try:
-        sizes = {int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()}
+        sizes = {
+            int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
+        }
     except ConfigError:
         sizes = {}
     if len(sizes) < len(pairs):
         raise ConfigError(
-            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from 1, such as {{0: 128, 10: 192}}"
+            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from "
+            f"1, such as {{0: 128, 10: 192}}"
         )
     return sizes

@@ -14,14 +14,16 @@ _OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip"
 
 @dataclass(kw_only=True, slots=True)
 class ViewsTransform(TrainTransform):
-    """Several views of each image, each a `TrainTransform` with random numbers of its own; the image is decoded once for all.
+    """Several views of each image, each a `TrainTransform` with random numbers of its own; the
+    image is decoded once for all.
 
     The other options are those of every view, unless it has others.
 
     Attributes:
-        views: by name the options of its views, with how many there are of them, such as {"global": {"count": 2, "size": 224},
-            "local": {"count": 8, "size": 96}}; or a list of options, one for each, where those of one name differ. In YAML and on
-            the command line a list, [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}]: Hydra merges
+        views: by name the options of its views, with how many there are of them, such as {"global":
+            {"count": 2, "size": 224}, "local": {"count": 8, "size": 96}}; or a list of options, one
+            for each, where those of one name differ. In YAML and on the command line a list,
+            [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}]: Hydra merges
             mappings and replaces lists.
     """
 
@@ -30,24 +32,34 @@ class ViewsTransform(TrainTransform):
     def __post_init__(self) -> None:
         self.views = plain(self.views)
         if self.sizes:
-            raise ConfigError("transform.sizes changes the size of the images, and views have sizes of their own; set those")
+            raise ConfigError(
+                "transform.sizes changes the size of the images, and views have sizes of their "
+                "own; set those"
+            )
         if isinstance(self.views, Sequence) and not isinstance(self.views, str):
             self.views = _by_name(self.views)
         if not isinstance(self.views, Mapping) or not self.views:
-            raise ConfigError('transform.views names no view; it takes names and options: {"global": {"count": 2, "size": 224}}')
+            raise ConfigError(
+                'transform.views names no view; it takes names and options: {"global": '
+                '{"count": 2, "size": 224}}'
+            )
         self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
         TrainTransform.__post_init__(self)
         for name, group in zip(self.views, self.groups, strict=True):
             if len({each.shape for each in group}) > 1:
                 sizes = ", ".join(str(each.size) for each in group)
                 raise ConfigError(
-                    f"transform.views: {name} has views of {sizes} pixels; give those of each size a name of their own"
+                    f"transform.views: {name} has views of {sizes} pixels; give those of "
+                    "each size a name of their own"
                 )
 
     @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:
         shared = {each.name: getattr(self, each.name) for each in fields(TrainTransform)}
-        return tuple(tuple(TrainTransform(**shared | options) for options in listed) for listed in self.views.values())
+        return tuple(
+            tuple(TrainTransform(**shared | options) for options in listed)
+            for listed in self.views.values()
+        )
 
     @property
     def shape(self) -> Pair:
@@ -88,5 +100,7 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
         raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
     if unknown := {str(option) for each in given for option in each} - set(_OF_A_VIEW):
         takes = f"{', '.join(_OF_A_VIEW)}; the rest stands beside views"
-        raise ConfigError(f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
+        raise ConfigError(
+            f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
+        )
     return [dict(each) for each in given]

@@ -1,7 +1,8 @@
 """Window shuffle: which sample stands at which place, where a machine holds a few shards at a time.
 
-A pass puts all shards in a line, in a new random order. The line is cut into lanes of one length, and each lane into windows of
-whole shards, whose samples are permuted. A lane has its own, contiguous share of every global batch.
+A pass puts all shards in a line, in a new random order. The line is cut into lanes of one length,
+and each lane into windows of whole shards, whose samples are permuted. A lane has its own,
+contiguous share of every global batch.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +36,8 @@ class _Pass(NamedTuple):
     """All samples once, as a line of shards."""
 
     shards: Int  # (S,) their numbers, in the order of the line
-    # starts, windows, lanes: where each shard, window and lane begins on the line, and where the last one ends
+    # starts, windows, lanes: where each shard, window and lane begins on the line, and where the
+    # last one ends
     starts: Int
     windows: Int
     lanes: Int
@@ -43,8 +45,8 @@ class _Pass(NamedTuple):
 
 
 class Lanes(ABC):
-    """Who reads which shards when. A rank reads some lanes, or shares one with others; a lane has its own, contiguous part of each
-    global batch.
+    """Who reads which shards when. A rank reads some lanes, or shares one with others; a lane has
+    its own, contiguous part of each global batch.
 
     Attributes:
         count: lanes.
@@ -58,26 +60,35 @@ class Lanes(ABC):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
         if batch % count:
             fits = _divisors(batch)
-            below, above = max(each for each in fits if each < count), min((each for each in fits if each > count), default=1)
+            below, above = (
+                max(each for each in fits if each < count),
+                min((each for each in fits if each > count), default=1),
+            )
             raise ConfigError(
-                f"sampling.lanes={count} do not divide a global batch of {batch} images; {near(batch, count)} images would do, or "
+                f"sampling.lanes={count} do not divide a global batch of {batch} images; "
+                f"{near(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
             )
 
     @abstractmethod
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
-        """Endless windows of a lane, for each source of a mixture; the first has the source's next sample at this step."""
+        """Endless windows of a lane, for each source of a mixture; the first has the source's next
+        sample at this step.
+        """
 
     @abstractmethod
     def at(self, places: Int) -> Int:
-        """The samples at these places, counted through all epochs; samples are numbered shard by shard."""
+        """The samples at these places, counted through all epochs; samples are numbered shard by
+        shard.
+        """
 
     def check_ranks(self, ranks: int) -> None:
         """Raises a ConfigError if so many ranks would read parts of lanes."""
         if self.count % ranks and ranks % self.count:
             fits = ", ".join(map(str, _divisors(self.count)))
             raise ConfigError(
-                f"{ranks} ranks cannot share sampling.lanes={self.count}; {fits} ranks would do, or a multiple of {self.count}"
+                f"{ranks} ranks cannot share sampling.lanes={self.count}; {fits} ranks "
+                f"would do, or a multiple of {self.count}"
             )
 
     def lanes_of(self, rank: int, ranks: int) -> range:
@@ -86,9 +97,11 @@ class Lanes(ABC):
 
 
 class PlainLanes(Lanes):
-    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a few passes over the shards.
+    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a
+    few passes over the shards.
 
-    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one stopped.
+    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one
+    stopped.
 
     Args:
         lengths, sizes, lanes: as for `Line`.
@@ -100,42 +113,70 @@ class PlainLanes(Lanes):
         ConfigError: lanes or windows that these shards, batches and epochs cannot be cut into.
     """
 
-    def __init__(self, lengths: Int, sizes: Int, lanes: int, window_bytes: int, batch: int, epoch_size: int, seed: int):
+    def __init__(
+        self,
+        lengths: Int,
+        sizes: Int,
+        lanes: int,
+        window_bytes: int,
+        batch: int,
+        epoch_size: int,
+        seed: int,
+    ):
         super().__init__(lanes, window_bytes, batch)
         self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
-        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)  # of an epoch, as ranks have them
+        # of an epoch, as ranks have them
+        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)
         if not whole and epoch_size % lanes:
             sizes_near = near(epoch_size, lanes)
-            raise ConfigError(f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; {sizes_near} images would do")
+            raise ConfigError(
+                f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; "
+                f"{sizes_near} images would do"
+            )
         if sizes.max() > window_bytes:
             given, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
-            raise ConfigError(f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least would do")
-        self._line = Line(lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None)
+            raise ConfigError(
+                f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least "
+                "would do"
+            )
+        self._line = Line(
+            lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None
+        )
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
         share, each_step = int(self._shares[lane]), self._batch // self.count
         if not share:
             return [iter(())]
         begun = epoch * share + min(step * each_step, share)
-        return [self._line.windows(lane, begun, lambda turn: (turn // share, turn % share // each_step))]
+        return [
+            self._line.windows(lane, begun, lambda turn: (turn // share, turn % share // each_step))
+        ]
 
     def at(self, places: Int) -> Int:
         epoch, within = np.divmod(places, self._epoch_size)
         step, within = np.divmod(within, self._batch)
-        size = np.minimum(self._batch, self._epoch_size - step * self._batch)  # an epoch's last batch may be smaller
+        # an epoch's last batch may be smaller
+        size = np.minimum(self._batch, self._epoch_size - step * self._batch)
         lane = ((within + 1) * self.count - 1) // size
-        turn = epoch * self._shares[lane] + step * (self._batch // self.count) + within - size * lane // self.count
+        turn = (
+            epoch * self._shares[lane]
+            + step * (self._batch // self.count)
+            + within
+            - size * lane // self.count
+        )
         return self._line.at(lane, turn)
 
 
 class Line:
-    """Shards in a line, pass after pass, and the samples of each lane, counted from 0 through all passes: its turns.
+    """Shards in a line, pass after pass, and the samples of each lane, counted from 0 through all
+    passes: its turns.
 
     Args:
         lengths: (S,) samples of each shard. Samples are numbered shard by shard.
         sizes: (S,) bytes of each shard.
         lanes: how many.
-        shares: (L,) samples of a pass that each lane has; None: the lanes take turns from pass to pass.
+        shares: (L,) samples of a pass that each lane has; None: the lanes take turns from pass to
+            pass.
         numbers: (S,) of the shards among all; None: these are all.
         source: a number of its own for each line of a mixture, below 2**8.
     """
@@ -151,21 +192,34 @@ class Line:
         numbers: Int | None = None,
         source: int = 0,
     ):
-        self._lengths, self._sizes, self._lanes, self._window_bytes = lengths, sizes, lanes, window_bytes
-        self._starts, self._samples, self._shares = lengths.cumsum() - lengths, int(lengths.sum()), shares
+        self._lengths, self._sizes, self._lanes, self._window_bytes = (
+            lengths,
+            sizes,
+            lanes,
+            window_bytes,
+        )
+        self._starts, self._samples, self._shares = (
+            lengths.cumsum() - lengths,
+            int(lengths.sum()),
+            shares,
+        )
         self._seed, self._key = seed, source << 48
         self._numbers = np.arange(len(lengths)) if numbers is None else numbers
         self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
 
     def windows(self, lane: int, begun: int, batch_of: Callable[[int], Place]) -> Iterator[Window]:
-        """Endless windows of a lane, from that of turn `begun` on; `batch_of` is the global batch of a turn."""
+        """Endless windows of a lane, from that of turn `begun` on; `batch_of` is the global batch
+        of a turn.
+        """
         for number in count(int(self._number(np.array(lane), np.array(begun)))):
             line = self._pass(number)
             first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
             for bounds in pairwise(line.windows[first : end + 1]):
                 turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
                 if after > begun:
-                    shards = line.shards[_shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1]
+                    shards = line.shards[
+                        _shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1
+                    ]
                     yield Window(self._numbers[shards], batch_of(turn), batch_of(after - 1))
 
     def at(self, lane: Int, turn: Int) -> Int:
@@ -176,14 +230,25 @@ class Line:
             place = line.lanes[lane[here]] + turn[here] - line.turns[lane[here]]
             window = np.searchsorted(line.windows, place, side="right") - 1
             start, end = line.windows[window], line.windows[window + 1]
-            place = start + bijection(end - start, place - start, self._seed, Kind.SHARD_WINDOW, self._key | number, window)
+            place = start + bijection(
+                end - start,
+                place - start,
+                self._seed,
+                Kind.SHARD_WINDOW,
+                self._key | number,
+                window,
+            )
             shard = _shard_at(line, place)
             found[here] = self._starts[line.shards[shard]] + place - line.starts[shard]
         return found
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these samples of the lanes belong to."""
-        return (turn * self._lanes + lane) // self._samples if self._shares is None else turn // self._shares[lane]
+        return (
+            (turn * self._lanes + lane) // self._samples
+            if self._shares is None
+            else turn // self._shares[lane]
+        )
 
     def _turns(self, number: int) -> Int:
         """(L,) which of its samples each lane begins a pass with."""
@@ -192,11 +257,21 @@ class Line:
         return number * self._shares
 
     def _cut_pass(self, number: int) -> _Pass:
-        shards = bijection(len(self._lengths), np.arange(len(self._lengths)), self._seed, Kind.SHARDS, self._key | number)
-        starts, ends = (np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes))
+        shards = bijection(
+            len(self._lengths),
+            np.arange(len(self._lengths)),
+            self._seed,
+            Kind.SHARDS,
+            self._key | number,
+        )
+        starts, ends = (
+            np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes)
+        )
         turns = self._turns(number)
         lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
-        return _Pass(shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns)
+        return _Pass(
+            shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns
+        )
 
 
 def near(number: int, divisor: int) -> str:
@@ -214,12 +289,17 @@ def _shard_at(line: _Pass, place: Int) -> Int:
 
 
 def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
-    """Where the windows begin: each lane is filled with as many shards as fit, and its last two windows are made alike.
+    """Where the windows begin: each lane is filled with as many shards as fit, and its last two
+    windows are made alike.
 
     `starts` and `ends`, (S + 1,), are the samples and bytes before each shard.
     """
-    reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()  # the first shard that does not fit
-    firsts, stops = np.searchsorted(starts, lanes[:-1], side="right") - 1, np.searchsorted(starts, lanes[1:])
+    # the first shard that does not fit
+    reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()
+    firsts, stops = (
+        np.searchsorted(starts, lanes[:-1], side="right") - 1,
+        np.searchsorted(starts, lanes[1:]),
+    )
     cuts = [0]
     for shard, stop, end in zip(firsts.tolist(), stops.tolist(), lanes[1:].tolist(), strict=True):
         while end > cuts[-1]:

@@ -1,4 +1,6 @@
-"""A function in a separate process, where a driver or a library may crash or hang; both ends of the protocol: lines of JSON."""
+"""A function in a separate process, where a driver or a library may crash or hang; both ends of the
+protocol: lines of JSON.
+"""
 
 import contextlib
 import importlib
@@ -18,9 +20,11 @@ from typing import IO, Any, NamedTuple, Self
 
 from dali_pipes.errors import DaliPipesError
 
-# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the group that it is given is
-# killed: also a suspended process, which reads nothing, and its workers, however they were started. PR_SET_PDEATHSIG would not
-# reach workers that are spawned, and would end a process with the thread that started it.
+# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the
+# group that it is given is
+# killed: also a suspended process, which reads nothing, and its workers, however they were started.
+# PR_SET_PDEATHSIG would not reach workers that are spawned, and would end a process with the thread
+# that started it.
 _GUARD = 'read -r line || kill -s KILL -- "-$0"'
 # not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"from {__name__} import main; main()"
@@ -45,7 +49,8 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what is sent to our group, as SIGHUP by a terminal, does not reach it
+            # what is sent to our group, as SIGHUP by a terminal, does not reach it
+            start_new_session=True,
         )
 
     def dismiss(self) -> None:
@@ -54,7 +59,8 @@ class Guard:
 
 
 class Child:
-    """A process that calls "module:function" with a Controller; the module is imported there only. Ends with the `with` block.
+    """A process that calls "module:function" with a Controller; the module is imported there only.
+    Ends with the `with` block.
 
     If this process is killed, it and all of its descendants are killed as well, suspended or not.
 
@@ -69,11 +75,14 @@ class Child:
 
     wrote = ""
 
-    def __init__(self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None):
+    def __init__(
+        self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None
+    ):
         self._limit_s = limit_s
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed in __exit__
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, function],  # -P: the working directory does not shadow modules
+            # -P: the working directory does not shadow modules
+            [sys.executable, "-P", "-c", _START, function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -99,7 +108,9 @@ class Child:
         self._say("go")
 
     def answer(self) -> Any:
-        """Waits for the next answer; ChildError says why there is none, or what the process last wrote."""
+        """Waits for the next answer; ChildError says why there is none, or what the process last
+        wrote.
+        """
         try:
             line = self._answers.get(timeout=self._limit_s)
         except queue.Empty:
@@ -114,7 +125,9 @@ class Child:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         wrote = self._written()
         last = "".join(f"\n  {line}" for line in wrote.strip().splitlines()[-5:])
-        raise ChildError(f"its process ended with {how}" + (f"; the last it wrote:{last}" if last else ""), wrote)
+        raise ChildError(
+            f"its process ended with {how}" + (f"; the last it wrote:{last}" if last else ""), wrote
+        )
 
     def sleep(self) -> None:
         """Suspends it and all its descendants, so that they use no CPU."""
@@ -147,8 +160,15 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """The process ends itself and its workers when its stdin ends; what is left then is killed."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The process ends itself and its workers when its stdin ends; what is left then is
+        killed.
+        """
         self.wake()
         if error is not None:
             self._signal(signal.SIGINT)  # Ctrl-C does not reach another session
@@ -165,7 +185,8 @@ class Child:
 
 
 class Controller:
-    """In the child: the process that started it. A thread reads its commands, so that work continues meanwhile.
+    """In the child: the process that started it. A thread reads its commands, so that work
+    continues meanwhile.
 
     Attributes:
         job: of this process.
@@ -206,8 +227,13 @@ class Controller:
 def main() -> None:
     """The child's."""
     # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
-    with open(os.dup(0), "rb", buffering=0) as orders, open(os.dup(1), "w") as answers, open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # forked workers close their stdin, and would wait for the thread that reads it
+    with (
+        open(os.dup(0), "rb", buffering=0) as orders,
+        open(os.dup(1), "w") as answers,
+        open(os.devnull) as nothing,
+    ):
+        # forked workers close their stdin, and would wait for the thread that reads it
+        os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)  # keeps output of libraries from between the answers
         controller = Controller(orders, answers)
         try:
@@ -224,7 +250,8 @@ class Answer(NamedTuple):
 
 
 def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
-    """Calls "module:function" with these arguments, which JSON can hold, in a process that may take `limit_s` seconds.
+    """Calls "module:function" with these arguments, which JSON can hold, in a process that may take
+    `limit_s` seconds.
 
     Raises:
         ChildError: it raised, crashed, or had no answer by then; in one line.

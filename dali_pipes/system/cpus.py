@@ -19,14 +19,17 @@ def available_cpus() -> int:
 
 @contextlib.contextmanager
 def started_on(cpus: Set[int]) -> Iterator[None]:
-    """Threads and processes started within the block inherit these CPUs, and with them the NUMA node of memory they touch first.
+    """Threads and processes started within the block inherit these CPUs, and with them the NUMA
+    node of memory they touch first.
 
     Raises:
         ConfigError: this process may use none of them.
     """
     before = os.sched_getaffinity(0)
     if not before & cpus:
-        raise ConfigError(f"cpus {as_list(cpus)}: this process may use none of them, only {as_list(before)}")
+        raise ConfigError(
+            f"cpus {as_list(cpus)}: this process may use none of them, only {as_list(before)}"
+        )
     os.sched_setaffinity(0, before & cpus)
     try:
         yield
@@ -35,11 +38,17 @@ def started_on(cpus: Set[int]) -> Iterator[None]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it; ConfigError if it is none."""
+    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it; ConfigError if it is
+    none.
+    """
     found = set[int]()
     for part in str(text).strip().split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or int(last or first) < int(first)
+        ):
             raise ConfigError(f"{text!r} is no list of CPUs; write it as taskset does: 0-3,8")
         found |= set(range(int(first), int(last or first) + 1))
     return frozenset(found)
@@ -49,36 +58,59 @@ def as_list(cpus: Set[int]) -> str:
     """The reverse of `parse_cpus`."""
     starts = [cpu for cpu in sorted(cpus) if cpu - 1 not in cpus]
     ends = [cpu for cpu in sorted(cpus) if cpu + 1 not in cpus]
-    return ",".join(f"{start}-{end}" if end > start else str(start) for start, end in zip(starts, ends, strict=True))
+    return ",".join(
+        f"{start}-{end}" if end > start else str(start)
+        for start, end in zip(starts, ends, strict=True)
+    )
 
 
 def cpus_near(domain: int, bus: int, device: int) -> frozenset[int]:
-    """The CPUs of the NUMA node that a PCI device is attached to; empty where the kernel does not say."""
+    """The CPUs of the NUMA node that a PCI device is attached to; empty where the kernel does not
+    say.
+    """
     try:
-        text = (PCI_DEVICES / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "local_cpulist").read_text()
+        text = (
+            PCI_DEVICES / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "local_cpulist"
+        ).read_text()
     except OSError:
         return frozenset()
     return parse_cpus(text) if text.strip() else frozenset()
 
 
 def cpu_quota() -> float | None:
-    """Cores allowed by the quota of this process's cgroup (v1 or v2) or of one above it; None without a limit."""
-    return min((quota for folder in [*cgroup_folders(), *cgroup_folders("cpu")] for quota in _quotas(folder)), default=None)
+    """Cores allowed by the quota of this process's cgroup (v1 or v2) or of one above it; None
+    without a limit.
+    """
+    return min(
+        (
+            quota
+            for folder in [*cgroup_folders(), *cgroup_folders("cpu")]
+            for quota in _quotas(folder)
+        ),
+        default=None,
+    )
 
 
 def cgroup_folders(controller: str = "") -> list[Path]:
-    """This process's cgroup of a v1 controller, such as "cpu", or "" for v2, and those above it as far as can be seen, upwards."""
+    """This process's cgroup of a v1 controller, such as "cpu", or "" for v2, and those above it as
+    far as can be seen, upwards.
+    """
     try:
         groups = (PROC / "cgroup").read_text().splitlines()
         mounts = (PROC / "mountinfo").read_text().splitlines()
     except OSError:
         return []
-    paths = [path for _, names, path in (line.split(":", 2) for line in groups) if controller in names.split(",")]
+    paths = [
+        path
+        for _, names, path in (line.split(":", 2) for line in groups)
+        if controller in names.split(",")
+    ]
     tops = [top for line in mounts for top in _cgroup_mount(line, controller)]
     if not paths or not tops:
         return []
     path, (root, top) = Path(paths[0]), tops[0]
-    folder = top / path.relative_to(root) if path.is_relative_to(root) else top  # a container may see only its own group
+    # a container may see only its own group
+    folder = top / path.relative_to(root) if path.is_relative_to(root) else top
     return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
 
 
@@ -95,7 +127,9 @@ def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:
     """The group that a line of mountinfo mounts, and where, if it is the controller's."""
     left, right = line.split(" - ", 1)
     kind, _, options = right.split(" ", 2)
-    if (kind == "cgroup" and controller in options.split(",")) or (kind == "cgroup2" and not controller):
+    if (kind == "cgroup" and controller in options.split(",")) or (
+        kind == "cgroup2" and not controller
+    ):
         root, top = left.split(" ")[3:5]
         yield Path(root), Path(top)
 
@@ -104,6 +138,8 @@ def _quotas(folder: Path) -> Iterator[float]:
     """None or one; v2 keeps quota and period in one file, v1 in two."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError):  # "max" is not a number
-            quota, period = map(int, " ".join((folder / name).read_text() for name in names).split())
+            quota, period = map(
+                int, " ".join((folder / name).read_text() for name in names).split()
+            )
             if quota > 0:
                 yield quota / period

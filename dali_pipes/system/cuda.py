@@ -11,8 +11,9 @@ _ADVICE = re.compile(r"\.? (Please|Alternatively|For debugging)\b|\n", re.IGNORE
 def why_no_gpu() -> str | None:
     """PyTorch's own reason; None: it can. CUDA is initialized.
 
-    `torch.cuda.is_available()` alone does not say: with PYTORCH_NVML_BASED_CUDA_CHECK=1, which an import of Lightning sets for
-    the whole program, it counts GPUs, also those that have a driver too old for PyTorch.
+    `torch.cuda.is_available()` alone does not say: with PYTORCH_NVML_BASED_CUDA_CHECK=1, which an
+    import of Lightning sets for the whole program, it counts GPUs, also those that have a driver
+    too old for PyTorch.
     """
     try:
         torch.cuda.current_device()

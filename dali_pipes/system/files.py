@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to, which replaces it once the block has ended: the file is whole, or what it was before.
+    """A path beside `file` to write to, which replaces it once the block has ended: the file is
+    whole, or what it was before.
 
     Its folder is made if it is missing.
     """
@@ -31,7 +32,9 @@ def replacing(file: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written(file: Path) -> Iterator[BinaryIO]:
-    """A binary file to write to, which replaces `file` as `replacing` does once the block has ended, and survives a power cut."""
+    """A binary file to write to, which replaces `file` as `replacing` does once the block has
+    ended, and survives a power cut.
+    """
     with replacing(file) as aside, aside.open("wb") as opened:
         yield opened
         opened.flush()

@@ -11,15 +11,20 @@ from dali_pipes.errors import ConfigError
 
 
 def named_function(name: str) -> Callable[..., Any]:
-    """The function "module:name" without arguments, of a module that is installed or lies in the working directory.
+    """The function "module:name" without arguments, of a module that is installed or lies in the
+    working directory.
 
-    A path, as ./my_train.py:name, is the module of that file, whose folder is where it imports from.
+    A path, as ./my_train.py:name, is the module of that file, whose folder is where it imports
+    from.
 
     ConfigError is raised if there is none; errors of the module itself are its own.
     """
     module, _, function = name.partition(":")
     if not module or not function:
-        raise ConfigError(f"{name!r} names no function; write module:function, such as my_train:make_loader for my_train.py here")
+        raise ConfigError(
+            f"{name!r} names no function; write module:function, such as my_train:make_loader "
+            "for my_train.py here"
+        )
     file = Path(module).expanduser()
     folder = Path.cwd()
     if is_path := "/" in module or (module.endswith(".py") and file.is_file()):
@@ -27,7 +32,8 @@ def named_function(name: str) -> Callable[..., Any]:
             raise ConfigError(f"{name}: there is no file {file.absolute()}")
         if not file.name.endswith(".py") or "." in file.stem:
             raise ConfigError(
-                f"{name}: {file.name} cannot be imported; its name must be that of a Python module, such as my_train.py"
+                f"{name}: {file.name} cannot be imported; its name must be that of a "
+                "Python module, such as my_train.py"
             )
         folder, module = file.resolve().parent, file.stem
     if (here := str(folder)) not in sys.path:
@@ -38,14 +44,20 @@ def named_function(name: str) -> Callable[..., Any]:
         if error.name != module.split(".")[0] and error.name != module:
             raise
         meant = f"; write {module.removesuffix('.py')}:{function}" if module.endswith(".py") else ""
-        raise ConfigError(f"{name}: there is no module {module} in {here}, and none is installed{meant}") from None
+        raise ConfigError(
+            f"{name}: there is no module {module} in {here}, and none is installed{meant}"
+        ) from None
     if is_path and not (found.__file__ and file.samefile(found.__file__)):
-        raise ConfigError(f"{name}: the name {module} is taken by {found.__file__}; rename your file")
+        raise ConfigError(
+            f"{name}: the name {module} is taken by {found.__file__}; rename your file"
+        )
     if not callable(getattr(found, function, None)):
         raise ConfigError(f"{name}: {found.__file__} has no function {function}")
     made = getattr(found, function)
     try:
         inspect.signature(made).bind()
     except TypeError as error:
-        raise ConfigError(f"{name} is called without arguments ({error}); give them defaults") from None
+        raise ConfigError(
+            f"{name} is called without arguments ({error}); give them defaults"
+        ) from None
     return made

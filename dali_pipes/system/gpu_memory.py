@@ -18,7 +18,8 @@ class GpuMemory(NamedTuple):
     Attributes:
         in_tensors: of this program.
         pytorch: all that PyTorch's allocator has taken in this program, in tensors and for later.
-        program: all of this program's; None: NVML does not say, as in a container that has process numbers of its own.
+        program: all of this program's; None: NVML does not say, as in a container that has process
+            numbers of its own.
     """
 
     total: int
@@ -28,22 +29,38 @@ class GpuMemory(NamedTuple):
     program: int | None
 
     def __str__(self) -> str:
-        pytorch = f"PyTorch holds {self.pytorch / GIB:.1f}, {self.in_tensors / GIB:.1f} of them in tensors"
+        pytorch = (
+            f"PyTorch holds {self.pytorch / GIB:.1f}, {self.in_tensors / GIB:.1f} of them in "
+            "tensors"
+        )
         others = self.total - self.free - self.pytorch
         if self.program is None:
-            return f"{pytorch}; others, which are DALI, CUDA itself and other programs, {others / GIB:.1f}"
+            return (
+                f"{pytorch}; others, which are DALI, CUDA itself and other programs, "
+                f"{others / GIB:.1f}"
+            )
         beside = max(0, self.program - self.pytorch)
         rest = max(0, self.total - self.free - self.program)
-        return f"{pytorch}; DALI and CUDA itself in this program {beside / GIB:.1f}; other programs {rest / GIB:.1f}"
+        return (
+            f"{pytorch}; DALI and CUDA itself in this program {beside / GIB:.1f}; other "
+            f"programs {rest / GIB:.1f}"
+        )
 
 
 def gpu_memory(device: torch.device) -> GpuMemory:
     free, total = torch.cuda.mem_get_info(device)
-    return GpuMemory(total, free, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), _of_program(device))
+    return GpuMemory(
+        total,
+        free,
+        torch.cuda.memory_allocated(device),
+        torch.cuda.memory_reserved(device),
+        _of_program(device),
+    )
 
 
 def release_unused() -> None:
-    """Gives back to the GPU, and to the host, what DALI's and PyTorch's allocators keep for later and nothing uses.
+    """Gives back to the GPU, and to the host, what DALI's and PyTorch's allocators keep for later
+    and nothing uses.
 
     Pipelines may be running. What comes next allocates anew, which takes some milliseconds.
     """
@@ -58,7 +75,9 @@ def release_unused_of_dali() -> None:
 
 
 def release_if_short(device: torch.device) -> bool:
-    """`release_unused` if less than an eighth of this GPU's memory is free; whether it was. False for another device."""
+    """`release_unused` if less than an eighth of this GPU's memory is free; whether it was. False
+    for another device.
+    """
     if device.type != "cuda":
         return False
     free, total = torch.cuda.mem_get_info(device)
@@ -71,5 +90,6 @@ def release_if_short(device: torch.device) -> bool:
 def _of_program(device: torch.device) -> int | None:
     try:
         return Gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}").memory_of(os.getpid())
-    except (NoGpu, AttributeError):  # PyTorch's properties have a uuid since 2.7, and a made-up GPU has none
+    except (NoGpu, AttributeError):
+        # PyTorch's properties have a uuid since 2.7, and a made-up GPU has none
         return None

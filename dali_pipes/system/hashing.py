@@ -7,7 +7,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def splitmix64(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output function of Steele, Lea and Flood's generator ("Fast splittable pseudorandom number generators", OOPSLA 2014)."""
+    """The output function of Steele, Lea and Flood's generator ("Fast splittable pseudorandom
+    number generators", OOPSLA 2014).
+    """
     states = (states ^ (states >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     states = (states ^ (states >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return states ^ (states >> np.uint64(31))

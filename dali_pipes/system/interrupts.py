@@ -1,6 +1,9 @@
-"""Ctrl-C, and every other signal that a program answers, at a moment when nothing may be given up half-way."""
+"""Ctrl-C, and every other signal that a program answers, at a moment when nothing may be given up
+half-way.
+"""
 
-# Of C: the functions of `signal` make an enumeration's member of every number, which costs ten times as much as all the rest here
+# Of C: the functions of `signal` make an enumeration's member of every number, which costs ten
+# times as much as all the rest here
 import _signal  # type: ignore[import-not-found]
 import contextlib
 import signal
@@ -13,10 +16,12 @@ _SIGNALS = tuple(map(int, signal.valid_signals()))
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """The handlers of signals run at the end of this block, so that none of them raises an exception within it.
+    """The handlers of signals run at the end of this block, so that none of them raises an
+    exception within it.
 
-    A signal that comes once more, as a second Ctrl-C does, is handled at once: what is begun or ended may hang. Handlers run in the
-    main thread, so elsewhere nothing is to be done. Those that are not Python's are left alone.
+    A signal that comes once more, as a second Ctrl-C does, is handled at once: what is begun or
+    ended may hang. Handlers run in the main thread, so elsewhere nothing is to be done. Those that
+    are not Python's are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -27,7 +32,9 @@ def delayed_signals() -> Iterator[None]:
         delay.begin()
         yield
     finally:
-        delay.over = True  # at once: what comes from here on reaches the program's handler, whether that is back already or not
+        # at once: what comes from here on reaches the program's handler, whether that is back
+        # already or not
+        delay.over = True
         try:
             delay.end()
         except BaseException:  # another signal, maybe before all handlers are back
@@ -36,12 +43,14 @@ def delayed_signals() -> Iterator[None]:
 
 
 def interrupt_behind(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What ends a program, such as KeyboardInterrupt, where it came out as an error of a library that it met half-way.
+    """What ends a program, such as KeyboardInterrupt, where it came out as an error of a library
+    that it met half-way.
 
     Python's own locks do so: interrupted while it waits, a Condition says "release unlocked lock".
 
     Args:
-        handled: what was being handled already when the library was called; it is behind every error since.
+        handled: what was being handled already when the library was called; it is behind every
+            error since.
     """
     behind = error.__context__
     while behind is not None and behind is not handled:
@@ -60,7 +69,9 @@ class _Delay:
 
     def __init__(self) -> None:
         handlers: dict[int, Any] = {each: _signal.getsignal(each) for each in _SIGNALS}
-        self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+        self._handlers = {
+            number: handler for number, handler in handlers.items() if callable(handler)
+        }
         self._received: dict[int, Any] = {}  # by signal the frame that it came in
         self.over = False
 
@@ -84,7 +95,8 @@ class _Delay:
         self._handle()
 
     def _give_back(self, number: int) -> None:
-        if _signal.getsignal(number) == self._receive:  # else the program has set another one meanwhile
+        # else the program has set another one meanwhile
+        if _signal.getsignal(number) == self._receive:
             _signal.signal(number, self._handlers[number])
 
     def _handle(self) -> None:

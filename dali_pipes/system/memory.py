@@ -1,4 +1,6 @@
-"""Free memory on the host, in /dev/shm and on the GPU, and the check that raises if something cannot fit."""
+"""Free memory on the host, in /dev/shm and on the GPU, and the check that raises if something
+cannot fit.
+"""
 
 import contextlib
 import shutil
@@ -14,7 +16,8 @@ from dali_pipes.system.cpus import cgroup_folders, cgroup_stat
 
 GIB = 2**30
 SHM = "/dev/shm"
-# controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and what of it cannot be dropped
+# controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and
+# what of it cannot be dropped
 _CGROUP_VERSIONS = [
     ("", "memory.max", "memory.current", "file", "shmem"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
@@ -39,7 +42,8 @@ class Need:
 
 
 def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
-    """Raises only for what could not have run. A run that passes may still run out of memory: only certain needs are counted.
+    """Raises only for what could not have run. A run that passes may still run out of memory: only
+    certain needs are counted.
 
     Args:
         free: bytes for each place, as from `free_memory`; a place that is not in it is not checked.
@@ -48,20 +52,28 @@ def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
         ConfigError: the parts with their numbers, and what to make smaller.
     """
     for where, there in free.items():
-        here = [need for need in needs if need.where == where or (where == "host" and need.where == "shm")]
+        here = [
+            need
+            for need in needs
+            if need.where == where or (where == "host" and need.where == "shm")
+        ]
         here.sort(key=attrgetter("bytes"))
         total = sum(need.bytes for need in here)
         if total > there:
             parts = "; ".join(f"{need.what}: {need.bytes / GIB:.2f} GiB" for need in reversed(here))
             place = {"host": "of memory", "shm": f"in {SHM}", "gpu": "on the GPU"}[where]
             raise ConfigError(
-                f"this needs at least {total / GIB:.2f} GiB {place}, and {there / GIB:.2f} GiB are free ({parts}); "
-                f"make {here[-1].option} smaller" + (f", or {SHM} larger (docker --shm-size)" if where == "shm" else "")
+                f"this needs at least {total / GIB:.2f} GiB {place}, and {there / GIB:.2f} "
+                f"GiB are free ({parts}); "
+                f"make {here[-1].option} smaller"
+                + (f", or {SHM} larger (docker --shm-size)" if where == "shm" else "")
             )
 
 
 def free_memory(ranks: int = 1) -> dict[str, int]:
-    """Free bytes for each of `ranks` processes that share this machine: host, /dev/shm, and the current GPU."""
+    """Free bytes for each of `ranks` processes that share this machine: host, /dev/shm, and the
+    current GPU.
+    """
     free = {"host": memory_left() // ranks}
     with contextlib.suppress(OSError):
         free["shm"] = shutil.disk_usage(SHM).free // ranks
@@ -71,13 +83,21 @@ def free_memory(ranks: int = 1) -> dict[str, int]:
 
 
 def memory_left() -> int:
-    """Bytes this process can still have: of the host, and of every cgroup (v1, v2) it is in; page cache counts as free."""
+    """Bytes this process can still have: of the host, and of every cgroup (v1, v2) it is in; page
+    cache counts as free.
+    """
     return max(0, min([psutil.virtual_memory().available, *_left_in_cgroups()]))
 
 
 def _left_in_cgroups() -> Iterator[int]:
     for controller, limit, used, cache, kept in _CGROUP_VERSIONS:
         for folder in cgroup_folders(controller):
-            with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is not a number, and a top group has no files
+            # "max" is not a number, and a top group has no files
+            with contextlib.suppress(OSError, ValueError, KeyError):
                 stat = cgroup_stat(folder, "memory")
-                yield int((folder / limit).read_text()) - int((folder / used).read_text()) + stat[cache] - stat[kept]
+                yield (
+                    int((folder / limit).read_text())
+                    - int((folder / used).read_text())
+                    + stat[cache]
+                    - stat[kept]
+                )

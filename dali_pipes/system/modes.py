@@ -1,8 +1,10 @@
-"""PyTorch's and NumPy's modes, which a program sets for its model, and which no batch may depend on.
+"""PyTorch's and NumPy's modes, which a program sets for its model, and which no batch may depend
+on.
 
-A mode of the calling thread is left for as long as batches are made: autocast, inference mode, a device that new tensors are made
-on, and how NumPy treats a division by zero. A mode of the whole process cannot be left, since other threads would lose it too: the
-default dtype, and the number of threads. So no tensor may be made here without its dtype, and no sum may depend on its order.
+A mode of the calling thread is left for as long as batches are made: autocast, inference mode, a
+device that new tensors are made on, and how NumPy treats a division by zero. A mode of the whole
+process cannot be left, since other threads would lose it too: the default dtype, and the number of
+threads. So no tensor may be made here without its dtype, and no sum may depend on its order.
 """
 
 from collections.abc import Callable
@@ -49,7 +51,9 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _OwnModes:
-    """The modes of this thread as PyTorch and NumPy begin with them, entered as a whole and left as a whole."""
+    """The modes of this thread as PyTorch and NumPy begin with them, entered as a whole and left as
+    a whole.
+    """
 
     def __init__(self) -> None:
         self._modes = ExitStack()
@@ -64,7 +68,8 @@ class _OwnModes:
                     self._modes.enter_context(torch.autocast(kind, enabled=False))
             if torch.get_default_device().type != "cpu":
                 self._modes.enter_context(torch.device("cpu"))
-            # a program's own modes, such as one that counts operations or makes tensors without data
+            # a program's own modes, such as one that counts operations or makes tensors without
+            # data
             if torch._C._len_torch_function_stack():
                 self._modes.enter_context(torch._C.DisableTorchFunction())  # type: ignore[no-untyped-call]
             if torch._C._len_torch_dispatch_stack():
@@ -77,8 +82,14 @@ class _OwnModes:
 
 
 def _is_left() -> bool:
-    """Whether no mode of the thread is set: nearly always, and looked up in less time than leaving them takes."""
-    if torch.is_inference_mode_enabled() or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    """Whether no mode of the thread is set: nearly always, and looked up in less time than leaving
+    them takes.
+    """
+    if (
+        torch.is_inference_mode_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled("cuda")
+    ):
         return False
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return False

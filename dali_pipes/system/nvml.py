@@ -9,13 +9,15 @@ MIB = 2**20
 FIGURES = ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib", "energy_j")
 _NVJPG_ENGINES = 8
 
-# NVML is a part of the driver's capability "utility"; DALI's decoder asks it which CPUs are near to the GPU, and for JPEG engines.
+# NVML is a part of the driver's capability "utility"; DALI's decoder asks it which CPUs are near to
+# the GPU, and for JPEG engines.
 WITH_UTILITY = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
 Answer = TypeVar("Answer")
 
 
 class Gpu:
-    """One GPU. A figure that it cannot give is None, and `missing` says why; errors of NVML never end a measurement.
+    """One GPU. A figure that it cannot give is None, and `missing` says why; errors of NVML never
+    end a measurement.
 
     Args:
         uuid: as NVML writes it, "GPU-…".
@@ -34,31 +36,47 @@ class Gpu:
         self._gpm = self._read("sm_utilization", lambda: _Gpm(self._handle))
 
     def sample(self) -> dict[str, float | None]:
-        """Shares of the time since about the last sample, 0 to 1; MiB used on the whole GPU; joules since the driver was loaded.
+        """Shares of the time since about the last sample, 0 to 1; MiB used on the whole GPU; joules
+        since the driver was loaded.
 
-        utilization: some kernel ran. sm_utilization: of all multiprocessors, Hopper and later. nvjpg_utilization: JPEG engines.
+        utilization: some kernel ran. sm_utilization: of all multiprocessors, Hopper and later.
+        nvjpg_utilization: JPEG engines.
         """
-        utilization = self._read("utilization", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
-        jpg = self._read("nvjpg_utilization", lambda: pynvml.nvmlDeviceGetJpgUtilization(self._handle)[0] / 100)
+        utilization = self._read(
+            "utilization", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
+        )
+        jpg = self._read(
+            "nvjpg_utilization", lambda: pynvml.nvmlDeviceGetJpgUtilization(self._handle)[0] / 100
+        )
         return {
             "utilization": utilization,
             "nvjpg_utilization": jpg,
-            "memory_mib": self._read("memory_mib", lambda: pynvml.nvmlDeviceGetMemoryInfo(self._handle).used / MIB),
-            "energy_j": self._read("energy_j", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3),
+            "memory_mib": self._read(
+                "memory_mib", lambda: pynvml.nvmlDeviceGetMemoryInfo(self._handle).used / MIB
+            ),
+            "energy_j": self._read(
+                "energy_j", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3
+            ),
             "sm_utilization": None,
         } | self._by_gpm()
 
     def memory_of(self, pid: int) -> int | None:
-        """Bytes that a process has on this GPU; None: the driver does not know it by this number, or does not say."""
+        """Bytes that a process has on this GPU; None: the driver does not know it by this number,
+        or does not say.
+        """
         processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return next((each.usedGpuMemory for each in processes if each.pid == pid), None)
 
     def _by_gpm(self) -> dict[str, float]:
-        found: dict[str, float] | None = self._read("sm_utilization", self._gpm.sample) if self._gpm else None
+        found: dict[str, float] | None = (
+            self._read("sm_utilization", self._gpm.sample) if self._gpm else None
+        )
         if found is None:
             return {}
         if "sm_utilization" not in found:
-            self.missing["sm_utilization"] = "NVML: this GPU's performance monitoring (GPM) gave no value"
+            self.missing["sm_utilization"] = (
+                "NVML: this GPU's performance monitoring (GPM) gave no value"
+            )
         return found
 
     def _read(self, figure: str, read: Callable[[], Any]) -> Any:
@@ -78,7 +96,9 @@ class NoGpu(Exception):
 
 
 def driver() -> tuple[str, tuple[int, int]]:
-    """The driver's version, and the newest CUDA (major, minor) that it knows; NoGpu if there is no driver, or it knows no GPU."""
+    """The driver's version, and the newest CUDA (major, minor) that it knows; NoGpu if there is no
+    driver, or it knows no GPU.
+    """
 
     def ask() -> tuple[str, tuple[int, int]]:
         pynvml.nvmlInit()
@@ -96,7 +116,9 @@ def _handle(uuid: str) -> Any:
 
 
 def _ask(read: Callable[[], Answer]) -> Answer:
-    """NVML's answer; raises NoGpu for any error, such as a pynvml or a driver that lacks a function, or ctypes."""
+    """NVML's answer; raises NoGpu for any error, such as a pynvml or a driver that lacks a
+    function, or ctypes.
+    """
     try:
         return read()
     except NoGpu:
@@ -129,7 +151,12 @@ class _Gpm:
             ask.metrics[place].metricId = metric
         pynvml.nvmlGpmMetricsGet(ask)
         answers = ask.metrics[: len(wanted)]
-        sm, *engines = [each.value / 100 if each.nvmlReturn == pynvml.NVML_SUCCESS else None for each in answers]
+        sm, *engines = [
+            each.value / 100 if each.nvmlReturn == pynvml.NVML_SUCCESS else None for each in answers
+        ]
         there = [engine for engine in engines if engine is not None]
-        found = {"sm_utilization": sm, "nvjpg_utilization": sum(there) / len(there) if there else None}
+        found = {
+            "sm_utilization": sm,
+            "nvjpg_utilization": sum(there) / len(there) if there else None,
+        }
         return {figure: value for figure, value in found.items() if value is not None}

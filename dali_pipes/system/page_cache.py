@@ -12,7 +12,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it may not comply. Shards are dropped whole."""
+    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it may not comply. Shards
+    are dropped whole.
+    """
     for path in set(paths):
         file = os.open(path, os.O_RDONLY)
         try:
@@ -23,9 +25,11 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float | None:
-    """The share of the files' pages that are in memory (mincore), from 0 to 1; None if the kernel does not say.
+    """The share of the files' pages that are in memory (mincore), from 0 to 1; None if the kernel
+    does not say.
 
-    Since Linux 5.2 only users who own a file or may write to it get the truth; for others all pages are reported as present.
+    Since Linux 5.2 only users who own a file or may write to it get the truth; for others all pages
+    are reported as present.
     """
     resident = pages = 0
     for path in set(paths):
@@ -44,12 +48,15 @@ def resident_share(paths: Iterable[Path]) -> float | None:
 
 
 def _mincore(file: int, size: int) -> bytes | None:
-    # a private mapping is writable, which ctypes needs to find its address; no page of it is touched
+    # a private mapping is writable, which ctypes needs to find its address; no page of it is
+    # touched
     with mmap.mmap(file, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapping:
         states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         first = ctypes.c_ubyte.from_buffer(mapping)
         try:
-            failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), states)
+            failed = _libc.mincore(
+                ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), states
+            )
         finally:
             del first  # otherwise the mapping cannot be closed
     return None if failed else bytes(states)

@@ -9,16 +9,38 @@ from dali_pipes.system.random_state import python_random_kept
 
 with python_random_kept():  # rich.style draws a number when it is imported
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
 T = TypeVar("T")
 
 
-def track(items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True) -> Iterator[T]:
-    """Yields the items and shows how many of `total` have passed, and what is being done; silent unless stderr is a terminal."""
+def track(
+    items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True
+) -> Iterator[T]:
+    """Yields the items and shows how many of `total` have passed, and what is being done; silent
+    unless stderr is a terminal.
+    """
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (show and total and console.is_terminal)) as progress:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not (show and total and console.is_terminal),
+    ) as progress:
         task = progress.add_task(description if isinstance(description, str) else "", total=total)
         for item in items:
             if callable(description):
@@ -29,10 +51,19 @@ def track(items: Iterable[T], description: str | Callable[[T], str], total: int,
 
 @contextmanager
 def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of about `total` steps; call the yielded function with a text as a step begins. Lines, where stderr is no terminal."""
+    """A bar of about `total` steps; call the yielded function with a text as a step begins. Lines,
+    where stderr is no terminal.
+    """
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task("", total=total, completed=-1)
 
         def begin_step(text: str) -> None:

@@ -15,7 +15,8 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.cuda import gpu_name
 
 DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
-SIMULATED = "(simulated)"  # ends the name of a GPU that tests/simulated_gpu stands in for: no figure of it says anything
+# ends the name of a GPU that tests/simulated_gpu stands in for: no figure of it says anything
+SIMULATED = "(simulated)"
 FIGURES_ANYWAY = "SIMULATED_GPU_FIGURES"  # an environment variable; 1: measure there nevertheless
 PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
 
@@ -30,7 +31,9 @@ class Provenance(TypedDict):
 
 
 def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
-    """Of this run; `data` is of the images, as from `Manifest.describe`, `overrides` what was given on the command line."""
+    """Of this run; `data` is of the images, as from `Manifest.describe`, `overrides` what was given
+    on the command line.
+    """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hardware": {
@@ -40,7 +43,10 @@ def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "gpu": gpu_name(),
         },
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
         "data": data,
         "commit": _commit(),
         "overrides": overrides,
@@ -54,11 +60,13 @@ def gpu_is_simulated() -> bool:
 def refuse_simulated_gpu() -> None:
     """Raises ConfigError where the GPU is simulated, so that nobody publishes figures of it.
 
-    FIGURES_ANYWAY lets scripts/gpu_check.sh through, to test that its parts run. Its report says of no goal that it was measured.
+    FIGURES_ANYWAY lets scripts/gpu_check.sh through, to test that its parts run. Its report says of
+    no goal that it was measured.
     """
     if gpu_is_simulated() and os.environ.get(FIGURES_ANYWAY) != "1":
         raise ConfigError(
-            f"{gpu_name()}: the GPU is simulated for tests, and runs no kernels, so its figures mean nothing; "
+            f"{gpu_name()}: the GPU is simulated for tests, and runs no kernels, so its "
+            "figures mean nothing; "
             "measure on a real one, or leave the GPU out with CUDA_VISIBLE_DEVICES="
         )
 
@@ -75,15 +83,24 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _commit() -> str | None:
-    """The commit of the checkout, with "+" if anything in it has been changed since, or the one that a container was built from."""
+    """The commit of the checkout, with "+" if anything in it has been changed since, or the one
+    that a container was built from.
+    """
     folder = Path(__file__).parent
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-        status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True).stdout
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        status = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("DALI_PIPES_COMMIT")
     return head + ("+" if status.strip() else "")

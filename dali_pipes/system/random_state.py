@@ -1,4 +1,6 @@
-"""Python's own random numbers, which belong to the program: a library that draws from them changes what the program draws next."""
+"""Python's own random numbers, which belong to the program: a library that draws from them changes
+what the program draws next.
+"""
 
 import random
 from collections.abc import Iterator

@@ -10,7 +10,9 @@ from rich.console import Console
 
 
 def say(console: Console, *lines: str) -> None:
-    """Prints lines as they are: not broken, without colors, and with brackets that are no markup."""
+    """Prints lines as they are: not broken, without colors, and with brackets that are no
+    markup.
+    """
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 

@@ -1,4 +1,6 @@
-"""Resource use of a process tree: CPU time, memory, threads, throttling by its cgroup, and GPU use."""
+"""Resource use of a process tree: CPU time, memory, threads, throttling by its cgroup, and GPU
+use.
+"""
 
 import contextlib
 import os
@@ -19,22 +21,29 @@ COST = 0.004  # of one core, for PSS and for all other samples: together under t
 
 
 def cpu_seconds(root: int | None = None) -> float:
-    """User and system seconds of a process, its living descendants, and every child that has ended; of this one by default."""
+    """User and system seconds of a process, its living descendants, and every child that has ended;
+    of this one by default.
+    """
     return sum((_cpu(process) for process in _tree(root)), 0.0)
 
 
 def queued_seconds(root: int | None = None) -> float:
-    """How long the living threads of a process and its descendants have been ready to run and had no core; 0 if unknown."""
+    """How long the living threads of a process and its descendants have been ready to run and had
+    no core; 0 if unknown.
+    """
     total = 0
     for process in _tree(root):
         for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError, ValueError):  # the thread has ended, or the kernel keeps no such figures
+            # the thread has ended, or the kernel keeps no such figures
+            with contextlib.suppress(OSError, ValueError):
                 total += int(file.read_text().split()[1])
     return total / 1e9
 
 
 def throttled_seconds() -> float | None:
-    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None if unknown."""
+    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None
+    if unknown.
+    """
     stats = [cgroup_stat(folder, "cpu") for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
     units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
     found = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
@@ -42,11 +51,19 @@ def throttled_seconds() -> float | None:
 
 
 def cgroup_cpu_seconds(root: int) -> float | None:
-    """CPU seconds of this process's cgroup (v2); None unless all processes in it are `root`, its descendants and those above it."""
-    ours = {process.pid for process in _tree(root)} | {process.pid for process in psutil.Process(root).parents()}
+    """CPU seconds of this process's cgroup (v2); None unless all processes in it are `root`, its
+    descendants and those above it.
+    """
+    ours = {process.pid for process in _tree(root)} | {
+        process.pid for process in psutil.Process(root).parents()
+    }
     for folder in cgroup_folders()[:1]:
         try:
-            inside = {int(pid) for file in folder.rglob("cgroup.procs") for pid in file.read_text().split()}
+            inside = {
+                int(pid)
+                for file in folder.rglob("cgroup.procs")
+                for pid in file.read_text().split()
+            }
         except OSError:
             return None
         stat = cgroup_stat(folder, "cpu")
@@ -60,7 +77,8 @@ class Sample(TypedDict, total=False):
 
     Attributes:
         at: time.monotonic().
-        pss_mib: counts memory that processes share once; taken with the last sample, and as often as the cost allows.
+        pss_mib: counts memory that processes share once; taken with the last sample, and as often
+            as the cost allows.
     """
 
     at: Required[float]
@@ -74,7 +92,8 @@ class Sample(TypedDict, total=False):
 
 
 class Sampler:
-    """Watches processes from outside while the block runs; it takes at most 1 % of one core, and `cost` says how much it took.
+    """Watches processes from outside while the block runs; it takes at most 1 % of one core, and
+    `cost` says how much it took.
 
     Args:
         roots: processes whose descendants are watched with them.
@@ -99,15 +118,22 @@ class Sampler:
         return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
 
     def sample(self) -> float:
-        """Takes a sample now, as at the start of a window: energy is counted from there. Returns the CPU seconds it took."""
+        """Takes a sample now, as at the start of a window: energy is counted from there. Returns
+        the CPU seconds it took.
+        """
         with self._one_at_a_time:
             start = time.thread_time()
             processes = [process for root in self._roots for process in _tree(root)]
             sample: Sample = {
                 "at": time.monotonic(),
                 "cpu_s": sum(map(_cpu, processes)),
-                "rss_mib": sum(_figure(lambda each: each.memory_info().rss, process) for process in processes) / MIB,
-                "threads": sum(_figure(psutil.Process.num_threads, process) for process in processes),
+                "rss_mib": sum(
+                    _figure(lambda each: each.memory_info().rss, process) for process in processes
+                )
+                / MIB,
+                "threads": sum(
+                    _figure(psutil.Process.num_threads, process) for process in processes
+                ),
                 "processes": len(processes),
                 "throttled_s": throttled_seconds(),
                 "gpus": [gpu.sample() for gpu in self.gpus],
@@ -130,7 +156,11 @@ class Sampler:
 
     def _sample_pss(self) -> float:
         start = time.thread_time()
-        pss = sum(_figure(lambda each: each.memory_full_info().pss, process) for root in self._roots for process in _tree(root))
+        pss = sum(
+            _figure(lambda each: each.memory_full_info().pss, process)
+            for root in self._roots
+            for process in _tree(root)
+        )
         if self.samples and pss:
             self.samples[-1]["pss_mib"] = pss / MIB
         cost = time.thread_time() - start
@@ -141,7 +171,12 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._done.set()
         self._thread.join()
 
@@ -155,7 +190,8 @@ def _tree(root: int | None) -> Iterator[psutil.Process]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))  # of itself and of children it waited for
+    # of itself and of children it waited for
+    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))
 
 
 def _figure(read: Any, process: psutil.Process) -> Any:

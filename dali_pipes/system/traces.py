@@ -13,10 +13,12 @@ _is_on = os.environ.get(_VARIABLE) == "1"
 
 @contextmanager
 def trace() -> Iterator[None]:
-    """A `with` block in which loaders name what they do: plan, read, decode, finish, transfer, targets, mixing, wait.
+    """A `with` block in which loaders name what they do: plan, read, decode, finish, transfer,
+    targets, mixing, wait.
 
-    The names are NVTX ranges where there is a GPU, which Nsight Systems shows, and ranges of `torch.profiler.record_function`.
-    Build the loader inside the block, so that its workers name their parts too. docs/traces.md shows both.
+    The names are NVTX ranges where there is a GPU, which Nsight Systems shows, and ranges of
+    `torch.profiler.record_function`. Build the loader inside the block, so that its workers name
+    their parts too. docs/traces.md shows both.
     """
     global _is_on
     before, variable = _is_on, os.environ.get(_VARIABLE)

@@ -1,4 +1,6 @@
-"""Work in several processes, since threads would wait for the GIL: results in order, and only a few of them in memory."""
+"""Work in several processes, since threads would wait for the GIL: results in order, and only a few
+of them in memory.
+"""
 
 import ctypes
 import multiprocessing
@@ -19,8 +21,11 @@ _PR_SET_PDEATHSIG = 1
 _work: Callable[[Any], Any]
 
 
-def in_order(work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1) -> Iterator[T]:
-    """`work` of every item, in forked processes, which inherit its closure; with less than two, in this one.
+def in_order(
+    work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1
+) -> Iterator[T]:
+    """`work` of every item, in forked processes, which inherit its closure; with less than two, in
+    this one.
 
     Args:
         items: taken as they are needed.
@@ -32,7 +37,9 @@ def in_order(work: Callable[[Any], T], items: Iterable[Any], processes: int, chu
     if processes < 2:
         yield from map(work, items)
         return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+    pool = ProcessPoolExecutor(
+        processes, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,)
+    )
     pending: deque[Future[list[T]]] = deque()
     items = iter(items)
     try:
@@ -53,7 +60,8 @@ def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # if the parent is killed, this process ends as well
+    # if the parent is killed, this process ends as well
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _chunk(items: list[Any]) -> list[Any]:

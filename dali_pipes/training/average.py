@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """The average of the weights and of the floating-point buffers over all updates; other buffers are those of the network.
+    """The average of the weights and of the floating-point buffers over all updates; other buffers
+    are those of the network.
 
-    PyTorch's AveragedModel counts its updates in a tensor on the CPU, which each update reads and copies to the device: the host
-    then waits in every step for all that is queued on the GPU. Here the count is Python's.
+    PyTorch's AveragedModel counts its updates in a tensor on the CPU, which each update reads and
+    copies to the device: the host then waits in every step for all that is queued on the GPU. Here
+    the count is Python's.
 
     Args:
         module: the network; the average is a copy of it until the first update.
@@ -34,17 +36,23 @@ class WeightAverage:
             if self.updates == 0 or not average.is_floating_point():
                 average.copy_(value)
 
-        # One call for all tensors of a type, because each call launches kernels: a network has hundreds of small tensors.
+        # One call for all tensors of a type, because each call launches kernels: a network has
+        # hundreds of small tensors.
         if self.updates:
             for dtype in {average.dtype for average in averaged if average.is_floating_point()}:
                 of_type = [pair for pair in pairs if pair[0].dtype == dtype]
-                torch._foreach_lerp_([a for a, _ in of_type], [v for _, v in of_type], 1 - self._decay)
+                torch._foreach_lerp_(
+                    [a for a, _ in of_type], [v for _, v in of_type], 1 - self._decay
+                )
         self.updates += 1
 
     def state_dict(self) -> dict[str, Tensor]:
         """Under the names that AveragedModel uses, which version 0.2 saved."""
         weights = {f"module.{name}": value for name, value in self.module.state_dict().items()}
-        return {"n_averaged": torch.tensor(self.updates, dtype=torch.int64, device="cpu"), **weights}
+        return {
+            "n_averaged": torch.tensor(self.updates, dtype=torch.int64, device="cpu"),
+            **weights,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on with what `state_dict` gave, or AveragedModel's did."""
@@ -54,7 +62,11 @@ class WeightAverage:
 
 def averaged_weights(state: dict[str, Any]) -> dict[str, Any]:
     """The network's state dict from that of an average."""
-    return {name.removeprefix("module."): value for name, value in state.items() if name.startswith("module.")}
+    return {
+        name.removeprefix("module."): value
+        for name, value in state.items()
+        if name.startswith("module.")
+    }
 
 
 def _values(module: nn.Module) -> list[Tensor]:

@@ -30,7 +30,9 @@ def save(state: dict[str, Any], path: Path) -> None:
             torch.save({"format": FORMAT, **state}, file)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
         kept = f"; {path} is unchanged" if path.exists() else ""
-        raise CheckpointError(f"{path}: the checkpoint could not be written ({_reason(error)}){kept}") from None
+        raise CheckpointError(
+            f"{path}: the checkpoint could not be written ({_reason(error)}){kept}"
+        ) from None
 
 
 def read(path: Path) -> Any:
@@ -44,7 +46,9 @@ def read(path: Path) -> Any:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:  # a damaged file can raise any exception
-        raise CheckpointError(f"{path}: not a whole checkpoint ({_reason(error)}); use another one") from None
+        raise CheckpointError(
+            f"{path}: not a whole checkpoint ({_reason(error)}); use another one"
+        ) from None
 
 
 def is_ours(state: Any) -> bool:
@@ -60,18 +64,28 @@ def load(path: Path) -> dict[str, Any]:
     """
     state = read(path)
     if not is_ours(state):
-        raise CheckpointError(f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads")
+        raise CheckpointError(
+            f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads"
+        )
     return state
 
 
-def check_same(state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str]) -> None:
+def check_same(
+    state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str]
+) -> None:
     """Raises a CheckpointError unless the weights are for this model and these classes."""
     if state["name"] != model.name:
-        raise CheckpointError(f"{path}: of {state['name']}, but model.name is {model.name}; set model.name={state['name']}")
+        raise CheckpointError(
+            f"{path}: of {state['name']}, but model.name is {model.name}; set "
+            f"model.name={state['name']}"
+        )
     if state["classes"] != classes:
         lists = f"it has {_listed(state['classes'])}, and the images {_listed(classes)}"
         same = "data.classes=[…] gives the images the checkpoint's"
-        raise CheckpointError(f"{path} and the images: {describe_difference(state['classes'], classes)} ({lists}); {same}")
+        raise CheckpointError(
+            f"{path} and the images: {describe_difference(state['classes'], classes)} "
+            f"({lists}); {same}"
+        )
 
 
 def _listed(classes: Sequence[str]) -> str:

@@ -4,7 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, OptionError, check_choice, check_int, check_min, check_options, check_range, option
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    check_choice,
+    check_int,
+    check_min,
+    check_options,
+    check_range,
+    option,
+)
 from dali_pipes.plan.transforms import views_of
 
 
@@ -13,8 +22,10 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: in torchvision.models, or in timm if that is installed; required for training; None: the program's default.
-        channels_last: memory format of the weights; on a GPU convolutions in half precision are faster with it.
+        name: in torchvision.models, or in timm if that is installed; required for training; None:
+            the program's default.
+        channels_last: memory format of the weights; on a GPU convolutions in half precision are
+            faster with it.
         compile: torch.compile.
     """
 
@@ -36,8 +47,10 @@ class OptimizerConfig:
         momentum, nesterov: of SGD.
         beta1, beta2: of AdamW.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
-        lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr` holds for any.
-        decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's optimizers do by default.
+        lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
+            holds for any.
+        decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's
+            optimizers do by default.
     """
 
     name: str = option("sgd", check_choice, ("sgd", "adamw"))
@@ -58,7 +71,8 @@ class OptimizerConfig:
 
 @dataclass(kw_only=True, slots=True)
 class MixingConfig:
-    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is drawn for each batch.
+    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is
+    drawn for each batch.
 
     Attributes:
         mixup_alpha, cutmix_alpha: λ is drawn from Beta(alpha, alpha); 0: off.
@@ -78,25 +92,33 @@ class TrainConfig:
     """dali-pipes train.
 
     Attributes:
-        sampling: which samples make an epoch, and in which order (docs/sampling.md); None: every image once, in a new order each
-            epoch.
+        sampling: which samples make an epoch, and in which order (docs/sampling.md); None: every
+            image once, in a new order each epoch.
         epochs: epochs of training, including the warm-up.
-        warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it decreases to 0 (cosine schedule).
-        batch_size: images per rank and forward pass; the global batch is batch_size × accumulate × ranks.
+        warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it
+            decreases to 0 (cosine schedule).
+        batch_size: images per rank and forward pass; the global batch is batch_size × accumulate ×
+            ranks.
         eval_batch_size: images per rank when evaluating.
         accumulate: forward passes per optimizer step.
         precision: "fp32", "bf16" or "fp16" (autocast, the latter with gradient scaling).
         label_smoothing: the share of the label's weight that is spread evenly over all classes.
-        ema_decay: decay of an exponential moving average of the weights, which is then evaluated; None: no average.
+        ema_decay: decay of an exponential moving average of the weights, which is then evaluated;
+            None: no average.
         seed: for the initial weights, the order of the samples and all random draws.
-        on_bad_sample: "raise" stops with an error that names the bad image; "substitute" takes another of its batch.
-        max_bad_fraction: the share of the images that may be bad: those that the scan finds, and with "substitute" those that are
-            found while training.
+        on_bad_sample: "raise" stops with an error that names the bad image; "substitute" takes
+            another of its batch.
+        max_bad_fraction: the share of the images that may be bad: those that the scan finds, and
+            with "substitute" those that are found while training.
         strict: images and objects that the scan leaves out end the program with status 1.
-        resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file; None starts from scratch.
-        checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after every epoch.
-        heartbeat: a file whose modification time is set at every step, and which is removed at the end; None: no such file.
-        trace: names what the loader does in the traces of Nsight Systems and torch.profiler (docs/traces.md).
+        resume: "auto" resumes from `out`/last.pt if there is one; a path resumes from that file;
+            None starts from scratch.
+        checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after
+            every epoch.
+        heartbeat: a file whose modification time is set at every step, and which is removed at the
+            end; None: no such file.
+        trace: names what the loader does in the traces of Nsight Systems and torch.profiler
+            (docs/traces.md).
         eval_only: evaluates `checkpoint`, and trains nothing.
         checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.
@@ -136,10 +158,17 @@ class TrainConfig:
         check_options(self)
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
-                raise ConfigError("transform.dtype=uint8 is not normalized and cannot be trained on; use fp32, fp16 or bf16")
+                raise ConfigError(
+                    "transform.dtype=uint8 is not normalized and cannot be trained on; use "
+                    "fp32, fp16 or bf16"
+                )
             if transform is not None and len(views_of(transform)) > 1:
                 raise ConfigError(
-                    "transform=views makes several views, and this trains on one; examples/simclr has a loop for them"
+                    "transform=views makes several views, and this trains on one; "
+                    "examples/simclr has a loop for them"
                 )
         if self.eval_only != (self.checkpoint is not None):
-            raise ConfigError("eval_only=true and checkpoint=FILE go together; to continue training use resume=FILE")
+            raise ConfigError(
+                "eval_only=true and checkpoint=FILE go together; to continue training use "
+                "resume=FILE"
+            )

@@ -23,7 +23,10 @@ def open_both(data: DataConfig, **checks: Any) -> tuple[Manifest, Manifest]:
     """
     train, val = (open_classified(data, split, **checks) for split in ("train", "val"))
     if train.classes != val.classes:
-        raise ManifestError(f"{train.root} and {val.root}: {describe_difference(train.classes, val.classes)}; {_align(train, val)}")
+        raise ManifestError(
+            f"{train.root} and {val.root}: {describe_difference(train.classes, val.classes)}; "
+            f"{_align(train, val)}"
+        )
     return train, val
 
 
@@ -46,8 +49,10 @@ def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
     manifest = open_images(data, split, **checks)
     if manifest.task != "classification":
         raise ConfigError(
-            f"{data.source(split)}: {_labels(manifest)}, and this trains on one class for each image; "
-            "write a training loop around dali_pipes.build_loader, which delivers them (docs/targets.md), as examples/detection "
+            f"{data.source(split)}: {_labels(manifest)}, and this trains on one class for "
+            "each image; "
+            "write a training loop around dali_pipes.build_loader, which delivers them "
+            "(docs/targets.md), as examples/detection "
             "and examples/segmentation do for boxes and masks"
         )
     return manifest
@@ -58,7 +63,11 @@ def _labels(manifest: Manifest) -> str:
     if there := [name for name in ("boxes", "mask") if manifest.has_target(name)]:
         return f"its images have {' and '.join(there).replace('mask', 'masks')}"
     if manifest.task == "multilabel":
-        return "its labels are several classes each" if manifest.labels.size else "its images have no labels"
+        return (
+            "its labels are several classes each"
+            if manifest.labels.size
+            else "its images have no labels"
+        )
     return "its labels are numbers to predict"
 
 

@@ -1,4 +1,6 @@
-"""Top-1, top-5 and loss over a whole validation set, every image counted once on any number of ranks."""
+"""Top-1, top-5 and loss over a whole validation set, every image counted once on any number of
+ranks.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from dali_pipes.training.supervision import Heartbeat
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Fractions from 0 to 1; top5 counts the true class among the five most likely, or all of them if there are fewer."""
+    """Fractions from 0 to 1; top5 counts the true class among the five most likely, or all of them
+    if there are fewer.
+    """
 
     top1: float
     top5: float
@@ -26,7 +30,9 @@ class Evaluation:
     images: int
 
 
-def validate(config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat) -> Evaluation:
+def validate(
+    config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat
+) -> Evaluation:
     """All validation images, with a loader that exists only during the evaluation."""
     with build_loader(
         val,
@@ -45,7 +51,8 @@ def validate(config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, 
 def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluation:
     """One epoch of a loader, whose ranks together hold every image once (`last_batch="partial"`).
 
-    The ranks may have different numbers of batches: nothing is exchanged before the end, so `model` is not the one wrapped by DDP.
+    The ranks may have different numbers of batches: nothing is exchanged before the end, so `model`
+    is not the one wrapped by DDP.
     """
     was_training = model.training
     model.eval()
@@ -68,6 +75,7 @@ def counts(scores: Tensor, labels: Tensor) -> Tensor:
             best[:, 0].sum().double(),
             best.any(dim=1).sum().double(),
             loss.double(),
-            loss.new_full((), len(labels), dtype=torch.float64),  # new_tensor would wait for the GPU
+            # new_tensor would wait for the GPU
+            loss.new_full((), len(labels), dtype=torch.float64),
         ]
     )

@@ -1,4 +1,6 @@
-"""The processes of one run: who is there, on which device, with how many CPU threads, and how they end together."""
+"""The processes of one run: who is there, on which device, with how many CPU threads, and how they
+end together.
+"""
 
 import logging
 import os
@@ -26,29 +28,34 @@ T = TypeVar("T")
 def launch(precision: str) -> Fabric:
     """Joins the other ranks, if torchrun or SLURM started several, and takes this rank's device.
 
-    On Intel's CPUs MKL may add in another order in every process, so that the same run has other weights each time, unless it is
-    set before its first use to repeat itself (its Conditional Numerical Reproducibility).
+    On Intel's CPUs MKL may add in another order in every process, so that the same run has other
+    weights each time, unless it is set before its first use to repeat itself (its Conditional
+    Numerical Reproducibility).
 
     Raises:
         ConfigError: fewer GPUs than ranks on this machine.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")
     world = Rank.from_env().count
-    if world > 1 and "RANK" not in os.environ:  # SLURM's ranks, under torchrun's names, with the first node's address
+    # SLURM's ranks, under torchrun's names, with the first node's address
+    if world > 1 and "RANK" not in os.environ:
         from submitit.helpers import TorchDistributedEnvironment
 
         TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
     local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     gpus = torch.cuda.device_count()
     if gpus and local_world > gpus:
-        raise ConfigError(f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU")
+        raise ConfigError(
+            f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU"
+        )
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it logs every rank that joins
     device = "cuda" if gpus else "cpu"
     # else Fabric asks SLURM's variables again
     plugins: list[Any] = [TorchElasticEnvironment() if world > 1 else LightningEnvironment()]
     if precision == "bf16":
         plugins.append(MixedPrecision("bf16-mixed", device))
-    elif precision == "fp16":  # gradients are scaled: Micikevicius et al., Mixed Precision Training (2018), section 3.2
+    elif precision == "fp16":
+        # gradients are scaled: Micikevicius et al., Mixed Precision Training (2018), section 3.2
         plugins.append(MixedPrecision("16-mixed", device, scaler=GradScaler(device)))
     fabric = Fabric(
         accelerator=device,
@@ -63,7 +70,8 @@ def launch(precision: str) -> Fabric:
 
 
 def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str]:
-    """Gives every local rank its part of the cores: PyTorch's threads here, and the loader's where they are not given.
+    """Gives every local rank its part of the cores: PyTorch's threads here, and the loader's where
+    they are not given.
 
     Returns:
         The loader's config, and a sentence that says what was done.
@@ -80,7 +88,9 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
 
 
 def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:
-    """Gives every rank the first one's running statistics, which DDP keeps apart until the next training step."""
+    """Gives every rank the first one's running statistics, which DDP keeps apart until the next
+    training step.
+    """
     if fabric.world_size > 1:
         for module in modules:
             for buffer in module.buffers():
@@ -128,14 +138,18 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
 
 
 class RankVotes:
-    """What any rank asks for, known to all of them at the same step: one step late, so that nobody waits for it."""
+    """What any rank asks for, known to all of them at the same step: one step late, so that nobody
+    waits for it.
+    """
 
     def __init__(self, fabric: Fabric):
         self._group = dist.new_group(backend="gloo") if fabric.world_size > 1 else None
         self._pending: tuple[Any, torch.Tensor] | None = None
 
     def count(self, *wishes: bool) -> list[bool]:
-        """Which of the wishes any rank had, on a single rank now, and on several when each of them last called this."""
+        """Which of the wishes any rank had, on a single rank now, and on several when each of them
+        last called this.
+        """
         if self._group is None:
             return list(wishes)
         votes = torch.tensor(wishes, dtype=torch.int32, device="cpu")

@@ -26,29 +26,48 @@ STEP_COLUMNS = ("epoch", "step", "loss", "lr")
 class Log:
     """Writes into the run's folder and to stderr.
 
-    Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; TensorBoard's events; train.log.
+    Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; TensorBoard's
+    events; train.log.
 
     Args:
         folder: the run's folder; None: nothing is written or shown, as on every rank but the first.
-        step: the step that the run continues with; rows of an earlier process for it and later steps are dropped.
+        step: the step that the run continues with; rows of an earlier process for it and later
+            steps are dropped.
     """
 
     def __init__(self, folder: Path | None, step: int = 0):
         self._folder = folder
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
-        self._progress = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[status]}"),
+        )
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
         self._task = self._progress.add_task("starting", status="")
         self._shown, self._loss = 0.0, float("nan")
         if folder:
             self._board = SummaryWriter(str(folder), purge_step=step)
-            self._steps_file = _written(folder / "steps.csv", STEP_COLUMNS, _rows_before(folder / "steps.csv", step))
+            self._steps_file = _written(
+                folder / "steps.csv", STEP_COLUMNS, _rows_before(folder / "steps.csv", step)
+            )
 
     def say(self, text: str) -> None:
         if self._folder:
             package.info(text)
 
-    def live(self, epoch: int, epochs: int, step: int, steps: int, epoch_steps: int, meter: Meter, ranks: int) -> None:
+    def live(
+        self,
+        epoch: int,
+        epochs: int,
+        step: int,
+        steps: int,
+        epoch_steps: int,
+        meter: Meter,
+        ranks: int,
+    ) -> None:
         """The live line: progress, speed, share of waiting, and remaining time."""
         if self._progress.disable or time.monotonic() - self._shown < SHOWN_EVERY_S:
             return
@@ -62,7 +81,9 @@ class Log:
             description=f"epoch {epoch + 1} of {epochs}",
             completed=step % epoch_steps + 1,
             total=epoch_steps,
-            status=f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}",
+            status=(
+                f"step {step % epoch_steps + 1:,} of {epoch_steps:,}  loss {self._loss:.3f}  {rate}"
+            ),
         )
 
     def step(self, row: Row) -> None:
@@ -77,7 +98,10 @@ class Log:
     def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
         """All epochs so far, of which the last is new, and the number of epochs."""
         row = rows[-1]
-        pace = f"{row['images_per_s']:,.0f} images/s, {waiting_for(row['wait_share'], row['fetch_wait_share'])}"
+        pace = (
+            f"{row['images_per_s']:,.0f} images/s, "
+            f"{waiting_for(row['wait_share'], row['fetch_wait_share'])}"
+        )
         if row["fetched_bytes"]:
             pace += f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched"
             pace += f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
@@ -131,7 +155,9 @@ def _rows_before(path: Path, step: int) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step]
+        return [
+            row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step
+        ]
 
 
 def waiting_for(waiting: float, fetching: float) -> str:

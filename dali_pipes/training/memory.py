@@ -1,4 +1,6 @@
-"""The minimum memory of a training run, whether that fits, and the explanation when a GPU runs out."""
+"""The minimum memory of a training run, whether that fits, and the explanation when a GPU runs
+out.
+"""
 
 import contextlib
 import os
@@ -18,8 +20,11 @@ from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.recipe import build_network
 
 
-def check_memory(config: TrainConfig, images: Manifest, device: torch.device, programs: int = 1) -> None:
-    """Checks the minimum memory. Only certain needs are counted, so a run that passes may still run out later.
+def check_memory(
+    config: TrainConfig, images: Manifest, device: torch.device, programs: int = 1
+) -> None:
+    """Checks the minimum memory. Only certain needs are counted, so a run that passes may still run
+    out later.
 
     Args:
         device: that is trained on.
@@ -30,17 +35,30 @@ def check_memory(config: TrainConfig, images: Manifest, device: torch.device, pr
     """
     module = build_network(config.model, len(images.classes))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
-    kept = 0 if config.model.compile else saved_bytes(module, config.batch_size, config.transform.largest_shape)
+    kept = (
+        0
+        if config.model.compile
+        else saved_bytes(module, config.batch_size, config.transform.largest_shape)
+    )
     kept //= 1 if config.precision == "fp32" else 2
     needs = [
-        *loader_needs(config.loader, config.transform, config.batch_size * config.accumulate, images.some_sizes, device),
+        *loader_needs(
+            config.loader,
+            config.transform,
+            config.batch_size * config.accumulate,
+            images.some_sizes,
+            device,
+        ),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
     ]
     check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
-def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int) -> Iterator[Need]:
-    """Weights with gradients and optimizer state, and the activations of a step, which are freed when all gradients exist.
+def model_needs(
+    module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int
+) -> Iterator[Need]:
+    """Weights with gradients and optimizer state, and the activations of a step, which are freed
+    when all gradients exist.
 
     Args:
         optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
@@ -52,18 +70,22 @@ def model_needs(module: nn.Module, optimizer_states: int, ema: bool, batch_size:
     copies = 1 + optimizer_states + ema
     yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
     if kept > weights:
-        yield Need(f"activations of {batch_size} images", where, kept, "batch_size (and accumulate more)")
+        yield Need(
+            f"activations of {batch_size} images", where, kept, "batch_size (and accumulate more)"
+        )
     else:
         yield Need("gradients", where, weights, "the model")
 
 
 def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
-    """Bytes that the forward pass in fp32 keeps for the backward pass, without the weights; measured without using memory.
+    """Bytes that the forward pass in fp32 keeps for the backward pass, without the weights;
+    measured without using memory.
 
     0 for a network that cannot run without real values, as when its control flow depends on them.
     """
     kept: dict[int, Tensor] = {}
-    with contextlib.suppress(Exception), FakeTensorMode() as fake:  # tensors without storage, but with the CPU's choice of kernels
+    # tensors without storage, but with the CPU's choice of kernels
+    with contextlib.suppress(Exception), FakeTensorMode() as fake:
         named = [*module.named_parameters(), *module.named_buffers()]
         weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
         own = {each.untyped_storage()._cdata for each in weights.values()}
@@ -74,14 +96,18 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            scores = torch.func.functional_call(module, weights, (torch.empty(batch_size, 3, *shape),))
+            scores = torch.func.functional_call(
+                module, weights, (torch.empty(batch_size, 3, *shape),)
+            )
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
         return sum(each.untyped_storage().nbytes() for each in kept.values())
     return 0
 
 
 def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
-    """Which programs hold how much, and what needs less. Writes the allocator's state for docs.pytorch.org/memory_viz."""
+    """Which programs hold how much, and what needs less. Writes the allocator's state for
+    docs.pytorch.org/memory_viz.
+    """
     device = torch.device("cuda", torch.cuda.current_device())
     held = gpu_memory(device)
     torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]
@@ -89,7 +115,9 @@ def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
     kept = torch.cuda.mem_get_info(device)[0] - held.free
     unused = f"DALI kept {kept / GIB:.1f} of them for later; " if kept > 0 else ""
     return (
-        f"the GPU has no memory left ({str(error).split('. ')[0]}): of {held.total / GIB:.1f} GiB {held}; {unused}"
-        f"{held.free / GIB:.1f} are free. Take a smaller batch_size and accumulate more, precision=bf16, or a smaller "
+        f"the GPU has no memory left ({str(error).split('. ')[0]}): of "
+        f"{held.total / GIB:.1f} GiB {held}; {unused}"
+        f"{held.free / GIB:.1f} are free. Take a smaller batch_size and accumulate more, "
+        "precision=bf16, or a smaller "
         f"loader.prefetch_queue_depth. What PyTorch holds is in {snapshot}"
     )

@@ -1,4 +1,6 @@
-"""Time and CPU time of training, without evaluation and saving: of an epoch, and over the run, in figures and in one sentence."""
+"""Time and CPU time of training, without evaluation and saving: of an epoch, and over the run, in
+figures and in one sentence.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,8 +27,9 @@ class Meter:
         stats: those of the loader.
 
     Attributes:
-        figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them for batches and fetch_wait_s of these for
-            shards; cpu_s of the process tree; fetched_bytes and retries.
+        figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them for batches
+            and fetch_wait_s of these for shards; cpu_s of the process tree; fetched_bytes and
+            retries.
     """
 
     def __init__(self, stats: Callable[[], Any]):
@@ -48,7 +51,13 @@ class Meter:
 
     def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         source = iter(batches)
-        self._began = time.monotonic(), self.figures["images"], self.figures["wait_s"], self.figures["losses"], self._stats()
+        self._began = (
+            time.monotonic(),
+            self.figures["images"],
+            self.figures["wait_s"],
+            self.figures["losses"],
+            self._stats(),
+        )
         while True:
             before = time.monotonic()
             batch = next(source, None)
@@ -63,7 +72,9 @@ class Meter:
         self.figures["losses"] += len(losses)
 
     def pace(self) -> tuple[float, float, float, float]:
-        """Of this rank, since `watch` began: images and steps a second, shares of the time spent waiting and waiting for shards."""
+        """Of this rank, since `watch` began: images and steps a second, shares of the time spent
+        waiting and waiting for shards.
+        """
         clock, images, wait_s, losses, fetched = self._began
         seconds = max(time.monotonic() - clock, 1e-9)
         figures = self.figures
@@ -77,13 +88,17 @@ class Meter:
     def over_ranks(self, fabric: Any) -> dict[str, float]:
         """The figures of all ranks together."""
         mine = torch.tensor(list(self.figures.values()), dtype=torch.float64, device=fabric.device)
-        summed = dict(zip(self.figures, fabric.all_reduce(mine, reduce_op="sum").tolist(), strict=True))
+        summed = dict(
+            zip(self.figures, fabric.all_reduce(mine, reduce_op="sum").tolist(), strict=True)
+        )
         return summed | {name: summed[name] / fabric.world_size for name in MEANS}
 
     def load(self, figures: dict[str, float], fabric: Any) -> None:
         """Resumes from the figures of `over_ranks`, on any number of ranks."""
         share = 1.0 if fabric.global_rank == 0 else 0.0
-        self.figures |= {name: value if name in MEANS else value * share for name, value in figures.items()}
+        self.figures |= {
+            name: value if name in MEANS else value * share for name, value in figures.items()
+        }
 
 
 def rates(figures: dict[str, float]) -> dict[str, float]:
@@ -97,7 +112,9 @@ def rates(figures: dict[str, float]) -> dict[str, float]:
     }
 
 
-def summarize(history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: Provenance) -> dict[str, Any]:
+def summarize(
+    history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: Provenance
+) -> dict[str, Any]:
     """The result of a run; docs/training.md describes it."""
     last, best = history[-1], max(history, key=lambda row: row["top1"])
     figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
@@ -111,12 +128,17 @@ def summarize(history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, pr
         "epochs": len(history),
         "images": int(figures["images"]),
         "seconds": figures["seconds"],
-        **{name: found[name] for name in ("images_per_s", "wait_share", "fetch_wait_share", "cpu_s_per_1000_images")},
+        **{
+            name: found[name]
+            for name in ("images_per_s", "wait_share", "fetch_wait_share", "cpu_s_per_1000_images")
+        },
         "conclusion": sentence(found, fabric.device.type),
         "ranks": fabric.world_size,
         "device": fabric.device.type,
         "global_batch_size": loader.plan.global_batch_size,
-        "bad_samples": [{"path": path, "problem": problem} for _, path, problem in loader.bad_samples],
+        "bad_samples": [
+            {"path": path, "problem": problem} for _, path, problem in loader.bad_samples
+        ],
         "provenance": provenance,
     }
 
@@ -126,10 +148,20 @@ def sentence(found: dict[str, float], device: str) -> str:
     share, rate = found["wait_share"], found["images_per_s"]
     waited = f"{share:.0%} of the training time went into waiting for images"
     at = f"{rate:,.0f} images/s, {found['cpu_s_per_1000_images']:.1f} CPU-s per 1,000 images"
-    shared = "; loader and network share the same cores here, so each slows the other down" if device == "cpu" else ""
+    shared = (
+        "; loader and network share the same cores here, so each slows the other down"
+        if device == "cpu"
+        else ""
+    )
     if found["fetch_wait_share"] >= INPUT_BOUND:
         waited += f", {found['fetch_wait_share']:.0%} into waiting for shards from the object store"
-        return f"Fetch-bound: {waited} ({at}); a larger sampling.window_gb or cache, or a faster network, would help{shared}."
+        return (
+            f"Fetch-bound: {waited} ({at}); a larger sampling.window_gb or cache, or a faster "
+            f"network, would help{shared}."
+        )
     if share >= INPUT_BOUND:
-        return f"Input-bound: {waited} ({at}); a loader that kept up would give {rate / max(1 - share, 1e-9):,.0f}{shared}."
+        return (
+            f"Input-bound: {waited} ({at}); a loader that kept up would give "
+            f"{rate / max(1 - share, 1e-9):,.0f}{shared}."
+        )
     return f"Compute-bound: only {waited} ({at}){shared}."

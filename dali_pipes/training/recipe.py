@@ -1,4 +1,6 @@
-"""The training recipe: the network by its name, parameter groups, the learning rate of every step, the average of the weights."""
+"""The training recipe: the network by its name, parameter groups, the learning rate of every step,
+the average of the weights.
+"""
 
 import math
 import os
@@ -15,8 +17,11 @@ from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
 
-# In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the main one is trained here.
-_ONE_OUTPUT = {name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")}
+# In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the
+# main one is trained here.
+_ONE_OUTPUT = {
+    name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
+}
 _ONE_SIZE = ("vit_", "maxvit_")
 
 
@@ -27,7 +32,9 @@ def check_model(name: str | None) -> str:
         ConfigError: there is none; the text names the nearest ones.
     """
     if name is None:
-        raise ConfigError("no model is named; choose one, as in model=resnet50 or model.name=vit_b_16")
+        raise ConfigError(
+            "no model is named; choose one, as in model=resnet50 or model.name=vit_b_16"
+        )
     names, where = _torchvision_names(), "torchvision.models does"
     if name in names:
         return name
@@ -38,7 +45,9 @@ def check_model(name: str | None) -> str:
             return name
         where = "torchvision.models and timm do"
     near = get_close_matches(name, names, n=5, cutoff=0.3)
-    raise ConfigError(f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}")
+    raise ConfigError(
+        f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}"
+    )
 
 
 def check_size(name: str, size: object) -> None:
@@ -48,7 +57,10 @@ def check_size(name: str, size: object) -> None:
         ConfigError: this one does not take images of a `Transform.size`.
     """
     if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
-        raise ConfigError(f"model.name={name} takes images of 224 pixels only; set transform.size=224, or choose another network")
+        raise ConfigError(
+            f"model.name={name} takes images of 224 pixels only; set transform.size=224, or "
+            "choose another network"
+        )
 
 
 def check_compiler() -> None:
@@ -57,12 +69,19 @@ def check_compiler() -> None:
     Raises:
         ConfigError: there is none, as in the container's image.
     """
-    if not any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++"), "clang")):
-        raise ConfigError("model.compile=true needs a C++ compiler, and there is none; set model.compile=false, or install g++")
+    if not any(
+        shutil.which(name)
+        for name in (os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++"), "clang")
+    ):
+        raise ConfigError(
+            "model.compile=true needs a C++ compiler, and there is none; set "
+            "model.compile=false, or install g++"
+        )
 
 
 def build_model(name: str | None, num_classes: int = 1000) -> nn.Module:
-    """The network with random weights and `num_classes` outputs; torchvision's if both have the name.
+    """The network with random weights and `num_classes` outputs; torchvision's if both have the
+    name.
 
     Raises:
         ConfigError: there is none.
@@ -95,33 +114,43 @@ def build_network(config: ModelConfig, num_classes: int) -> nn.Module:
 
 
 def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
-    """The learning rate after the warm-up: `lr` as it is, or scaled linearly with the global batch if `lr_batch_size` is given.
+    """The learning rate after the warm-up: `lr` as it is, or scaled linearly with the global batch
+    if `lr_batch_size` is given.
 
-    Linear scaling: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour (2017), section 2.1.
+    Linear scaling: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour (2017),
+    section 2.1.
     """
     return config.lr * (global_batch_size / config.lr_batch_size if config.lr_batch_size else 1.0)
 
 
 def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
-    """The learning rate of an optimizer step, from 0: a linear warm-up to `peak`, then half a cosine down to 0 after the last.
+    """The learning rate of an optimizer step, from 0: a linear warm-up to `peak`, then half a
+    cosine down to 0 after the last.
 
-    Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et al., Bag of Tricks (2019), 5.1.
+    Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et
+    al., Bag of Tricks (2019), 5.1.
     """
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, steps - warmup_steps)))
+    return (
+        peak * 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, steps - warmup_steps)))
+    )
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimizer:
-    """SGD or AdamW. Without `decay_norm_and_bias` only weights are decayed: He et al. (2019), section 3.1.
+    """SGD or AdamW. Without `decay_norm_and_bias` only weights are decayed: He et al. (2019),
+    section 3.1.
 
-    On a GPU it is PyTorch's fused one, which skips a step of overflowed gradients (fp16) without asking the host.
+    On a GPU it is PyTorch's fused one, which skips a step of overflowed gradients (fp16) without
+    asking the host.
     """
     groups = parameter_groups(model, config)
     fused = all(parameter.is_cuda for parameter in model.parameters())
     if config.name == "adamw":
         return optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
-    return optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
+    return optim.SGD(
+        groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused
+    )
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
@@ -129,18 +158,32 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     if config.decay_norm_and_bias:
         return [{"params": trained, "weight_decay": config.weight_decay}]
     return [
-        {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [parameter for parameter in trained if parameter.ndim > 1],
+            "weight_decay": config.weight_decay,
+        },
+        {
+            "params": [parameter for parameter in trained if parameter.ndim <= 1],
+            "weight_decay": 0.0,
+        },
     ]
 
 
 def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | None:
-    """MixUp, CutMix, or one of the two for each batch, as in torchvision's recipe; None if neither is configured."""
+    """MixUp, CutMix, or one of the two for each batch, as in torchvision's recipe; None if neither
+    is configured.
+    """
     chosen = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
-    mixes = [kind(alpha=alpha, num_classes=num_classes, probability=config.probability) for kind, alpha in chosen if alpha]
+    mixes = [
+        kind(alpha=alpha, num_classes=num_classes, probability=config.probability)
+        for kind, alpha in chosen
+        if alpha
+    ]
     return RandomChoice(mixes) if len(mixes) > 1 else next(iter(mixes), None)
 
 
 def build_ema(config: TrainConfig, model: nn.Module) -> WeightAverage | None:
-    """An exponential average of the weights, updated after every optimizer step; None without `ema_decay`."""
+    """An exponential average of the weights, updated after every optimizer step; None without
+    `ema_decay`.
+    """
     return None if config.ema_decay is None else WeightAverage(model, config.ema_decay)

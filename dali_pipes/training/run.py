@@ -28,20 +28,29 @@ from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_r
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.meter import summarize
-from dali_pipes.training.recipe import build_mixing, build_network, check_compiler, check_model, check_size
+from dali_pipes.training.recipe import (
+    build_mixing,
+    build_network,
+    check_compiler,
+    check_model,
+    check_size,
+)
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
-    """Trains, or with `eval_only` evaluates. The result is in summary.json and, as one line, on stdout.
+    """Trains, or with `eval_only` evaluates. The result is in summary.json and, as one line, on
+    stdout.
 
     Args:
         folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
 
     Raises:
-        DaliPipesError: a mistake in the configuration or the images; no existing file has been changed.
-        SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's number, as in a shell.
+        DaliPipesError: a mistake in the configuration or the images; no existing file has been
+            changed.
+        SystemExit: a signal came, and the run has been saved; the status is 128 + the signal's
+            number, as in a shell.
     """
     with trace() if config.trace else nullcontext():
         _train(config, folder)
@@ -59,7 +68,13 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
     on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
-    folder = Path(fabric.broadcast(str(folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}")))
+    folder = Path(
+        fabric.broadcast(
+            str(
+                folder or config.out or f"runs/train/{datetime.datetime.now():%Y-%m-%d_%H-%M-%S_%f}"
+            )
+        )
+    )
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
     with (
         build_loader(
@@ -89,10 +104,17 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
             except Interrupted:
                 _leave(fabric, folder, log, interrupt)
             except torch.OutOfMemoryError as error:
-                raise TrainingError(explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")) from None
+                raise TrainingError(
+                    explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")
+                ) from None
             finally:
                 trainer.close()
-            summary = summarize(trainer.history, fabric, images, provenance(train_images.describe(), config.overrides))
+            summary = summarize(
+                trainer.history,
+                fabric,
+                images,
+                provenance(train_images.describe(), config.overrides),
+            )
             summary["left_out"] = {"train": left_out(train_images), "val": left_out(val)}
             log.say(summary["conclusion"])
     if fabric.global_rank == 0:
@@ -107,11 +129,19 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     if config.model.compile:
         check_compiler()
     if not entry_of(config.loader).trains:
-        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
+        raise ConfigError(
+            "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
+            "or torch"
+        )
     if folder and config.out:
-        raise ConfigError(f"out={config.out} would be the folder of every job of the sweep; set hydra.sweep.dir=DIR instead")
+        raise ConfigError(
+            f"out={config.out} would be the folder of every job of the sweep; set "
+            "hydra.sweep.dir=DIR instead"
+        )
     if config.resume == "auto" and not (folder or config.out):
-        raise ConfigError("resume=auto looks for last.pt in the folder of the run; name it: out=DIR")
+        raise ConfigError(
+            "resume=auto looks for last.pt in the folder of the run; name it: out=DIR"
+        )
 
 
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
@@ -119,18 +149,31 @@ def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
     last = folder / LAST
     path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
     if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
-        raise ConfigError(f"{folder} holds a run already; resume it (resume=auto), or choose another folder with out=DIR")
+        raise ConfigError(
+            f"{folder} holds a run already; resume it (resume=auto), or choose another folder "
+            "with out=DIR"
+        )
     return None if config.resume == "auto" and not last.exists() else path
 
 
-def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Loader, log: Log, folder: Path, cpus: str) -> None:
+def _tell_start(
+    config: TrainConfig,
+    fabric: Any,
+    trainer: Trainer,
+    images: Loader,
+    log: Log,
+    folder: Path,
+    cpus: str,
+) -> None:
     """Logs the start of the run, and writes the composed configuration."""
     if fabric.global_rank:
         return
     plan, device = images.plan, fabric.device.type
     log.say(
-        f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: {config.epochs} epochs of {len(images):,} "
-        f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of {len(plan.manifest.classes):,} classes"
+        f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: "
+        f"{config.epochs} epochs of {len(images):,} "
+        f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of "
+        f"{len(plan.manifest.classes):,} classes"
     )
     log.say(images.explain())
     log.say(f"{cpus}. Everything is kept in {folder}")
@@ -141,7 +184,9 @@ def _tell_start(config: TrainConfig, fabric: Any, trainer: Trainer, images: Load
 
 
 def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
-    """The run has been saved: logs that, calls the previous signal handler, and ends the process."""
+    """The run has been saved: logs that, calls the previous signal handler, and ends the
+    process.
+    """
     number = max(each or 0 for each in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
     interrupt.pass_on()
@@ -160,6 +205,12 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     with alive as heartbeat:
         found = validate(config, module.to(fabric.device), val, fabric, heartbeat)
     if fabric.global_rank == 0:
-        metrics = f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on {found.images:,} images"
+        metrics = (
+            f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on "
+            f"{found.images:,} images"
+        )
         print(f"{path}: {metrics}", file=sys.stderr)
-        print_json(asdict(found) | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)})
+        print_json(
+            asdict(found)
+            | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}
+        )

@@ -15,7 +15,8 @@ STEPS_AHEAD = 2
 
 
 class TrainStep:
-    """Forward and backward over `accumulate` parts of a batch, then the update. It never waits for the device.
+    """Forward and backward over `accumulate` parts of a batch, then the update. It never waits for
+    the device.
 
     Args:
         model: as set up by Fabric.
@@ -24,9 +25,21 @@ class TrainStep:
     """
 
     def __init__(
-        self, config: TrainConfig, fabric: Any, model: nn.Module, module: nn.Module, optimizer: Any, ema: WeightAverage | None
+        self,
+        config: TrainConfig,
+        fabric: Any,
+        model: nn.Module,
+        module: nn.Module,
+        optimizer: Any,
+        ema: WeightAverage | None,
     ):
-        self._fabric, self._model, self._module, self._optimizer, self._ema = fabric, model, module, optimizer, ema
+        self._fabric, self._model, self._module, self._optimizer, self._ema = (
+            fabric,
+            model,
+            module,
+            optimizer,
+            ema,
+        )
         self._parts, self._smoothing = config.accumulate, config.label_smoothing
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
@@ -34,9 +47,16 @@ class TrainStep:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         losses: list[Tensor] = []
-        for images, labels in zip(batch.images.chunk(self._parts), batch.labels.chunk(self._parts), strict=True):
+        for images, labels in zip(
+            batch.images.chunk(self._parts), batch.labels.chunk(self._parts), strict=True
+        ):
             with self._fabric.no_backward_sync(self._model, enabled=len(losses) + 1 < self._parts):
-                loss = cross_entropy(self._model(images.float()), labels, label_smoothing=self._smoothing) / self._parts
+                loss = (
+                    cross_entropy(
+                        self._model(images.float()), labels, label_smoothing=self._smoothing
+                    )
+                    / self._parts
+                )
                 self._fabric.backward(loss)
             losses.append(loss.detach())
         self._optimizer.step()
@@ -47,19 +67,25 @@ class TrainStep:
 
 
 class Readback:
-    """One number per step. On a GPU it is read two steps later, and the host runs no further ahead than that.
+    """One number per step. On a GPU it is read two steps later, and the host runs no further ahead
+    than that.
 
-    So the host never waits for the step that it has just launched, and time inside next() is time that training has lost.
+    So the host never waits for the step that it has just launched, and time inside next() is time
+    that training has lost.
     """
 
     def __init__(self, device: torch.device):
         self._on_gpu = device.type == "cuda"
-        self._slots = torch.empty(STEPS_AHEAD + 1, dtype=torch.float32, device="cpu", pin_memory=self._on_gpu)
+        self._slots = torch.empty(
+            STEPS_AHEAD + 1, dtype=torch.float32, device="cpu", pin_memory=self._on_gpu
+        )
         self._pending: deque[tuple[torch.cuda.Event, torch.Tensor]] = deque()
         self._count = 0
 
     def push(self, value: torch.Tensor) -> list[float]:
-        """Takes this step's number, and returns those that have arrived since: on the CPU the same, on a GPU an earlier one."""
+        """Takes this step's number, and returns those that have arrived since: on the CPU the same,
+        on a GPU an earlier one.
+        """
         if not self._on_gpu:
             return [value.item()]
         slot = self._slots[self._count % len(self._slots)]

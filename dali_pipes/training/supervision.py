@@ -1,4 +1,6 @@
-"""What supervises a run: a file that shows that it makes progress, and the signals that ask it to stop."""
+"""What supervises a run: a file that shows that it makes progress, and the signals that ask it to
+stop.
+"""
 
 import os
 import signal
@@ -44,8 +46,9 @@ class Heartbeat:
 
 
 class Interrupt:
-    """Within the `with` block the signals that clusters send before they take a machine away, and Ctrl-C, are only recorded, so
-    that a step can be finished and saved. A second Ctrl-C is a KeyboardInterrupt.
+    """Within the `with` block the signals that clusters send before they take a machine away, and
+    Ctrl-C, are only recorded, so that a step can be finished and saved. A second Ctrl-C is a
+    KeyboardInterrupt.
 
     Attributes:
         signal: the first that came, or None.
@@ -56,7 +59,9 @@ class Interrupt:
         self._before: dict[signal.Signals, Any] = {}
 
     def pass_on(self) -> None:
-        """Calls the previous signal handler, if it is a function: SLURM's launcher requeues the job in it."""
+        """Calls the previous signal handler, if it is a function: SLURM's launcher requeues the job
+        in it.
+        """
         before = self._before.get(self.signal) if self.signal else None
         if callable(before) and before is not signal.default_int_handler:
             before(self.signal, None)

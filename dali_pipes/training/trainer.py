@@ -46,10 +46,22 @@ class Trainer:
         history: one row per epoch; docs/training.md describes it.
     """
 
-    def __init__(self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path):
+    def __init__(
+        self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path
+    ):
         self.history: list[dict[str, Any]] = []
-        self._config, self._fabric, self._loader, self._val, self._folder = config, fabric, loader, val, folder
-        self._meter, self._losses, self._votes = Meter(loader.stats), Readback(fabric.device), RankVotes(fabric)
+        self._config, self._fabric, self._loader, self._val, self._folder = (
+            config,
+            fabric,
+            loader,
+            val,
+            folder,
+        )
+        self._meter, self._losses, self._votes = (
+            Meter(loader.stats),
+            Readback(fabric.device),
+            RankVotes(fabric),
+        )
         torch.manual_seed(config.seed)
         self._module = build_network(config.model, len(val.classes)).to(fabric.device)
         self._optimizer = build_optimizer(config.optimizer, self._module)
@@ -66,7 +78,8 @@ class Trainer:
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
-        """Trains to the end. last.pt is written after every epoch and every `checkpoint_every_s`, best.pt after the best epoch.
+        """Trains to the end. last.pt is written after every epoch and every `checkpoint_every_s`,
+        best.pt after the best epoch.
 
         Raises:
             Interrupted: a signal came, and the run has been saved.
@@ -77,8 +90,15 @@ class Trainer:
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            release_if_short(self._fabric.device)  # validation has a loader of its own, with batches of another size
-            found = validate(self._config, self._ema.module if self._ema else self._module, self._val, self._fabric, heartbeat)
+            # validation has a loader of its own, with batches of another size
+            release_if_short(self._fabric.device)
+            found = validate(
+                self._config,
+                self._ema.module if self._ema else self._module,
+                self._val,
+                self._fabric,
+                heartbeat,
+            )
             release_if_short(self._fabric.device)
             self._end_epoch(epoch, found, log)
             if any(all_gather(self._fabric, interrupt.signal is not None)):
@@ -86,9 +106,14 @@ class Trainer:
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         epoch, saved = self._loader.epoch, time.monotonic()
-        warmup, steps = (round(epochs * len(self._loader)) for epochs in (self._config.warmup_epochs, self._config.epochs))
+        warmup, steps = (
+            round(epochs * len(self._loader))
+            for epochs in (self._config.warmup_epochs, self._config.epochs)
+        )
         peak = peak_lr(self._config.optimizer, self._loader.plan.global_batch_size)
-        every_s = math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
+        every_s = (
+            math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
+        )
         taken: list[dict[str, Any]] = []  # steps whose loss is still to come
         self._meter.start()
         for batch in heartbeat.watch(self._meter.watch(self._loader)):
@@ -96,7 +121,15 @@ class Trainer:
             lr = lr_at(step, steps, warmup, peak)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
             self._note(self._losses.push(self._train_step(batch, lr)), taken, log)
-            log.live(epoch, self._config.epochs, step, steps, len(self._loader), self._meter, self._fabric.world_size)
+            log.live(
+                epoch,
+                self._config.epochs,
+                step,
+                steps,
+                len(self._loader),
+                self._meter,
+                self._fabric.world_size,
+            )
             due = self._fabric.global_rank == 0 and time.monotonic() - saved > every_s
             stop, save = self._votes.count(interrupt.signal is not None, due)
             if (stop or save) and self._loader.epoch == epoch:
@@ -122,15 +155,25 @@ class Trainer:
             log.step(row)
             if not math.isfinite(loss):
                 saved = self._folder / LAST  # which is from before that
+                resumed = (
+                    f"resume from {saved}"
+                    if saved.is_file()
+                    else "nothing is saved yet: start again"
+                )
                 raise TrainingError(
-                    f"the loss is {loss} at epoch {row['epoch'] + 1}, step {row['step']}, with a learning rate of {row['lr']:.3g}; "
-                    f"{'resume from ' + str(saved) if saved.is_file() else 'nothing is saved yet: start again'} with a lower "
-                    "optimizer.lr, or warm up longer"
+                    f"the loss is {loss} at epoch {row['epoch'] + 1}, step {row['step']}, "
+                    f"with a learning rate of {row['lr']:.3g}; "
+                    f"{resumed} with a lower optimizer.lr, or warm up longer"
                 )
 
     def _end_epoch(self, epoch: int, found: Evaluation, log: Log) -> None:
         figures = self._meter.over_ranks(self._fabric)
-        measured = {"top1": found.top1, "top5": found.top5, "val_loss": found.loss, "val_images": found.images}
+        measured = {
+            "top1": found.top1,
+            "top5": found.top5,
+            "val_loss": found.loss,
+            "val_images": found.images,
+        }
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
@@ -162,13 +205,17 @@ class Trainer:
         """Resumes from a checkpoint, on any number of ranks with the same global batch.
 
         Raises:
-            CheckpointError: it is of another model, other classes, or other options that it depends on.
+            CheckpointError: it is of another model, other classes, or other options that it depends
+                on.
             ConfigError: the images, their order or the transform have changed since.
         """
         checkpoint.check_same(state, path, self._config.model, self._val.classes)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
-            mismatch = f"that run kept {kept} average of its weights, and ema_decay is {self._config.ema_decay}"
+            mismatch = (
+                f"that run kept {kept} average of its weights, and ema_decay is "
+                f"{self._config.ema_decay}"
+            )
             raise CheckpointError(f"{path}: {mismatch}; resume with the options of that run")
         self._loader.load_state_dict(state["loader"])
         self._module.load_state_dict(state["model"])
@@ -177,7 +224,9 @@ class Trainer:
         try:
             self._optimizer.load_state_dict(state["optimizer"])
         except ValueError as error:
-            raise CheckpointError(f"{path}: of another optimizer ({error}); resume with the options of that run") from None
+            raise CheckpointError(
+                f"{path}: of another optimizer ({error}); resume with the options of that run"
+            ) from None
         if self._scaler and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
         if len(state["random"]) == self._fabric.world_size:
@@ -188,7 +237,10 @@ class Trainer:
 
 def _random_state() -> dict[str, Any]:
     """The random state of dropout and stochastic depth; the plan has no random state."""
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None}
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    }
 
 
 def _set_random_state(state: dict[str, Any]) -> None:

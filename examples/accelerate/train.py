@@ -1,4 +1,5 @@
-"""Accelerate: train a classifier on a folder of images, and go on from the last saved state if there is one.
+"""Accelerate: train a classifier on a folder of images, and go on from the last saved state if
+there is one.
 
 accelerate launch examples/accelerate/train.py IMAGES [OUT]
 
@@ -29,7 +30,8 @@ def main(images, out="accelerate_run", size=224, batch_size=64, epochs=10):
     )  # dali_pipes
     model = torchvision.models.resnet18(num_classes=len(manifest.classes))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, AccelerateLoader(loader))  # dali_pipes
+    # dali_pipes
+    model, optimizer, loader = accelerator.prepare(model, optimizer, AccelerateLoader(loader))
     accelerator.register_for_checkpointing(loader)  # dali_pipes
     if Path(out, "state").exists():
         accelerator.load_state(Path(out, "state"))

@@ -1,4 +1,5 @@
-"""PyTorch alone: train a classifier with DistributedDataParallel, and go on from the last checkpoint if there is one.
+"""PyTorch alone: train a classifier with DistributedDataParallel, and go on from the last
+checkpoint if there is one.
 
 torchrun --nproc-per-node=8 examples/ddp/train.py IMAGES [OUT], or python for one process
 
@@ -19,7 +20,9 @@ import dali_pipes as dp  # dali_pipes
 
 def main(images, out="ddp_run", size=224, batch_size=64, epochs=10):
     gpu, ranks = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
+    device = (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
+    )
     if ranks > 1:
         dist.init_process_group("nccl" if gpu else "gloo")
     manifest = dp.Manifest.scan(images)  # dali_pipes

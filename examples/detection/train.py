@@ -1,7 +1,9 @@
-"""torchvision's SSDlite on the boxes of a COCO file, in batches of images that are letterboxed to one size.
+"""torchvision's SSDlite on the boxes of a COCO file, in batches of images that are letterboxed to
+one size.
 
 python scripts/make_demo_data.py --objects --out data/shapes
-python examples/detection/train.py data/shapes/train.json data/shapes/images/train data/shapes/val.json data/shapes/images/val
+python examples/detection/train.py data/shapes/train.json data/shapes/images/train
+data/shapes/val.json data/shapes/images/val
 
 Lines that end in "# dali_pipes" are those that differ from torchvision's own references.
 """
@@ -16,10 +18,20 @@ from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 import dali_pipes as dp  # dali_pipes
 
 
-def main(annotations, images, val_annotations=None, val_images=None, size=192, batch_size=8, epochs=3, lr=1e-3):
+def main(
+    annotations,
+    images,
+    val_annotations=None,
+    val_images=None,
+    size=192,
+    batch_size=8,
+    epochs=3,
+    lr=1e-3,
+):
     torch.manual_seed(0)
     manifest = dp.Manifest.from_coco(annotations, root=images)  # dali_pipes
-    transform = dp.LetterboxTransform(size=size)  # dali_pipes: boxes move with the pixels, what has left the image is gone
+    # dali_pipes: boxes move with the pixels, what has left the image is gone
+    transform = dp.LetterboxTransform(size=size)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = ssdlite320_mobilenet_v3_large(
         weights=None,
@@ -31,7 +43,10 @@ def main(annotations, images, val_annotations=None, val_images=None, size=192, b
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr)
     history = []
-    with dp.build_loader(manifest, dp.DaliConfig(), transform=transform, batch_size=batch_size) as loader:  # dali_pipes
+    # dali_pipes
+    with dp.build_loader(
+        manifest, dp.DaliConfig(), transform=transform, batch_size=batch_size
+    ) as loader:
         for epoch in range(epochs):
             losses = [step(model, optimizer, batch) for batch in loader]
             history.append(torch.stack(losses).mean().item())
@@ -42,9 +57,13 @@ def main(annotations, images, val_annotations=None, val_images=None, size=192, b
 
 
 def step(model, optimizer, batch):
-    each = zip(batch["boxes"], batch["box_labels"], batch["crowd"], strict=True)  # dali_pipes: of each image as many as it has
-    # A crowd is a box around many objects: torchvision's references leave it out of the loss as well.
-    targets = [{"boxes": boxes[~crowd], "labels": labels[~crowd] + 1} for boxes, labels, crowd in each]  # dali_pipes
+    # dali_pipes: of each image as many as it has
+    each = zip(batch["boxes"], batch["box_labels"], batch["crowd"], strict=True)
+    # A crowd is a box around many objects: torchvision's references leave it out of the loss as
+    # well. dali_pipes
+    targets = [
+        {"boxes": boxes[~crowd], "labels": labels[~crowd] + 1} for boxes, labels, crowd in each
+    ]
     loss = sum(model(list(batch.images), targets).values())
     optimizer.zero_grad()
     loss.backward()
@@ -59,12 +78,22 @@ def evaluate(model, annotations, images, size=192, batch_size=8):
     transform = dp.LetterboxTransform(size=size, flip=0)  # dali_pipes
     model.eval()
     found = []
-    with dp.build_loader(manifest, dp.DaliConfig(), transform=transform, batch_size=batch_size) as loader, torch.no_grad():
+    with (
+        dp.build_loader(
+            manifest, dp.DaliConfig(), transform=transform, batch_size=batch_size
+        ) as loader,
+        torch.no_grad(),
+    ):
         for batch in loader:
             outputs = model(list(batch.images))
-            boxes = dp.boxes_to_image([each["boxes"] for each in outputs], batch)  # dali_pipes: in pixels of the files
-            for image_id, some, each in zip(batch["image_id"].tolist(), boxes, outputs, strict=True):
-                found += results(image_id, some, each["labels"], each["scores"], manifest.category_ids)
+            # dali_pipes: in pixels of the files
+            boxes = dp.boxes_to_image([each["boxes"] for each in outputs], batch)
+            for image_id, some, each in zip(
+                batch["image_id"].tolist(), boxes, outputs, strict=True
+            ):
+                found += results(
+                    image_id, some, each["labels"], each["scores"], manifest.category_ids
+                )
     truth = COCO(annotations)
     if not found:
         print("nothing was found")

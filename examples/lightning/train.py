@@ -1,4 +1,5 @@
-"""Lightning: train a classifier on a folder of images, and go on from the last checkpoint if there is one.
+"""Lightning: train a classifier on a folder of images, and go on from the last checkpoint if there
+is one.
 
 python examples/lightning/train.py IMAGES [OUT]
 
@@ -43,12 +44,21 @@ def main(images, out="lightning_run", size=224, batch_size=64, **trainer_options
     build = partial(dp.build_loader, config=dp.DaliConfig(), batch_size=batch_size)  # dali_pipes
     data = DataModule(  # dali_pipes
         train=partial(build, parts["train"], transform=dp.TrainTransform(size=size)),  # dali_pipes
-        val=partial(build, parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size)),  # dali_pipes
+        # dali_pipes
+        val=partial(
+            build, parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size)
+        ),
     )  # dali_pipes
-    checkpoint = L.pytorch.callbacks.ModelCheckpoint(dirpath=out, every_n_train_steps=2, save_last=True)
+    checkpoint = L.pytorch.callbacks.ModelCheckpoint(
+        dirpath=out, every_n_train_steps=2, save_last=True
+    )
     last = Path(out) / "last.ckpt"
     trainer = L.Trainer(default_root_dir=out, callbacks=[checkpoint], **trainer_options)
-    trainer.fit(Classifier(len(manifest.classes)), datamodule=data, ckpt_path=last if last.exists() else None)
+    trainer.fit(
+        Classifier(len(manifest.classes)),
+        datamodule=data,
+        ckpt_path=last if last.exists() else None,
+    )
     return trainer
 
 

@@ -1,4 +1,5 @@
-"""Ray Train's torch_fashion_mnist_example.py, with images from dali_pipes, and going on within the epoch when a worker has died.
+"""Ray Train's torch_fashion_mnist_example.py, with images from dali_pipes, and going on within the
+epoch when a worker has died.
 
 python examples/ray/train.py /imagenet/train /shared/runs
 """
@@ -17,9 +18,17 @@ import dali_pipes as dp  # dali_pipes
 
 
 def get_loader(config):
-    manifest, reader = dp.Manifest.open(config["images"]), dp.DaliConfig(num_threads=config["threads"])  # dali_pipes
-    options = {"batch_size": config["batch_size"], "rank": dp.Rank.from_env()}  # dali_pipes: Ray has set RANK and WORLD_SIZE
-    loader = dp.build_loader(manifest, reader, transform=dp.TrainTransform(size=config["size"]), **options)  # dali_pipes
+    # dali_pipes
+    manifest, reader = (
+        dp.Manifest.open(config["images"]),
+        dp.DaliConfig(num_threads=config["threads"]),
+    )
+    # dali_pipes: Ray has set RANK and WORLD_SIZE
+    options = {"batch_size": config["batch_size"], "rank": dp.Rank.from_env()}
+    # dali_pipes
+    loader = dp.build_loader(
+        manifest, reader, transform=dp.TrainTransform(size=config["size"]), **options
+    )
     return loader, len(manifest.classes)  # dali_pipes: no prepare_data_loader
 
 
@@ -28,7 +37,8 @@ def train_func_per_worker(config):
     loader, num_classes = get_loader(config)
     model = prepare_model(get_model(config["model"], num_classes=num_classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
-    parts = {"model": model, "optimizer": optimizer, "loader": loader}  # dali_pipes: the loader is saved with the others
+    # dali_pipes: the loader is saved with the others
+    parts = {"model": model, "optimizer": optimizer, "loader": loader}
     if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as folder:
             for name, state in torch.load(Path(folder, "state.pt"), map_location="cpu").items():
@@ -39,11 +49,17 @@ def train_func_per_worker(config):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if step % config["every"] == 0 or loader.epoch > epoch:  # dali_pipes: also within an epoch
+            # dali_pipes: also within an epoch
+            if step % config["every"] == 0 or loader.epoch > epoch:
                 with tempfile.TemporaryDirectory() as folder:
                     if first := ray.train.get_context().get_world_rank() == 0:
-                        torch.save({name: part.state_dict() for name, part in parts.items()}, Path(folder, "state.pt"))
-                    ray.train.report({"loss": loss.item()}, Checkpoint.from_directory(folder) if first else None)
+                        torch.save(
+                            {name: part.state_dict() for name, part in parts.items()},
+                            Path(folder, "state.pt"),
+                        )
+                    ray.train.report(
+                        {"loss": loss.item()}, Checkpoint.from_directory(folder) if first else None
+                    )
     loader.close()  # dali_pipes
 
 
@@ -52,7 +68,9 @@ def train(images, storage, num_workers=8, use_gpu=True, **options):
     config |= {"model": "resnet50", "lr": 0.1, "epochs": 90, "every": 500, **options}
     scaling = ScalingConfig(num_workers=num_workers, use_gpu=use_gpu)
     run = RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=3))
-    return TorchTrainer(train_func_per_worker, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
+    return TorchTrainer(
+        train_func_per_worker, train_loop_config=config, scaling_config=scaling, run_config=run
+    ).fit()
 
 
 if __name__ == "__main__":

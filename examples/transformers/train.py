@@ -1,4 +1,5 @@
-"""Hugging Face: train a ResNet on a folder of images, and go on from the last checkpoint if there is one.
+"""Hugging Face: train a ResNet on a folder of images, and go on from the last checkpoint if there
+is one.
 
 python examples/transformers/train.py IMAGES [OUT]
 
@@ -28,19 +29,31 @@ def accuracy(prediction):
 
 
 def main(images, out="transformers_run", size=224, batch_size=64, **options):
-    arguments = TrainingArguments(out, save_steps=2, eval_strategy="epoch", per_device_eval_batch_size=batch_size, **options)
+    arguments = TrainingArguments(
+        out, save_steps=2, eval_strategy="epoch", per_device_eval_batch_size=batch_size, **options
+    )
     manifest = dp.Manifest.scan(images)  # dali_pipes
     parts = manifest.split({"train": 0.9, "val": 0.1})  # dali_pipes
     where = {"rank": dp.Rank.from_env(), "device": arguments.device}  # dali_pipes
-    build = partial(dp.build_loader, config=dp.DaliConfig(), batch_size=batch_size, **where)  # dali_pipes
+    # dali_pipes
+    build = partial(dp.build_loader, config=dp.DaliConfig(), batch_size=batch_size, **where)
     train = build(parts["train"], transform=dp.TrainTransform(size=size))  # dali_pipes
-    val = build(parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size), last_batch="pad")  # dali_pipes
+    # dali_pipes
+    val = build(
+        parts["val"], transform=dp.EvalTransform(resize=size * 8 // 7, size=size), last_batch="pad"
+    )
     config = ResNetConfig(
-        hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=len(manifest.classes)
+        hidden_sizes=[64, 128, 256, 512],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+        num_labels=len(manifest.classes),
     )
     model = ResNetForImageClassification(config)
     with train, val:  # dali_pipes
-        trainer = ImageTrainer(model, arguments, train_dataset=train, eval_dataset=val, compute_metrics=accuracy)  # dali_pipes
+        # dali_pipes
+        trainer = ImageTrainer(
+            model, arguments, train_dataset=train, eval_dataset=val, compute_metrics=accuracy
+        )
         trainer.train(resume_from_checkpoint=get_last_checkpoint(out))
     return trainer.state
 

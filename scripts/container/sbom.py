@@ -1,4 +1,5 @@
-"""Lists what is in an image, as a CycloneDX SBOM: the Python packages with their licences, and the base image's Debian packages.
+"""Lists what is in an image, as a CycloneDX SBOM: the Python packages with their licences, and the
+base image's Debian packages.
 
 python scripts/container/sbom.py dali_pipes > sbom.json     # ENGINE=podman for Podman; needs uv
 """
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 LOCK = Path(__file__).parents[2] / "requirements/container.txt"
-# The tool is found after the image's own packages, and asks the image's Python, which does not see it.
+# The tool is found after the image's own packages, and asks the image's Python, which does not see
+# it.
 LIST_PACKAGES = """
 import runpy, sys
 sys.path.append("/tools")
-sys.argv = ["cyclonedx-py", "environment", "--output-reproducible", "--output-format", "JSON", sys.executable]
+sys.argv = ["cyclonedx-py", "environment", "--output-reproducible", "--output-format", "JSON"]
+sys.argv.append(sys.executable)
 runpy.run_module("cyclonedx_py", run_name="__main__")
 """
 
@@ -25,18 +28,44 @@ def inside(image: str, program: str, *arguments: str, tools: str | None = None) 
     """What a program of the image prints."""
     engine = os.environ.get("ENGINE", "docker")
     mount = ["--volume", f"{tools}:/tools:ro"] if tools else []
-    options = ["run", "--rm", "--read-only", "--network=none", "--no-healthcheck", *mount, "--entrypoint", program]
-    return subprocess.run([engine, *options, image, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    options = [
+        "run",
+        "--rm",
+        "--read-only",
+        "--network=none",
+        "--no-healthcheck",
+        *mount,
+        "--entrypoint",
+        program,
+    ]
+    return subprocess.run(
+        [engine, *options, image, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def sbom(image: str) -> dict[str, Any]:
-    version = inside(image, "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')").strip()
+    version = inside(
+        image, "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')"
+    ).strip()
     with tempfile.TemporaryDirectory() as tools:
-        install = ["uv", "pip", "install", "--quiet", "--target", tools, "--python-version", version]
+        install = [
+            "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--target",
+            tools,
+            "--python-version",
+            version,
+        ]
         subprocess.run([*install, "--require-hashes", "--requirement", str(LOCK)], check=True)
         Path(tools).chmod(0o755)
-        found: dict[str, Any] = json.loads(inside(image, "python", "-c", LIST_PACKAGES, tools=tools))
-    debian = inside(image, "dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Architecture}\n")
+        found: dict[str, Any] = json.loads(
+            inside(image, "python", "-c", LIST_PACKAGES, tools=tools)
+        )
+    debian = inside(
+        image, "dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Architecture}\n"
+    )
     found["components"] += [_debian(*line.split()) for line in debian.splitlines()]
     return found
 

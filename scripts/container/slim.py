@@ -2,28 +2,51 @@
 
 python3 slim.py /opt/venv
 
-What stays although a CPU never touches it: every library that another one is linked against, what CuPy compiles kernels with
-(NVRTC, the headers of CUDA's runtime and its own), nvJPEG and nvImageCodec with all of its extensions, all of cuDNN and NCCL.
+What stays although a CPU never touches it: every library that another one is linked against, what
+CuPy compiles kernels with (NVRTC, the headers of CUDA's runtime and its own), nvJPEG and
+nvImageCodec with all of its extensions, all of cuDNN and NCCL.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-# CUDA 12's wheels have a folder for each library, nvidia/cublas, and CUDA 13's one for all of them, nvidia/cu13.
+# CUDA 12's wheels have a folder for each library, nvidia/cublas, and CUDA 13's one for all of them,
+# nvidia/cu13.
 UNUSED = {
-    "Triton, which torch.compile runs; it needs a C compiler, and the image has none": ["triton", "triton-*.dist-info"],
-    "cuSOLVER for several GPUs: nothing here is linked against it": ["nvidia/*/lib/libcusolverMg.so.*"],
+    "Triton, which torch.compile runs; it needs a C compiler, and the image has none": [
+        "triton",
+        "triton-*.dist-info",
+    ],
+    "cuSOLVER for several GPUs: nothing here is linked against it": [
+        "nvidia/*/lib/libcusolverMg.so.*"
+    ],
     "a second build of NVRTC, which nothing here opens": ["nvidia/*/lib/*.alt.so.*"],
     # cpp, pyx and pxd; CUDA 13's has only the last
-    "C++ that cuda-bindings was generated into and has been compiled from": ["cuda/**/*.[cp][pyx][pxd]"],
-    "headers for building extensions of PyTorch, DALI and Arrow": ["torch/include", "nvidia/dali/include", "pyarrow/include"],
+    "C++ that cuda-bindings was generated into and has been compiled from": [
+        "cuda/**/*.[cp][pyx][pxd]"
+    ],
+    "headers for building extensions of PyTorch, DALI and Arrow": [
+        "torch/include",
+        "nvidia/dali/include",
+        "pyarrow/include",
+    ],
     "headers of CUDA libraries; those of its runtime and of cuRAND stay for CuPy": [
-        *(f"nvidia/*/include/{library}*" for library in ("cublas", "cufft", "cufile", "cusolver", "cusparse", "cupti")),
-        *(f"nvidia/{library}/include" for library in ("cudnn", "cusparselt", "nccl", "nvshmem", "nvimgcodec", "libnvcomp")),
+        *(
+            f"nvidia/*/include/{library}*"
+            for library in ("cublas", "cufft", "cufile", "cusolver", "cusparse", "cupti")
+        ),
+        *(
+            f"nvidia/{library}/include"
+            for library in ("cudnn", "cusparselt", "nccl", "nvshmem", "nvimgcodec", "libnvcomp")
+        ),
     ],
     "programs": ["torch/bin/protoc*", "nvidia/libnvcomp/bin"],
-    "what code on the GPU would be linked with": ["nvidia/nvshmem/lib/*.a", "nvidia/nvshmem/lib/*.bc", "numpy/**/*.a"],
+    "what code on the GPU would be linked with": [
+        "nvidia/nvshmem/lib/*.a",
+        "nvidia/nvshmem/lib/*.bc",
+        "numpy/**/*.a",
+    ],
     "Arrow over the network": ["pyarrow/*flight*", "pyarrow/*_s3*"],
     "test suites": ["**/tests"],
     "type stubs": ["**/*.pyi"],
@@ -58,7 +81,10 @@ def main(environment: Path) -> None:
         for pattern in patterns:
             found = sorted(packages.glob(pattern))
             if not found:
-                sys.exit(f"error: {packages} holds no {pattern} ({reason}); the packages have changed: look at it again")
+                sys.exit(
+                    f"error: {packages} holds no {pattern} ({reason}); the packages have "
+                    "changed: look at it again"
+                )
             freed += remove(found)
         print(f"{freed / 1e6:6.0f} MB  {reason}")
         total += freed

@@ -1,1 +1,3 @@
-"""All checks that need a GPU, in one run of a few minutes: does it work, how fast is it, and what limits it."""
+"""All checks that need a GPU, in one run of a few minutes: does it work, how fast is it, and what
+limits it.
+"""

@@ -1,4 +1,6 @@
-"""All checks that need a GPU, in less than ten minutes; started by scripts/gpu_check.sh. See docs/gpu-check.md."""
+"""All checks that need a GPU, in less than ten minutes; started by scripts/gpu_check.sh. See
+docs/gpu-check.md.
+"""
 
 import sys
 

@@ -41,11 +41,17 @@ class Bench:
 
     @property
     def is_small(self) -> bool:
-        """Whether the parts only have to run, with small images and a small network: without a GPU, or on a simulated one."""
+        """Whether the parts only have to run, with small images and a small network: without a GPU,
+        or on a simulated one.
+        """
         return self.config.dry_run or gpu_is_simulated()
 
     def work(self) -> Workload:
-        form = TrainTransform(size=64) if self.is_small else TrainTransform(dtype="fp16", memory_format="channels_last")
+        form = (
+            TrainTransform(size=64)
+            if self.is_small
+            else TrainTransform(dtype="fp16", memory_format="channels_last")
+        )
         return Workload(self.images, form, self.config.batch_size, seed=0)
 
     def model(self, name: str) -> str:
@@ -57,8 +63,16 @@ class Bench:
         work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
         return [*work, *(f"transform.{option}" for option in transform)]
 
-    def script(self, part: str, script: str, options: list[str], limit: float, statuses: tuple[int, ...] = (0,)) -> dict[str, Any]:
-        """The line of JSON that one of scripts/ prints; its other output goes into details/PART.log.
+    def script(
+        self,
+        part: str,
+        script: str,
+        options: list[str],
+        limit: float,
+        statuses: tuple[int, ...] = (0,),
+    ) -> dict[str, Any]:
+        """The line of JSON that one of scripts/ prints; its other output goes into
+        details/PART.log.
 
         Args:
             limit: seconds.
@@ -66,18 +80,30 @@ class Bench:
         Raises:
             PartError: it took longer, or it ended with another status.
         """
-        command = [sys.executable, str(ROOT / "scripts" / script), f"data.train={self.images}", *options]
+        command = [
+            sys.executable,
+            str(ROOT / "scripts" / script),
+            f"data.train={self.images}",
+            *options,
+        ]
         with open(self.details / f"{part}.log", "w+") as log:
             log.write(" ".join(command) + "\n")
             log.flush()
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": _first_gpu()}
             with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True, env=environment
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=environment,
             ) as process:
                 try:
                     output, _ = process.communicate(timeout=limit)
                 except subprocess.TimeoutExpired:
-                    raise PartError(f"ended after {limit:.0f} s; details/{part}.log says how far it came") from None
+                    raise PartError(
+                        f"ended after {limit:.0f} s; details/{part}.log says how far it came"
+                    ) from None
                 finally:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)

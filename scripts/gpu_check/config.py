@@ -8,7 +8,19 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, check_choice, check_min
 
 GPU_CHECK_PARTS = (
-    *("probe", "grid", "loader", "doctor", "resnet50", "profile", "copies", "corun", "suite", "diagnose", "resnet18"),
+    *(
+        "probe",
+        "grid",
+        "loader",
+        "doctor",
+        "resnet50",
+        "profile",
+        "copies",
+        "corun",
+        "suite",
+        "diagnose",
+        "resnet18",
+    ),
 )
 
 
@@ -18,7 +30,8 @@ class GpuCheckConfig:
 
     Attributes:
         parts: the parts to run, in this order.
-        minutes: time limit of all parts together; then the running part is ended, and the rest is skipped.
+        minutes: time limit of all parts together; then the running part is ended, and the rest is
+            skipped.
         batch_size: images per batch in every part.
         dry_run: runs every part on the CPU with little work, to test that they run at all.
         out: a new folder for gpu_check.json, gpu_check.md and details/.

@@ -1,4 +1,6 @@
-"""What scripts/copies_into_torch.py measures. `exported` is how the package does it; the others are tried here and nowhere else."""
+"""What scripts/copies_into_torch.py measures. `exported` is how the package does it; the others are
+tried here and nowhere else.
+"""
 
 import contextlib
 import random
@@ -50,14 +52,20 @@ def exported(work: Work) -> Iterator[DecodedBatch]:
 
 
 def copied_by_the_iterator(work: Work) -> Iterator[DecodedBatch]:
-    """`exec_dynamic=False`, of which DALI's iterator makes copies itself, in the current stream's order."""
+    """`exec_dynamic=False`, of which DALI's iterator makes copies itself, in the current stream's
+    order.
+    """
     with _running(work.backend.pipeline(work.rows(), exec_dynamic=False)) as pipeline:
-        for (output,) in DALIGenericIterator([pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL):
+        for (output,) in DALIGenericIterator(
+            [pipeline], ["images", "ids"], last_batch_policy=LastBatchPolicy.PARTIAL
+        ):
             yield _finished(work, output["images"], output["ids"])
 
 
 def copied_by_hand(work: Work) -> Iterator[DecodedBatch]:
-    """Dynamic executor, but nothing is exported: `share_outputs` on the current stream, `feed_ndarray` on it, `release_outputs`."""
+    """Dynamic executor, but nothing is exported: `share_outputs` on the current stream,
+    `feed_ndarray` on it, `release_outputs`.
+    """
     with _running(work.backend.pipeline(work.rows())) as pipeline:
         pipeline.schedule_run()
         while True:
@@ -74,15 +82,17 @@ WAYS: dict[str, Callable[[Work], Iterator[DecodedBatch]]] = {
     "copied by the iterator": copied_by_the_iterator,
     "copied by feed_ndarray": copied_by_hand,
 }
-CONSUMERS = {"reads": 0, "reads, 30 ms late": LATE_CYCLES}  # the latter only on a GPU: the host runs ahead of it
+# the latter only on a GPU: the host runs ahead of it
+CONSUMERS = {"reads": 0, "reads, 30 ms late": LATE_CYCLES}
 
 
 def copies(config: PreviewConfig) -> Found:
     """
     Returns:
-        rounds; agreement: for each way, against the first, same_ids and max_difference of the pixels of some batches; and
-        consumers: by consumer and way images_per_s (median), _low, _high, cpu_s_per_1000_images (median), and device_mib, by which
-        the use of the GPU grew at most, None without one.
+        rounds; agreement: for each way, against the first, same_ids and max_difference of the
+        pixels of some batches; and consumers: by consumer and way images_per_s (median), _low,
+        _high, cpu_s_per_1000_images (median), and device_mib, by which the use of the GPU grew at
+        most, None without one.
     """
     work = _work(config)
     agreement = _agreement(work)
@@ -90,23 +100,31 @@ def copies(config: PreviewConfig) -> Found:
     tasks = [(consumer, way) for consumer in consumers for way in WAYS]
     windows: list[Found] = []
     start, rounds, choice = time.monotonic(), 0, random.Random(0)
-    while rounds == 0 or (config.batches is None and (time.monotonic() - start) * (rounds + 1) / rounds < ALL_SECONDS):
+    while rounds == 0 or (
+        config.batches is None and (time.monotonic() - start) * (rounds + 1) / rounds < ALL_SECONDS
+    ):
         for consumer, way in choice.sample(tasks, len(tasks)):
             figures = _window(work, WAYS[way], consumers[consumer], config.batches)
             windows.append({"consumer": consumer, "way": way, **figures})
         rounds += 1
-    by_consumer = {each: {way: _over_rounds(windows, each, way) for way in WAYS} for each in consumers}
+    by_consumer = {
+        each: {way: _over_rounds(windows, each, way) for way in WAYS} for each in consumers
+    }
     return {"rounds": rounds, "agreement": agreement, "consumers": by_consumer}
 
 
 def _work(config: PreviewConfig) -> Work:
     if type(config.loader).__name__ != "DaliConfig":
-        raise ConfigError("these are ways out of DALI's pipeline; use loader=dali or loader=dali_cpu")
+        raise ConfigError(
+            "these are ways out of DALI's pipeline; use loader=dali or loader=dali_cpu"
+        )
     on_gpu = torch.cuda.is_available() and config.loader.device != "cpu"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     manifest = open_images(config.data, config.split)
     plan = Plan(manifest, config.transform, config.batch_size, seed=config.seed, last_batch="pad")
-    backend = DaliBackend(manifest, config.transform, config.loader.on_cores(), config.batch_size, device)
+    backend = DaliBackend(
+        manifest, config.transform, config.loader.on_cores(), config.batch_size, device
+    )
     return Work(plan, config.transform, backend, device)
 
 
@@ -125,11 +143,17 @@ def _finished(work: Work, images: torch.Tensor, ids: torch.Tensor) -> DecodedBat
 
 
 def _copied(tensor: Any, device: torch.device, stream: Any) -> torch.Tensor:
-    return feed_ndarray(tensor, torch.empty(tensor.shape(), dtype=to_torch_type[tensor.dtype], device=device), cuda_stream=stream)
+    return feed_ndarray(
+        tensor,
+        torch.empty(tensor.shape(), dtype=to_torch_type[tensor.dtype], device=device),
+        cuda_stream=stream,
+    )
 
 
 @contextlib.contextmanager
-def _batches(work: Work, way: Callable[[Work], Iterator[DecodedBatch]]) -> Iterator[Iterator[DecodedBatch]]:
+def _batches(
+    work: Work, way: Callable[[Work], Iterator[DecodedBatch]]
+) -> Iterator[Iterator[DecodedBatch]]:
     """From the plan's beginning; at the end nothing is left of them."""
     batches = way(work)
     try:
@@ -140,22 +164,34 @@ def _batches(work: Work, way: Callable[[Work], Iterator[DecodedBatch]]) -> Itera
 
 
 def _agreement(work: Work) -> Found:
-    """Of the first batches; the run of each way is also what makes the first window no slower than the others."""
+    """Of the first batches; the run of each way is also what makes the first window no slower than
+    the others.
+    """
     found: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for name, way in WAYS.items():
         with _batches(work, way) as batches:
-            found[name] = [(batch.images.float().cpu(), batch.ids.cpu()) for batch in (next(batches) for _ in range(AGREED))]
+            found[name] = [
+                (batch.images.float().cpu(), batch.ids.cpu())
+                for batch in (next(batches) for _ in range(AGREED))
+            ]
     first = next(iter(found.values()))
     return {
         name: {
-            "same_ids": all(torch.equal(one[1], other[1]) for one, other in zip(first, each, strict=True)),
-            "max_difference": max(float((one[0] - other[0]).abs().max()) for one, other in zip(first, each, strict=True)),
+            "same_ids": all(
+                torch.equal(one[1], other[1]) for one, other in zip(first, each, strict=True)
+            ),
+            "max_difference": max(
+                float((one[0] - other[0]).abs().max())
+                for one, other in zip(first, each, strict=True)
+            ),
         }
         for name, each in found.items()
     }
 
 
-def _window(work: Work, way: Callable[[Work], Iterator[DecodedBatch]], late: int, batches_wanted: int | None) -> Found:
+def _window(
+    work: Work, way: Callable[[Work], Iterator[DecodedBatch]], late: int, batches_wanted: int | None
+) -> Found:
     before, touch, images = _device_bytes(work.device, emptied=True), Touch(), 0
     with _batches(work, way) as batches:
 
@@ -172,7 +208,8 @@ def _window(work: Work, way: Callable[[Work], Iterator[DecodedBatch]], late: int
         cpu, start, steps = cpu_seconds(), time.monotonic(), 0
         while steps < batches_wanted if batches_wanted else time.monotonic() - start < SECONDS:
             images, steps = images + step(), steps + 1
-        used = _device_bytes(work.device)  # before anything is given back; the pools keep what they once took
+        # before anything is given back; the pools keep what they once took
+        used = _device_bytes(work.device)
         touch.finish()
         seconds = time.monotonic() - start
         return {
@@ -183,7 +220,9 @@ def _window(work: Work, way: Callable[[Work], Iterator[DecodedBatch]], late: int
 
 
 def _device_bytes(device: torch.device, emptied: bool = False) -> int | None:
-    """What is in use on the GPU, by all processes; `emptied`: after PyTorch and DALI have given back what they merely keep."""
+    """What is in use on the GPU, by all processes; `emptied`: after PyTorch and DALI have given
+    back what they merely keep.
+    """
     if device.type == "cpu":
         return None
     if emptied:
@@ -196,7 +235,10 @@ def _device_bytes(device: torch.device, emptied: bool = False) -> int | None:
 
 def _over_rounds(windows: list[Found], consumer: str, way: str) -> Found:
     mine = [each for each in windows if (each["consumer"], each["way"]) == (consumer, way)]
-    rates, used = [each["images_per_s"] for each in mine], [each["device_mib"] for each in mine if each["device_mib"] is not None]
+    rates, used = (
+        [each["images_per_s"] for each in mine],
+        [each["device_mib"] for each in mine if each["device_mib"] is not None],
+    )
     return {
         "images_per_s": statistics.median(rates),
         "images_per_s_low": min(rates),

@@ -1,6 +1,8 @@
-"""The grid: DALI's settings and the DataLoader's workers, each for a short window, in one process that is started only once.
+"""The grid: DALI's settings and the DataLoader's workers, each for a short window, in one process
+that is started only once.
 
-The results choose the settings of the A/B. They are not a comparison: one short window each, in a fixed order.
+The results choose the settings of the A/B. They are not a comparison: one short window each, in a
+fixed order.
 """
 
 import contextlib
@@ -28,7 +30,8 @@ WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
 LOADS = (0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0)
 Change = dict[str, Any]  # of options
 BY_LOAD: list[Change] = [{"hw_decoder_load": load} for load in LOADS]
-# Tried one list after the other, each of its changes on the fastest setting so far. 6000: what NVIDIA's own benchmarks take.
+# Tried one list after the other, each of its changes on the fastest setting so far. 6000: what
+# NVIDIA's own benchmarks take.
 ON_GPU: list[list[Change]] = [
     BY_LOAD,
     [{"hybrid_huffman_threshold": pixels} for pixels in (300_000, 100_000, 1)],
@@ -36,24 +39,40 @@ ON_GPU: list[list[Change]] = [
     [{"device_memory_padding": count * 2**20} for count in (0, 64)],
 ]
 ANYWHERE: list[list[Change]] = [[{"prefetch_queue_depth": 4}]]
-TUNED = ("num_threads", "decode", *(name for changes in (*ON_GPU, *ANYWHERE) for name in changes[0]))
-FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_native": False}  # arms that decode alike, in pairs
-# loader (plain), batch_size, dtype if it is not that of the work, repeat if it was tried before; measured: images_per_s …, or error
+TUNED = (
+    "num_threads",
+    "decode",
+    *(name for changes in (*ON_GPU, *ANYWHERE) for name in changes[0]),
+)
+# arms that decode alike, in pairs
+FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_native": False}
+# loader (plain), batch_size, dtype if it is not that of the work, repeat if it was tried before;
+# measured: images_per_s …, or error
 Cell = dict[str, Any]
 LEAST_NOISE = 1.03  # of windows of 0.7 s
 
 
-def search(work: Workload, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()) -> list[Cell]:
-    """Measures as many cells as fit into the time; each is written into `log` when done. A crash is an error in its cell.
+def search(
+    work: Workload, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()
+) -> list[Cell]:
+    """Measures as many cells as fit into the time; each is written into `log` when done. A crash is
+    an error in its cell.
 
     Args:
-        regions: the values of jpeg_fancy_upsampling with which decode=force_region was correct on this GPU.
+        regions: the values of jpeg_fancy_upsampling with which decode=force_region was correct on
+            this GPU.
     """
     end = time.monotonic() + seconds
     todo, done, crashed = cells(work.batch_size, cores, regions), list[Cell](), True
     with open(log, "w") as lines:
         while crashed and time.monotonic() + 10 < end:
-            job = {"work": work.to_dict(), "cells": todo, "found": done, "regions": [*regions], "seconds": end - time.monotonic()}
+            job = {
+                "work": work.to_dict(),
+                "cells": todo,
+                "found": done,
+                "regions": [*regions],
+                "seconds": end - time.monotonic(),
+            }
             crashed = False
             for cell in _measure(job, end):
                 crashed = cell.pop("crashed", False)
@@ -66,29 +85,36 @@ def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[C
     """All cells except those that follow from the best ones."""
     workers = sorted({max(1, cores // 2), cores, 3 * cores // 2})
     loaders: list[LoaderConfig] = [
-        TorchConfig(decoder=decoder, num_workers=count) for decoder, count in itertools.product(("pil", "torchvision"), workers)
+        TorchConfig(decoder=decoder, num_workers=count)
+        for decoder, count in itertools.product(("pil", "torchvision"), workers)
     ]
     threads = sorted({max(1, cores // share) for share in (1, 2, 4)}, reverse=True)
     loaders += [
-        DaliConfig(num_threads=count, decode=decode) for count, decode in itertools.product(threads, _decodes(True, regions))
+        DaliConfig(num_threads=count, decode=decode)
+        for count, decode in itertools.product(threads, _decodes(True, regions))
     ]
     return [{"loader": to_dict(loader), "batch_size": batch_size} for loader in loaders]
 
 
 def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
     """The values of `decode` whose decoding differs."""
-    auto = choose(DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available())
+    auto = choose(
+        DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available()
+    )
     others = ["whole"] if auto.region else ["force_region"] if fancy in regions else []
     return ["auto", *others]
 
 
 def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
-    """The fastest settings that were tried for this arm at the first cell's batch size; empty if there are none.
+    """The fastest settings that were tried for this arm at the first cell's batch size; empty if
+    there are none.
 
     A reference arm that had no time gets those of the arm with the same decoding.
     """
     rows, native = _rows_of(parts), arm.startswith("dali_native")
-    best = (native and _best(rows, "DaliNativeConfig", FANCY[arm])) or _best(rows, "DaliConfig", FANCY[arm])
+    best = (native and _best(rows, "DaliNativeConfig", FANCY[arm])) or _best(
+        rows, "DaliConfig", FANCY[arm]
+    )
     return {name: best["loader"][name] for name in TUNED} if best else {}
 
 
@@ -97,7 +123,9 @@ def best_torch(parts: dict[str, Any]) -> tuple[str, int | None]:
     best = _best(_rows_of(parts), "TorchConfig")
     if not best:
         return "torch", None
-    return "torch" if best["loader"]["decoder"] == "pil" else "torch_torchvision", best["loader"]["num_workers"]
+    return "torch" if best["loader"]["decoder"] == "pil" else "torch_torchvision", best["loader"][
+        "num_workers"
+    ]
 
 
 def _rows_of(parts: dict[str, Any]) -> list[Cell]:
@@ -127,7 +155,9 @@ def _rate(row: Cell) -> float:
 
 
 def _has_hints(row: Cell) -> bool:
-    """Whether the engine's memory is allocated for larger images than there are, which costs memory and so must gain something."""
+    """Whether the engine's memory is allocated for larger images than there are, which costs memory
+    and so must gain something.
+    """
     return row["loader"].get("preallocate_width_hint") is not None
 
 
@@ -141,13 +171,16 @@ def _noise(rows: list[Cell]) -> float:
 
 
 def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
-    """The cells that one process completed; the last one has an error, and `crashed`, if it ended the process.
+    """The cells that one process completed; the last one has an error, and `crashed`, if it ended
+    the process.
 
     Raises:
         ArmError: the process does not reach the first cell of the grid.
     """
     cell = None
-    with FreshProcess(f"{__name__}:measure", job, "grid", os.sched_getaffinity(0), limit_s=30) as process:
+    with FreshProcess(
+        f"{__name__}:measure", job, "grid", os.sched_getaffinity(0), limit_s=30
+    ) as process:
         try:
             while time.monotonic() < end and (cell := process.answer()["next"]):
                 yield process.answer()["cell"]
@@ -163,12 +196,16 @@ def measure(controller: Controller) -> None:
     end = time.monotonic() + controller.job["seconds"] - WINDOW - WARM_UP
     work, found = Workload.from_dict(controller.job["work"]), controller.job["found"]
     gpu = _gpu()
-    for cell in itertools.chain(controller.job["cells"], _around_the_best(found, controller.job["regions"])):
+    for cell in itertools.chain(
+        controller.job["cells"], _around_the_best(found, controller.job["regions"])
+    ):
         if time.monotonic() > end or controller.stop.is_set():
             break
         if not any(_setting(cell) == _setting(row) for row in found):
             controller.send({"next": cell})
-            found.append(cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, controller))
+            found.append(
+                cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, controller)
+            )
             controller.send({"cell": found[-1]})
     controller.send({"next": None})
 
@@ -191,15 +228,23 @@ def work_of(cell: Cell, work: Workload) -> Workload:
 
 
 def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[Cell]:
-    """The cells that follow from those measured so far, to which each of these is added once measured; the most important first."""
+    """The cells that follow from those measured so far, to which each of these is added once
+    measured; the most important first.
+    """
     on_gpu = torch.cuda.is_available()
     yield from _one_at_a_time(found, "DaliConfig", True, [*(ON_GPU if on_gpu else []), *ANYWHERE])
-    plain_upsampling = [{"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)]
+    plain_upsampling = [
+        {"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)
+    ]
     yield from _changed(_best(found, "DaliConfig", True), plain_upsampling)
     yield from _one_at_a_time(found, "DaliConfig", False, [BY_LOAD] if on_gpu else [])
     for fancy in (True, False):
-        yield from _changed(_best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}])
-        yield from _one_at_a_time(found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else [])
+        yield from _changed(
+            _best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}]
+        )
+        yield from _one_at_a_time(
+            found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else []
+        )
     if best := _best(found, "DaliConfig", True):
         for dtype in ("bf16", "fp32"):
             yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
@@ -207,7 +252,9 @@ def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[C
             yield {"loader": best["loader"], "batch_size": max(1, int(factor * best["batch_size"]))}
 
 
-def _one_at_a_time(found: list[Cell], kind: str, fancy: bool, axes: list[list[Change]]) -> Iterator[Cell]:
+def _one_at_a_time(
+    found: list[Cell], kind: str, fancy: bool, axes: list[list[Change]]
+) -> Iterator[Cell]:
     for changes in axes:
         if "preallocate_width_hint" in changes[0] and (best := _best(found, kind, fancy)):
             yield {"loader": best["loader"], "batch_size": best["batch_size"], "repeat": 1}
@@ -239,5 +286,6 @@ def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: 
         return {"error": f"{type(error).__name__}: {error}"}
     names = ("images_per_s", "cpu_s_per_1000_images", "device")
     return {name: measured[name] for name in names} | {
-        name: used.get(name) for name in ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib")
+        name: used.get(name)
+        for name in ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib")
     }

@@ -1,4 +1,6 @@
-"""A pytest plugin: writes a line of JSON when a test begins and when it ends, so that a crash loses no result."""
+"""A pytest plugin: writes a line of JSON when a test begins and when it ends, so that a crash loses
+no result.
+"""
 
 import json
 import os
@@ -14,7 +16,11 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def pytest_runtest_logreport(report: Any) -> None:
     if report.when == "call" or report.outcome != "passed":
-        reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        reason = (
+            report.longrepr[2]
+            if report.skipped and isinstance(report.longrepr, tuple)
+            else str(report.longrepr or "")
+        )
         _write(
             {
                 "test": report.nodeid,

@@ -1,4 +1,6 @@
-"""The parts of the check: the project's own scripts and tests, each with its options and time limit."""
+"""The parts of the check: the project's own scripts and tests, each with its options and time
+limit.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,35 +17,56 @@ from gpu_check.probing import Row, probed, regions_are_right
 from gpu_check.profiling import profiled
 
 Found = dict[str, Any]
-Part = Callable[[Bench, Found, float], Any]  # takes the results of the parts before it, and its time limit in seconds
+# takes the results of the parts before it, and its time limit in seconds
+Part = Callable[[Bench, Found, float], Any]
 # And the best DataLoader.
-ARMS = ("synthetic", "dali_cpu", "dali", "dali_native_fancy", "dali_fastest", "dali_native", "torchvision_gpu")
+ARMS = (
+    "synthetic",
+    "dali_cpu",
+    "dali",
+    "dali_native_fancy",
+    "dali_fastest",
+    "dali_native",
+    "torchvision_gpu",
+)
 TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest", "torchvision_gpu")
-NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")  # the difference of the pixels is reported, and stops nothing
+# the difference of the pixels is reported, and stops nothing
+NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")
 BRIEF = ("restart=false", "max_warmup_seconds=0.5", "min_batches=4", "pairs=6")
 LEAST = 45.0  # seconds for the starts, a round and the report of a comparison
-REPORT = 20.0  # seconds of these before the clock of the benchmark runs, and for the report: 16 on an H100 with 16 cores
+# seconds of these before the clock of the benchmark runs, and for the report: 16 on an H100 with 16
+# cores
+REPORT = 20.0
 
 
 def _probe(bench: Bench, before: Found, limit: float) -> list[Row]:
     dry = bench.config.dry_run
     device = torch.device("cpu") if dry else torch.device("cuda", 0)
     images = Manifest.load(bench.real_images)
-    return probed(images, bench.config.batch_size, bench.details, limit, device, at_most=2 if dry else None)
+    return probed(
+        images, bench.config.batch_size, bench.details, limit, device, at_most=2 if dry else None
+    )
 
 
 def _doctor(bench: Bench, before: Found, limit: float) -> Found:
-    return bench.script("doctor", "doctor.py", [f"batch_size={bench.config.batch_size}"], limit, statuses=(0, 1))
+    return bench.script(
+        "doctor", "doctor.py", [f"batch_size={bench.config.batch_size}"], limit, statuses=(0, 1)
+    )
 
 
 def _grid(bench: Bench, before: Found, limit: float) -> list[Cell]:
-    return search(bench.work(), bench.cpus, limit, bench.details / "grid.jsonl", regions_are_right(before))
+    return search(
+        bench.work(), bench.cpus, limit, bench.details / "grid.jsonl", regions_are_right(before)
+    )
 
 
 def _loader(bench: Bench, before: Found, limit: float) -> Found:
     arm, _ = best_torch(before)
-    gate = ["agreement_images=0"] if gpu_is_simulated() else NO_GATE  # where no kernel runs, there are no pixels
-    return _compare(bench, "loader", before, ARMS, [f"baseline={arm}", "min_seconds=1.5", *gate], limit)
+    # where no kernel runs, there are no pixels
+    gate = ["agreement_images=0"] if gpu_is_simulated() else NO_GATE
+    return _compare(
+        bench, "loader", before, ARMS, [f"baseline={arm}", "min_seconds=1.5", *gate], limit
+    )
 
 
 def _training(model: str, arms: Sequence[str], min_seconds: float) -> Part:
@@ -64,7 +87,14 @@ def _corun(bench: Bench, before: Found, limit: float) -> Found:
     """Two jobs at once, each with as many threads as half of the cores."""
     dali = best_dali(before) | {"num_threads": max(1, bench.cpus // 2)}
     arms = ["corun=2", "arms=[synthetic,dali]", *_under("loaders.dali", dali)]
-    options = [*bench.form("corun"), *BRIEF, *_train(bench, "resnet50"), "min_seconds=1", *arms, _minutes(limit)]
+    options = [
+        *bench.form("corun"),
+        *BRIEF,
+        *_train(bench, "resnet50"),
+        "min_seconds=1",
+        *arms,
+        _minutes(limit),
+    ]
     return bench.script("corun", "benchmark.py", options, limit)
 
 
@@ -73,20 +103,43 @@ def _profile(bench: Bench, before: Found, limit: float) -> Found:
 
 
 def _diagnose(bench: Bench, before: Found, limit: float) -> Found:
-    options = ["loader=dali", f"model.name={bench.model('resnet50')}", "rounds=1", "seconds=1.5", "cold=false"]
-    options += [f"precision={'fp32' if bench.config.dry_run else 'bf16'}", *_under("loader", best_dali(before))]
+    options = [
+        "loader=dali",
+        f"model.name={bench.model('resnet50')}",
+        "rounds=1",
+        "seconds=1.5",
+        "cold=false",
+    ]
+    options += [
+        f"precision={'fp32' if bench.config.dry_run else 'bf16'}",
+        *_under("loader", best_dali(before)),
+    ]
     return bench.script("diagnose", "diagnose.py", [*bench.form("diagnose"), *options], limit)
 
 
 def _suite(bench: Bench, before: Found, limit: float) -> Found:
     strict = not bench.config.dry_run
-    return suite.run(ROOT, bench.real_images, bench.details / "suite", limit, bench.cpus, fail_without_cuda=strict)
+    return suite.run(
+        ROOT,
+        bench.real_images,
+        bench.details / "suite",
+        limit,
+        bench.cpus,
+        fail_without_cuda=strict,
+    )
 
 
-def _compare(bench: Bench, part: str, before: Found, arms: Sequence[str], options: list[str], limit: float) -> Found:
+def _compare(
+    bench: Bench, part: str, before: Found, arms: Sequence[str], options: list[str], limit: float
+) -> Found:
     """The A/B of these arms and of the DataLoader, with the settings that the grid found best."""
     arm, workers = best_torch(before)
-    tuned = [option for name in FANCY if name in arms for option in _under(f"loaders.{name}", best_dali(before, name))]
+    tuned = [
+        option
+        for name in FANCY
+        if name in arms
+        for option in _under(f"loaders.{name}", best_dali(before, name))
+    ]
     tuned += [f"loaders.{arm}.num_workers={workers or bench.cpus}", _minutes(limit)]
     options = [*bench.form(part), f"arms=[{','.join([arm, *arms])}]", *BRIEF, *options, *tuned]
     return bench.script(part, "benchmark.py", options, limit, statuses=(0, 2))
@@ -94,20 +147,31 @@ def _compare(bench: Bench, part: str, before: Found, arms: Sequence[str], option
 
 def _train(bench: Bench, model: str) -> list[str]:
     """The pixels of these arms have been compared by the part before."""
-    return ["workload=train", f"model.name={bench.model(model)}", "baseline=synthetic", "agreement_images=0"]
+    return [
+        "workload=train",
+        f"model.name={bench.model(model)}",
+        "baseline=synthetic",
+        "agreement_images=0",
+    ]
 
 
 def _minutes(limit: float) -> str:
     if limit < LEAST:
-        raise PartError(f"not begun: {limit:.0f} s are too little for a comparison; give it a separate run with parts=")
+        raise PartError(
+            f"not begun: {limit:.0f} s are too little for a comparison; give it a separate run "
+            "with parts="
+        )
     return f"minutes={(limit - REPORT) / 60:.2f}"
 
 
 def _under(group: str, settings: dict[str, Any]) -> list[str]:
-    return [f"{group}.{name}={'null' if value is None else value}" for name, value in settings.items()]
+    return [
+        f"{group}.{name}={'null' if value is None else value}" for name, value in settings.items()
+    ]
 
 
-# With the seconds that each may take, 9 1/2 minutes in all. The most important come first: a slow part takes time from the last.
+# With the seconds that each may take, 9 1/2 minutes in all. The most important come first: a slow
+# part takes time from the last.
 PARTS: dict[str, tuple[float, Part]] = {
     "probe": (80, _probe),
     "grid": (70, _grid),

@@ -1,4 +1,6 @@
-"""Whether DALI decodes on this GPU, and correctly: one set of options after the other, each in a process that may crash."""
+"""Whether DALI decodes on this GPU, and correctly: one set of options after the other, each in a
+process that may crash.
+"""
 
 import itertools
 import json
@@ -24,20 +26,31 @@ Row = dict[str, Any]  # loader (plain), batch_size; Probed, faults and doubts, o
 
 
 def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
-    """The default options, and whether their pixels depend on the batch; then regions and whole images, with every decoder.
+    """The default options, and whether their pixels depend on the batch; then regions and whole
+    images, with every decoder.
 
-    In the order of their worth, for the time may not do for all: no other part shows the JPEG engine alone and the CUDA decoder
-    alone, and the default is a mix of both.
+    In the order of their worth, for the time may not do for all: no other part shows the JPEG
+    engine alone and the CUDA decoder alone, and the default is a mix of both.
     """
     yield DaliConfig(), batch_size
     yield DaliConfig(exact=True), batch_size
     yield DaliConfig(exact=True), max(1, batch_size // 4)
-    for load, fancy, decode in itertools.product((1.0, 0.0, 0.65), (True, False), ("force_region", "whole")):
-        yield DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy, hw_decoder_load=load), batch_size
+    for load, fancy, decode in itertools.product(
+        (1.0, 0.0, 0.65), (True, False), ("force_region", "whole")
+    ):
+        yield (
+            DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy, hw_decoder_load=load),
+            batch_size,
+        )
 
 
 def probed(
-    images: Manifest, batch_size: int, folder: Path, seconds: float, device: torch.device, at_most: int | None = None
+    images: Manifest,
+    batch_size: int,
+    folder: Path,
+    seconds: float,
+    device: torch.device,
+    at_most: int | None = None,
 ) -> list[Row]:
     """As many of `tried` as fit into the time; each is written into probe.jsonl when done.
 
@@ -54,16 +67,24 @@ def probed(
             limit = min(LONGEST, end - time.monotonic())
             if limit < LEAST:
                 break
-            found.append({"loader": to_dict(config), "batch_size": size} | _answer(manifest, config, size, device, limit))
+            found.append(
+                {"loader": to_dict(config), "batch_size": size}
+                | _answer(manifest, config, size, device, limit)
+            )
             print(json.dumps(found[-1]), file=lines, flush=True)
     return found
 
 
 def regions_are_right(parts: dict[str, Any]) -> list[bool]:
     """The values of jpeg_fancy_upsampling with which all trials of regions were correct."""
-    rows = [row for row in parts.get("probe", {}).get("result") or [] if row["loader"]["decode"] == "force_region"]
+    rows = [
+        row
+        for row in parts.get("probe", {}).get("result") or []
+        if row["loader"]["decode"] == "force_region"
+    ]
     outcomes = {
-        fancy: [_went_well(row) for row in rows if row["loader"]["jpeg_fancy_upsampling"] == fancy] for fancy in (True, False)
+        fancy: [_went_well(row) for row in rows if row["loader"]["jpeg_fancy_upsampling"] == fancy]
+        for fancy in (True, False)
     }
     return [fancy for fancy, each in outcomes.items() if each and all(each)]
 
@@ -74,11 +95,15 @@ def together(images: Manifest, folder: Path) -> Manifest:
     left = IMAGES - sum(1 for _ in folder.rglob("*.jpg"))
     (folder / "real").mkdir()
     for sample_id in np.unique(np.linspace(0, len(images) - 1, left).astype(np.int64)).tolist():
-        images.read(sample_id).tofile(folder / f"real/{sample_id:06d}{Path(images.name(sample_id)).suffix}")
+        images.read(sample_id).tofile(
+            folder / f"real/{sample_id:06d}{Path(images.name(sample_id)).suffix}"
+        )
     return Manifest.scan(folder, progress=False)
 
 
-def _answer(manifest: Manifest, config: DaliConfig, batch_size: int, device: torch.device, limit: float) -> dict[str, Any]:
+def _answer(
+    manifest: Manifest, config: DaliConfig, batch_size: int, device: torch.device, limit: float
+) -> dict[str, Any]:
     try:
         found: Probed = probe(manifest, "ignore", config, batch_size, device, limit)
     except ChildError as error:

@@ -1,4 +1,6 @@
-"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a separate process."""
+"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a separate
+process.
+"""
 
 import os
 import time
@@ -23,14 +25,17 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, Any]:
     """
     Returns:
-        images_per_s; cpu_s_per_1000_images, "all" and by the name of the thread (this Python's main thread is "main"); and
-        gpu_ms_per_1000_images by kernel or copy, the longest ones, empty without a GPU.
+        images_per_s; cpu_s_per_1000_images, "all" and by the name of the thread (this Python's main
+        thread is "main"); and gpu_ms_per_1000_images by kernel or copy, the longest ones, empty
+        without a GPU.
 
     Raises:
         ArmError: it failed, or took too long.
     """
     job = {"work": work.to_dict(), "loader": to_dict(config)}
-    with FreshProcess(f"{__name__}:measure", job, "profile", os.sched_getaffinity(0), limit_s=seconds) as process:
+    with FreshProcess(
+        f"{__name__}:measure", job, "profile", os.sched_getaffinity(0), limit_s=seconds
+    ) as process:
         return process.answer()
 
 
@@ -43,7 +48,9 @@ def thread_seconds() -> dict[str, float]:
         except OSError:
             continue
         user, system = stat.rpartition(")")[2].split()[11:13]
-        found["main" if int(task.name) == os.getpid() else name.rstrip("0123456789")] += (int(user) + int(system)) / _TICKS
+        found["main" if int(task.name) == os.getpid() else name.rstrip("0123456789")] += (
+            int(user) + int(system)
+        ) / _TICKS
     return found
 
 
@@ -65,10 +72,21 @@ def measure(controller: Controller) -> None:
         before, start = thread_seconds(), time.monotonic()
         images = run(SECONDS)
         found = {"images_per_s": images / (time.monotonic() - start)}
-        spent = {name: (seconds - before.get(name, 0)) / images * 1e3 for name, seconds in thread_seconds().items()}
-        used = dict(sorted(((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]))
+        spent = {
+            name: (seconds - before.get(name, 0)) / images * 1e3
+            for name, seconds in thread_seconds().items()
+        }
+        used = dict(
+            sorted(
+                ((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]
+            )
+        )
         controller.send(
-            found | {"cpu_s_per_1000_images": {"all": sum(used.values())} | used, "gpu_ms_per_1000_images": _kernels(run)}
+            found
+            | {
+                "cpu_s_per_1000_images": {"all": sum(used.values())} | used,
+                "gpu_ms_per_1000_images": _kernels(run),
+            }
         )
 
 
@@ -77,5 +95,11 @@ def _kernels(run: Any) -> dict[str, float]:
         return {}
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         images = run(SECONDS / 2)
-    longest = sorted(seen.key_averages(), key=lambda each: each.self_device_time_total, reverse=True)[:LONGEST]
-    return {each.key: each.self_device_time_total / images for each in longest if each.self_device_time_total}
+    longest = sorted(
+        seen.key_averages(), key=lambda each: each.self_device_time_total, reverse=True
+    )[:LONGEST]
+    return {
+        each.key: each.self_device_time_total / images
+        for each in longest
+        if each.self_device_time_total
+    }

@@ -23,9 +23,15 @@ SETTINGS = (
         "prefetch_queue_depth",
         "jpeg_fancy_upsampling",
     ),
-    *("hybrid_huffman_threshold", "preallocate_width_hint", "preallocate_height_hint", "device_memory_padding"),
+    *(
+        "hybrid_huffman_threshold",
+        "preallocate_width_hint",
+        "preallocate_height_hint",
+        "device_memory_padding",
+    ),
 )
-PLANNED = (("dali", "dali_native_fancy"), ("dali_fastest", "dali_native"))  # decoding alike, with the plan and without it
+# decoding alike, with the plan and without it
+PLANNED = (("dali", "dali_native_fancy"), ("dali_fastest", "dali_native"))
 
 
 def markdown(found: Found) -> str:
@@ -33,7 +39,11 @@ def markdown(found: Found) -> str:
     if found["provenance"]["hardware"]["gpu"]:
         simulated = found["provenance"]["hardware"]["gpu"].endswith(SIMULATED)
         goals = list(_goals({} if simulated else found["parts"]))
-        lines += ["The GPU is simulated: no kernel runs, and the figures say nothing.", ""] if simulated else []
+        lines += (
+            ["The GPU is simulated: no kernel runs, and the figures say nothing.", ""]
+            if simulated
+            else []
+        )
         lines += ["## Goals", "", *_rows(("goal", "measured", "met"), goals)]
     for name, part in found["parts"].items():
         lines += [f"## {name} ({part['seconds']:.0f} s)", ""]
@@ -51,8 +61,14 @@ def _where(provenance: Found) -> Lines:
     return [
         f"# GPU check: {hardware['gpu'] or 'no GPU, a dry run'}",
         "",
-        f"{hardware['cpu']}, {hardware['cpus_used']} cores, {hardware['memory_gib']} GiB. {versions}.",
-        f"{data['images']} images of {data['mean_kib']} KiB in the mean, repeated to {provenance['epoch']}.",
+        (
+            f"{hardware['cpu']}, {hardware['cpus_used']} cores, {hardware['memory_gib']} GiB. "
+            f"{versions}."
+        ),
+        (
+            f"{data['images']} images of {data['mean_kib']} KiB in the mean, repeated to "
+            f"{provenance['epoch']}."
+        ),
         f"{provenance['date']}, commit {provenance['commit']}, {' '.join(provenance['overrides'])}",
         "",
     ]
@@ -67,7 +83,13 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
         yield _as_fast_as(planned, native, loader)
     yield _goal(f"dali ≥ 3 × the {best} DataLoader", ratio.get(speed), 3, loader, speed)
     yield _goal("CPU time of dali ≤ 1/4 of its", ratio.get(cost), 0.25, loader, cost)
-    yield _goal("resnet50 learns from dali at ≥ 0.97 × the speed from synthetic", _of_dali(trained), 0.97, trained, speed)
+    yield _goal(
+        "resnet50 learns from dali at ≥ 0.97 × the speed from synthetic",
+        _of_dali(trained),
+        0.97,
+        trained,
+        speed,
+    )
     two = "the same at ≥ 0.95, two at once with as many threads as half of the cores each"
     yield _goal(two, _of_dali(together), 0.95, together, speed)
 
@@ -75,8 +97,17 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
 def _as_fast_as(planned: str, native: str, loader: Found) -> tuple[str, str, str]:
     """The goal, with the settings of both arms and their images/s per core."""
     pairs = loader.get("planning") or []
-    ratio = next((each["images_per_s"] for each in pairs if (each["planned"], each["native"]) == (planned, native)), None)
-    goal, measured, met = _goal(f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s")
+    ratio = next(
+        (
+            each["images_per_s"]
+            for each in pairs
+            if (each["planned"], each["native"]) == (planned, native)
+        ),
+        None,
+    )
+    goal, measured, met = _goal(
+        f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s"
+    )
     if ratio:
         measured += f"; {'; '.join(_at_work(loader, arm) for arm in (planned, native))}"
     return goal, measured, met
@@ -93,15 +124,24 @@ def _of_dali(result: Found) -> Found | None:
     return ratio.get("images_per_s")
 
 
-def _goal(goal: str, ratio: Found | None, bound: float, result: Found, figure: str) -> tuple[str, str, str]:
-    """A goal is met, or not, only if the whole interval is on one side of its bound, by more than the control's noise.
+def _goal(
+    goal: str, ratio: Found | None, bound: float, result: Found, figure: str
+) -> tuple[str, str, str]:
+    """A goal is met, or not, only if the whole interval is on one side of its bound, by more than
+    the control's noise.
 
-    So a control that is off, or wide, voids the figures that it could hide and no others, as in `stats.claim`.
+    So a control that is off, or wide, voids the figures that it could hide and no others, as in
+    `stats.claim`.
     """
     if not ratio:
         return goal, "not measured", ""
-    control, measured = (result["control"] or {}).get(figure), f"{_interval(ratio)}, {_rounds(result)}"
-    noise = control and threshold(Ratio(control["estimate"], control["low"], control["high"]), result["protocol"]["restart"])
+    control, measured = (
+        (result["control"] or {}).get(figure),
+        f"{_interval(ratio)}, {_rounds(result)}",
+    )
+    noise = control and threshold(
+        Ratio(control["estimate"], control["low"], control["high"]), result["protocol"]["restart"]
+    )
     if ratio["low"] is None or noise is None:
         return goal, measured, f"{UNSETTLED}: no interval"
     if ratio["low"] < bound < ratio["high"]:
@@ -164,7 +204,10 @@ def _arm(result: Found, name: str) -> Sequence[str]:
 
 
 def _grid(cells: list[Found]) -> Lines:
-    return _rows(("setting", "batch", "images/s", "CPU-s/1,000", "SM", "NVJPG"), [_cell(cell) for cell in cells])
+    return _rows(
+        ("setting", "batch", "images/s", "CPU-s/1,000", "SM", "NVJPG"),
+        [_cell(cell) for cell in cells],
+    )
 
 
 def _cell(cell: Found) -> Sequence[str]:
@@ -181,7 +224,10 @@ def _cell(cell: Found) -> Sequence[str]:
 def _probe(rows: list[Found]) -> Lines:
     if not rows:
         return ["No time for any.", ""]
-    bits = {digest: chr(ord("A") + place) for place, digest in enumerate(dict.fromkeys(row.get("digest") for row in rows))}
+    bits = {
+        digest: chr(ord("A") + place)
+        for place, digest in enumerate(dict.fromkeys(row.get("digest") for row in rows))
+    }
     headings = (
         "setting",
         "batch",
@@ -204,7 +250,8 @@ def _tried(row: Found, bits: dict[str | None, str]) -> Sequence[str]:
         return *setting, f"**{row['error']}**", *[""] * 8
     return (
         *setting,
-        "; ".join([*(f"**{fault}**" for fault in row["faults"]), *row["doubts"]]) or "as on the CPU",
+        "; ".join([*(f"**{fault}**" for fault in row["faults"]), *row["doubts"]])
+        or "as on the CPU",
         str(row["images"]),
         f"{row['mean']:.3f}",
         bits[row["digest"]],
@@ -217,30 +264,62 @@ def _tried(row: Found, bits: dict[str | None, str]) -> Sequence[str]:
 
 
 def _doctor(result: Found) -> Lines:
-    return _rows(("check", "status", "found"), [(each["check"], each["status"], each["found"]) for each in result["findings"]])
+    return _rows(
+        ("check", "status", "found"),
+        [(each["check"], each["status"], each["found"]) for each in result["findings"]],
+    )
 
 
 def _suite(result: Found) -> Lines:
     counts = ", ".join(f"{count} {name}" for name, count in result["counts"].items())
     lines = [f"{counts or 'no test'}.", ""]
-    failed = [(each["test"], each["outcome"], _last_line(each["reason"])) for each in result["failed"]]
+    failed = [
+        (each["test"], each["outcome"], _last_line(each["reason"])) for each in result["failed"]
+    ]
     lines += _rows(("test", "outcome", "last line"), failed) if failed else []
-    lines += _rows(("skipped", "because"), [(count, why) for why, count in result["skipped"].items()]) if result["skipped"] else []
-    return lines + ([f"No time for {', '.join(result['no_time'])}.", ""] if result["no_time"] else [])
+    lines += (
+        _rows(("skipped", "because"), [(count, why) for why, count in result["skipped"].items()])
+        if result["skipped"]
+        else []
+    )
+    return lines + (
+        [f"No time for {', '.join(result['no_time'])}.", ""] if result["no_time"] else []
+    )
 
 
 def _profile(result: Found) -> Lines:
     lines = [f"{result['images_per_s']:,.0f} images/s.", ""]
-    threads = [(name, f"{seconds:.3f}") for name, seconds in result["cpu_s_per_1000_images"].items()]
+    threads = [
+        (name, f"{seconds:.3f}") for name, seconds in result["cpu_s_per_1000_images"].items()
+    ]
     lines += _rows(("thread", "CPU-s/1,000"), threads)
-    kernels = [(name[:100], f"{seconds:.2f}") for name, seconds in result["gpu_ms_per_1000_images"].items()]
+    kernels = [
+        (name[:100], f"{seconds:.2f}") for name, seconds in result["gpu_ms_per_1000_images"].items()
+    ]
     return [*lines, *(_rows(("kernel", "GPU-ms/1,000"), kernels) if kernels else [])]
 
 
 def _copies(result: Found) -> Lines:
-    headings = ("consumer", "way", "images/s", "lowest to highest", "CPU-s/1,000", "GPU MiB", "same ids", "pixels apart at most")
-    rows = [(consumer, *_way(result, consumer, way)) for consumer, ways in result["consumers"].items() for way in ways]
-    return [f"{result['rounds']} round{'' if result['rounds'] == 1 else 's'}.", "", *_rows(headings, rows)]
+    headings = (
+        "consumer",
+        "way",
+        "images/s",
+        "lowest to highest",
+        "CPU-s/1,000",
+        "GPU MiB",
+        "same ids",
+        "pixels apart at most",
+    )
+    rows = [
+        (consumer, *_way(result, consumer, way))
+        for consumer, ways in result["consumers"].items()
+        for way in ways
+    ]
+    return [
+        f"{result['rounds']} round{'' if result['rounds'] == 1 else 's'}.",
+        "",
+        *_rows(headings, rows),
+    ]
 
 
 def _way(result: Found, consumer: str, name: str) -> Sequence[str]:
@@ -279,7 +358,12 @@ def _result(parts: Found, name: str) -> Found:
 def _settings(loader: Found) -> str:
     """The settings that differ from their defaults."""
     default = to_dict(from_dict({"kind": loader["kind"]}))
-    return " ".join(f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)) or "defaults"
+    return (
+        " ".join(
+            f"{name}={loader[name]}" for name in SETTINGS if loader.get(name) != default.get(name)
+        )
+        or "defaults"
+    )
 
 
 def _interval(ratio: Found | None) -> str:
@@ -299,6 +383,9 @@ def _last_line(text: str) -> str:
 
 
 def _rows(headings: Sequence[str], rows: list[Any]) -> Lines:
-    cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in (headings, *rows)]
+    cells = [
+        [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        for row in (headings, *rows)
+    ]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], "|" + "---|" * len(headings), *lines[1:], ""]

@@ -35,9 +35,11 @@ console = Console(stderr=True, highlight=False)
 
 
 def gpu_check(config: GpuCheckConfig) -> bool:
-    """Runs the parts; writes gpu_check.json and gpu_check.md into `out` after each. True if all have a result and no test failed.
+    """Runs the parts; writes gpu_check.json and gpu_check.md into `out` after each. True if all
+    have a result and no test failed.
 
-    The parts' own files go into details/. A part that fails or runs out of time does not affect the others.
+    The parts' own files go into details/. A part that fails or runs out of time does not affect the
+    others.
 
     Raises:
         ConfigError: there is no GPU, or `out` holds an earlier check.
@@ -46,7 +48,10 @@ def gpu_check(config: GpuCheckConfig) -> bool:
     if gpu_is_simulated():
         os.environ[FIGURES_ANYWAY] = "1"
     if not config.dry_run and not torch.cuda.is_available():
-        raise ConfigError("PyTorch sees no GPU here; dry_run=true runs the parts on the CPU, with little work and no verdict")
+        raise ConfigError(
+            "PyTorch sees no GPU here; dry_run=true runs the parts on the CPU, with little "
+            "work and no verdict"
+        )
     out = Path(config.out).absolute()
     if (out / "gpu_check.json").exists():
         raise ConfigError(f"{out} holds an earlier check; choose another folder with out=")
@@ -56,10 +61,21 @@ def gpu_check(config: GpuCheckConfig) -> bool:
     images = sample_images(open_images(config.data, "train"), MOST_IMAGES, seed=0)
     _decode_all(images)
     images.save(details / "real_images.parquet")
-    epoch = images.subset(np.arange(max(len(images), 1_000 if config.dry_run else IMAGES)) % len(images))
+    epoch = images.subset(
+        np.arange(max(len(images), 1_000 if config.dry_run else IMAGES)) % len(images)
+    )
     epoch.save(details / "images.parquet")
-    bench = Bench(config, str(details / "images.parquet"), str(details / "real_images.parquet"), details, available_cpus())
-    where = provenance(images.describe(), config.overrides) | {"epoch": len(epoch), "gpu_software": _gpu_software()}
+    bench = Bench(
+        config,
+        str(details / "images.parquet"),
+        str(details / "real_images.parquet"),
+        details,
+        available_cpus(),
+    )
+    where = provenance(images.describe(), config.overrides) | {
+        "epoch": len(epoch),
+        "gpu_software": _gpu_software(),
+    }
     with ended_in_order():
         found = _run(config.parts, bench, where, out, end)
     print((out / "gpu_check.md").read_text())
@@ -68,12 +84,16 @@ def gpu_check(config: GpuCheckConfig) -> bool:
 
 
 def limit_of(parts: Sequence[str], left: float) -> float:
-    """Seconds for the first of these parts: the time left minus the others' shares, but at least its own share."""
+    """Seconds for the first of these parts: the time left minus the others' shares, but at least
+    its own share.
+    """
     own, *others = (PARTS[name][0] for name in parts)
     return min(left, max(own, left - sum(others)))
 
 
-def _run(parts: Sequence[str], bench: Bench, where: dict[str, Any], out: Path, end: float) -> dict[str, Any]:
+def _run(
+    parts: Sequence[str], bench: Bench, where: dict[str, Any], out: Path, end: float
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for at, name in enumerate(parts):
         found[name] = _part(name, bench, found, limit_of(parts[at:], end - time.monotonic()))
@@ -85,13 +105,19 @@ def _run(parts: Sequence[str], bench: Bench, where: dict[str, Any], out: Path, e
 
 def _decode_all(images: Manifest) -> None:
     config = TorchConfig(num_workers=min(available_cpus(), 8))
-    with build_loader(images, config, transform=EvalTransform(size=32, resize=36), batch_size=16, device="cpu") as loader:
+    with build_loader(
+        images, config, transform=EvalTransform(size=32, resize=36), batch_size=16, device="cpu"
+    ) as loader:
         for _ in loader:
             pass
 
 
 def _gpu_software() -> dict[str, Any]:
-    versions = {name: version for name, version in installed().items() if name.startswith(("cupy", "nvidia"))}
+    versions = {
+        name: version
+        for name, version in installed().items()
+        if name.startswith(("cupy", "nvidia"))
+    }
     try:
         return {"driver": driver()[0], "cuda_of_pytorch": torch.version.cuda} | versions
     except NoGpu as error:
@@ -113,6 +139,8 @@ def _part(name: str, bench: Bench, before: dict[str, Any], limit: float) -> dict
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
     seconds = time.monotonic() - start
-    console.print(f"{seconds:.0f} s{'' if error is None else f', {error}'}", markup=False, soft_wrap=True)
+    console.print(
+        f"{seconds:.0f} s{'' if error is None else f', {error}'}", markup=False, soft_wrap=True
+    )
     sys.stderr.flush()
     return {"seconds": round(seconds, 1), "error": error, "result": result}

@@ -1,4 +1,6 @@
-"""The tests that need a GPU: those that share it in several processes at once, then those that must be alone."""
+"""The tests that need a GPU: those that share it in several processes at once, then those that must
+be alone.
+"""
 
 import contextlib
 import json
@@ -17,7 +19,17 @@ from typing import Any, Self
 from dali_pipes.errors import DaliPipesError
 from gpu_check import outcomes
 
-PYTEST = ["-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider", "--tb=short"]
+PYTEST = [
+    "-m",
+    "pytest",
+    "-o",
+    "addopts=",
+    "-o",
+    "filterwarnings=default",
+    "-p",
+    "no:cacheprovider",
+    "--tb=short",
+]
 AT_ONCE = 8
 SHARE = 0.65  # of the time, for the tests that run at once
 LOOK_EVERY_S = 0.2
@@ -29,7 +41,9 @@ class SuiteError(DaliPipesError):
     """The tests could not be run at all."""
 
 
-def run(root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_without_cuda: bool) -> dict[str, Any]:
+def run(
+    root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_without_cuda: bool
+) -> dict[str, Any]:
     """
     Args:
         root: the checkout.
@@ -37,58 +51,97 @@ def run(root: Path, images: str, folder: Path, seconds: float, cpus: int, fail_w
         folder: for outcomes.jsonl and what the tests write.
 
     Returns:
-        counts: tests by outcome; failed: those that neither passed nor were skipped nor had no time, with the reason: "crashed",
-        their process died in them, and "not collected", their file cannot be imported, among them; skipped: how many for each
-        reason; no_time: tests that did not end or begin within the time.
+        counts: tests by outcome; failed: those that neither passed nor were skipped nor had no
+        time, with the reason: "crashed", their process died in them, and "not collected", their
+        file cannot be imported, among them; skipped: how many for each reason; no_time: tests that
+        did not end or begin within the time.
 
     Raises:
         SuiteError: pytest collects no tests.
     """
     folder.mkdir(exist_ok=True)
     end = time.monotonic() + seconds
-    environment = {**os.environ, "DALI_PIPES_IMAGES": images, "OUT": str(folder), "OMP_NUM_THREADS": "2"}
+    environment = {
+        **os.environ,
+        "DALI_PIPES_IMAGES": images,
+        "OUT": str(folder),
+        "OMP_NUM_THREADS": "2",
+    }
     environment["FAIL_WITHOUT_CUDA"] = str(int(fail_without_cuda))
-    environment.pop("PYTEST_ADDOPTS", None)  # those of who started this are not meant for these tests
+    # those of who started this are not meant for these tests
+    environment.pop("PYTEST_ADDOPTS", None)
     with ThreadPoolExecutor(2) as pool:
         marks = ("needs_cuda and not alone", "needs_cuda and alone")
-        (shared, done), (alone, broken) = pool.map(lambda mark: _collect(root, environment, mark, seconds), marks)
+        (shared, done), (alone, broken) = pool.map(
+            lambda mark: _collect(root, environment, mark, seconds), marks
+        )
     done += [each for each in broken if each not in done]
     at_once = max(1, min(AT_ONCE, cpus // 2))
     start = time.monotonic()
-    done += _run(root, environment, [shared[place::at_once] for place in range(at_once)], start + SHARE * (end - start))
+    done += _run(
+        root,
+        environment,
+        [shared[place::at_once] for place in range(at_once)],
+        start + SHARE * (end - start),
+    )
     done += _run(root, environment, [alone], end)
     (folder / "outcomes.jsonl").write_text("".join(json.dumps(each) + "\n" for each in done))
     known = ("passed", "skipped", *NO_TIME)
     return {
         "counts": dict(sorted(Counter(each["outcome"] for each in done).items())),
         "failed": [each for each in done if each["outcome"] not in known],
-        "skipped": dict(Counter(each["reason"] for each in done if each["outcome"] == "skipped").most_common()),
+        "skipped": dict(
+            Counter(each["reason"] for each in done if each["outcome"] == "skipped").most_common()
+        ),
         "no_time": [each["test"] for each in done if each["outcome"] in NO_TIME],
     }
 
 
-def _collect(root: Path, environment: dict[str, str], marks: str, seconds: float) -> tuple[list[str], list[Outcome]]:
+def _collect(
+    root: Path, environment: dict[str, str], marks: str, seconds: float
+) -> tuple[list[str], list[Outcome]]:
     """Tests, those that only a GPU can run first; and files that cannot be imported."""
-    files = [str(file) for file in sorted(root.glob("tests/**/test_*.py")) if "needs_cuda" in file.read_text()]
+    files = [
+        str(file)
+        for file in sorted(root.glob("tests/**/test_*.py"))
+        if "needs_cuda" in file.read_text()
+    ]
     files.sort(key=lambda file: "/gpu/" not in file)
     command = [sys.executable, *PYTEST, "--collect-only", "-q", "-m", marks, *files]
     try:
         done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=max(seconds, 1)
+            command,
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=max(seconds, 1),
         )
     except subprocess.TimeoutExpired:
         raise SuiteError(f"pytest did not collect the tests within {seconds:.0f} s") from None
     lines = done.stdout.splitlines()
-    broken = [line.removeprefix("ERROR ").split(" - ")[0] for line in lines if line.startswith("ERROR tests/")]
+    broken = [
+        line.removeprefix("ERROR ").split(" - ")[0]
+        for line in lines
+        if line.startswith("ERROR tests/")
+    ]
     if done.returncode not in (0, 5) and not broken:
         raise SuiteError(f"pytest cannot collect the tests: {(done.stdout + done.stderr)[-1500:]}")
     why = "\n".join(line for line in lines if line.startswith("E "))
     tests = [line for line in lines if line.startswith("tests/") and "::" in line]
-    return tests, [{"test": file, "outcome": "not collected", "seconds": None, "reason": why} for file in broken]
+    return tests, [
+        {"test": file, "outcome": "not collected", "seconds": None, "reason": why}
+        for file in broken
+    ]
 
 
-def _run(root: Path, environment: dict[str, str], chunks: list[list[str]], end: float) -> list[Outcome]:
-    """Runs each chunk in separate processes, one after the other; in any case none of them is left running."""
+def _run(
+    root: Path, environment: dict[str, str], chunks: list[list[str]], end: float
+) -> list[Outcome]:
+    """Runs each chunk in separate processes, one after the other; in any case none of them is left
+    running.
+    """
     with contextlib.ExitStack() as stack:
         lanes = [stack.enter_context(_Lane(root, environment, chunk)) for chunk in chunks]
         while time.monotonic() < end and sum(lane.goes_on() for lane in lanes):
@@ -107,7 +160,10 @@ class _Lane:
         self.outcomes: list[Outcome] = []
         self._root, self._todo = root, list(tests)
         self._scratch = tempfile.TemporaryDirectory()
-        self._output, self._wanted = Path(self._scratch.name, "outcomes.jsonl"), Path(self._scratch.name, "tests")
+        self._output, self._wanted = (
+            Path(self._scratch.name, "outcomes.jsonl"),
+            Path(self._scratch.name, "tests"),
+        )
         self._environment = {**environment, outcomes.FILE: str(self._output)}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -128,22 +184,40 @@ class _Lane:
         command = [sys.executable, *PYTEST, "-p", outcomes.__name__, files, f"@{self._wanted}"]
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, cwd=self._root, env=self._environment, stdout=nowhere, stderr=nowhere, start_new_session=True
+            command,
+            cwd=self._root,
+            env=self._environment,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
         )
 
     def _take_in(self, status: int | None) -> None:
-        """The outcomes that the process reported; `status` None: it was ended because the time was over."""
+        """The outcomes that the process reported; `status` None: it was ended because the time was
+        over.
+        """
         self._end()
-        found = [json.loads(line) for line in self._output.read_text().splitlines() if line.endswith("}")]
+        found = [
+            json.loads(line) for line in self._output.read_text().splitlines() if line.endswith("}")
+        ]
         begun = dict.fromkeys(line["test"] for line in found)
         ended = {line["test"]: line for line in found if "outcome" in line}
         self.outcomes += ended.values()
         for test in begun:
             if test not in ended:
                 outcome = "not ended" if status is None else "crashed"
-                self.outcomes.append({"test": test, "outcome": outcome, "seconds": None, "reason": f"status {status}"})
+                self.outcomes.append(
+                    {
+                        "test": test,
+                        "outcome": outcome,
+                        "seconds": None,
+                        "reason": f"status {status}",
+                    }
+                )
         if not begun and status is not None:
-            raise SuiteError(f"pytest ended with status {status} before the first of {len(self._todo)} tests")
+            raise SuiteError(
+                f"pytest ended with status {status} before the first of {len(self._todo)} tests"
+            )
         self._todo = [test for test in self._todo if test not in begun]
 
     def _end(self) -> None:
@@ -157,10 +231,16 @@ class _Lane:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._process:
             self._take_in(self._process.poll())
         self.outcomes += [
-            {"test": test, "outcome": "not begun", "seconds": None, "reason": "the time was over"} for test in self._todo
+            {"test": test, "outcome": "not begun", "seconds": None, "reason": "the time was over"}
+            for test in self._todo
         ]
         self._scratch.cleanup()

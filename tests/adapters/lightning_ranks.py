@@ -1,4 +1,6 @@
-"""Two ranks of a Lightning run, which note each batch they train. Arguments: manifest, output folder, epochs, seconds a step."""
+"""Two ranks of a Lightning run, which note each batch they train. Arguments: manifest, output
+folder, epochs, seconds a step.
+"""
 
 import json
 import sys
@@ -29,7 +31,9 @@ class Model(pl.LightningModule):
         return torch.nn.functional.cross_entropy(self.layer(batch.images.flatten(1)), batch.labels)
 
     def validation_step(self, batch, batch_idx):
-        self.log("images", float(len(batch)), reduce_fx="sum", sync_dist=True, batch_size=len(batch))
+        self.log(
+            "images", float(len(batch)), reduce_fx="sum", sync_dist=True, batch_size=len(batch)
+        )
 
     def on_validation_end(self):
         assert self.trainer.sanity_checking or self.trainer.callback_metrics["images"] == 37
@@ -41,14 +45,31 @@ class Model(pl.LightningModule):
 def main(manifest, out, epochs, step_s):
     warnings.simplefilter("ignore")
     out = Path(out)
-    build = partial(dp.build_loader, dp.Manifest.load(manifest), dp.TorchConfig(num_workers=0), batch_size=6, seed=3)
-    data = DataModule(train=partial(build, transform=TRANSFORM), val=partial(build, transform=dp.EvalTransform(resize=8, size=8)))
+    build = partial(
+        dp.build_loader,
+        dp.Manifest.load(manifest),
+        dp.TorchConfig(num_workers=0),
+        batch_size=6,
+        seed=3,
+    )
+    data = DataModule(
+        train=partial(build, transform=TRANSFORM),
+        val=partial(build, transform=dp.EvalTransform(resize=8, size=8)),
+    )
     save = pl.callbacks.ModelCheckpoint(dirpath=out, every_n_train_steps=1, save_last=True)
     trainer = pl.Trainer(
-        accelerator="cpu", strategy="ddp", devices=2, max_epochs=int(epochs), callbacks=[save], logger=False, default_root_dir=out
+        accelerator="cpu",
+        strategy="ddp",
+        devices=2,
+        max_epochs=int(epochs),
+        callbacks=[save],
+        logger=False,
+        default_root_dir=out,
     )
     last = out / "last.ckpt"
-    trainer.fit(Model(out, float(step_s)), datamodule=data, ckpt_path=last if last.exists() else None)
+    trainer.fit(
+        Model(out, float(step_s)), datamodule=data, ckpt_path=last if last.exists() else None
+    )
 
 
 if __name__ == "__main__":

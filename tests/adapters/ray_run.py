@@ -1,6 +1,8 @@
-"""examples/ray/train.py on a local Ray of two CPUs. Its workers write down what they got, and rank 1 dies once in mid-epoch.
+"""examples/ray/train.py on a local Ray of two CPUs. Its workers write down what they got, and rank
+1 dies once in mid-epoch.
 
-Arguments: a folder for what they write down, the batch before which rank 1 dies, the images, and options of the example as JSON.
+Arguments: a folder for what they write down, the batch before which rank 1 dies, the images, and
+options of the example as JSON.
 """
 
 import contextlib
@@ -43,10 +45,16 @@ def recorded(train, out, dies_at, every):
                     epoch, step = loader.epoch - (not left), len(loader) - left - 1
                     if rank == 1 and epoch * len(loader) + step == dies_at and not died.exists():
                         died.touch()
-                        # Ray's controller asks for reports, and one that it has not asked for dies with the worker.
+                        # Ray's controller asks for reports, and one that it has not asked for dies
+                        # with the worker.
                         wait_for_checkpoints(out, dies_at // every)
                         os._exit(1)
-                    row = {"epoch": epoch, "step": step, "ids": batch.ids.tolist(), "pixels": float(batch.images.double().sum())}
+                    row = {
+                        "epoch": epoch,
+                        "step": step,
+                        "ids": batch.ids.tolist(),
+                        "pixels": float(batch.images.double().sum()),
+                    }
                     log.write(json.dumps(row) + "\n")
                     log.flush()
                     yield batch
@@ -58,12 +66,24 @@ def recorded(train, out, dies_at, every):
 
 
 def main():
-    out, dies_at, images, options = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+    out, dies_at, images, options = (
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3],
+        json.loads(sys.argv[4]),
+    )
     spec = importlib.util.spec_from_file_location("ray_example", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    example.train_func_per_worker = recorded(example.train_func_per_worker, out, dies_at, options["every"])
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _temp_dir=str(out / "ray"))
+    example.train_func_per_worker = recorded(
+        example.train_func_per_worker, out, dies_at, options["every"]
+    )
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=80 * 2**20,
+        _temp_dir=str(out / "ray"),
+    )
     try:
         example.train(images, str(out), **options)
     finally:

@@ -28,16 +28,28 @@ def alone():
 @pytest.fixture
 def build(thumbnails):
     config = dp.TorchConfig(num_workers=0)
-    return partial(dp.build_loader, thumbnails, config, transform=TRANSFORM, batch_size=10, seed=3, shuffle=True)
+    return partial(
+        dp.build_loader,
+        thumbnails,
+        config,
+        transform=TRANSFORM,
+        batch_size=10,
+        seed=3,
+        shuffle=True,
+    )
 
 
 def test_prepare_passes_it_through(build):
     with build() as loader:
         mine = AccelerateLoader(loader)
-        assert Accelerator(cpu=True).prepare(mine) is mine and len(mine) == STEPS and mine.epoch == 0
+        assert (
+            Accelerator(cpu=True).prepare(mine) is mine and len(mine) == STEPS and mine.epoch == 0
+        )
 
 
-@pytest.mark.parametrize(("adapt", "expected"), [(AccelerateLoader, [False, True] * 2), (lambda loader: loader, None)])
+@pytest.mark.parametrize(
+    ("adapt", "expected"), [(AccelerateLoader, [False, True] * 2), (lambda loader: loader, None)]
+)
 def test_accumulate_synchronizes_on_the_last_batch(build, adapt, expected):
     """Of 3 batches in steps of 2; without the adapter Accelerate counts on into the next epoch."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -48,7 +60,9 @@ def test_accumulate_synchronizes_on_the_last_batch(build, adapt, expected):
             for _ in mine:
                 with accelerator.accumulate(model):
                     synchronized.append(accelerator.sync_gradients)
-    assert synchronized == ([False, True, True] * 2 if expected else [False, True, False, True, False, True])
+    assert synchronized == (
+        [False, True, True] * 2 if expected else [False, True, False, True, False, True]
+    )
     assert not accelerator.gradient_state.in_dataloader
 
 
@@ -102,24 +116,38 @@ def test_saved_and_loaded(build, tmp_path, after):
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["accelerate", "ddp"])
 def test_two_processes_killed_and_resumed(library, thumbnails, tmp_path):
-    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the batches of both."""
+    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the
+    batches of both.
+    """
     thumbnails.save(tmp_path / "m.parquet")
     options = [library, tmp_path / "m.parquet", tmp_path, EPOCHS]
     process = start("training_ranks", *options, 0.3, ranks=2)
     kill_after(process, lambda: len(rows(tmp_path, 0)) > STEPS + 1)
     finish(start("training_ranks", *options, 0, ranks=2))
     steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
-    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, "at most the step that was killed is done again"
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, (
+        "at most the step that was killed is done again"
+    )
     with build_loader(thumbnails) as loader:
         expected = [batch.ids.tolist() for _ in range(EPOCHS) for batch in loader]
     assert [steps[0][step][0] + steps[1][step][0] for step in range(STEPS * EPOCHS)] == expected
-    assert steps[0][STEPS * EPOCHS - 1][1] == pytest.approx(steps[1][STEPS * EPOCHS - 1][1]), "the models are one"
-    assert [row[2] for row in steps[0].values()] == [library == "ddp" or step % 2 == 1 for step in steps[0]]
+    assert steps[0][STEPS * EPOCHS - 1][1] == pytest.approx(steps[1][STEPS * EPOCHS - 1][1]), (
+        "the models are one"
+    )
+    assert [row[2] for row in steps[0].values()] == [
+        library == "ddp" or step % 2 == 1 for step in steps[0]
+    ]
 
 
 def build_loader(manifest):
     return dp.build_loader(
-        manifest, dp.TorchConfig(num_workers=0), transform=TRANSFORM, batch_size=10, seed=3, shuffle=True, last_batch="pad"
+        manifest,
+        dp.TorchConfig(num_workers=0),
+        transform=TRANSFORM,
+        batch_size=10,
+        seed=3,
+        shuffle=True,
+        last_batch="pad",
     )
 
 
@@ -131,11 +159,24 @@ def test_the_example(library, image_folder, tmp_path):
     assert main(image_folder, tmp_path, epochs=2, **options) == 8
 
 
-@pytest.mark.parametrize("adapt", [AccelerateLoader, lambda loader: loader], ids=["adapted", "as it is"])
-@pytest.mark.parametrize("use", [lambda loader: skip_first_batches(loader, 2), prepare_data_loader], ids=["skip", "prepare"])
+@pytest.mark.parametrize(
+    "adapt", [AccelerateLoader, lambda loader: loader], ids=["adapted", "as it is"]
+)
+@pytest.mark.parametrize(
+    "use",
+    [lambda loader: skip_first_batches(loader, 2), prepare_data_loader],
+    ids=["skip", "prepare"],
+)
 def test_what_needs_a_sampler_is_refused_by_name(build, adapt, use):
-    """A DataLoader made of ours would ask images one by one; going on in mid-epoch is load_state_dict's."""
-    with build() as loader, pytest.raises(AttributeError, match=r"its plan says which samples come when; .* load_state_dict"):
+    """A DataLoader made of ours would ask images one by one; going on in mid-epoch is
+    load_state_dict's.
+    """
+    with (
+        build() as loader,
+        pytest.raises(
+            AttributeError, match=r"its plan says which samples come when; .* load_state_dict"
+        ),
+    ):
         use(adapt(loader))
 
 
@@ -149,7 +190,9 @@ def test_neither_options_nor_single_images(build):
             next(iter(torch.utils.data.DataLoader(mine)))
 
 
-@pytest.mark.parametrize("option", ["dispatch_batches", "split_batches", "even_batches", "use_stateful_dataloader"])
+@pytest.mark.parametrize(
+    "option", ["dispatch_batches", "split_batches", "even_batches", "use_stateful_dataloader"]
+)
 def test_what_accelerate_does_with_a_dataloaders_batches_it_leaves_ours(build, option):
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**{option: True}))
     with build() as loader, build() as other:

@@ -1,4 +1,6 @@
-"""from_torch: the same samples, order, pixels and distributions as the DataLoader it takes the place of, or a refusal by name."""
+"""from_torch: the same samples, order, pixels and distributions as the DataLoader it takes the
+place of, or a refusal by name.
+"""
 
 import dataclasses
 import random
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from planned import labelled
 from timm.data.distributed_sampler import RepeatAugSampler
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDataset, Subset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Subset,
+    WeightedRandomSampler,
+)
 from torch.utils.data import default_collate as collate
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import datasets
@@ -72,9 +81,16 @@ def test_evaluation_has_the_pixels_of_the_old_transform(name, dataset, manifest)
     theirs = torch.stack([live(picture) for picture in pictures])
     pillow = images_of(manifest, transform, dp.TorchConfig(num_workers=0), ids)
     assert pillow.shape == theirs.shape and pillow.dtype == theirs.dtype
-    steps = torch.stack([v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures])
-    bytes_only = type(transform)(**{each: getattr(transform, each) for each in ("size", "resize", "interpolation")}, dtype="uint8")
-    assert torch.equal(images_of(manifest, bytes_only, dp.TorchConfig(num_workers=0), ids), steps), "as Pillow resizes"
+    steps = torch.stack(
+        [v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures]
+    )
+    bytes_only = type(transform)(
+        **{each: getattr(transform, each) for each in ("size", "resize", "interpolation")},
+        dtype="uint8",
+    )
+    assert torch.equal(
+        images_of(manifest, bytes_only, dp.TorchConfig(num_workers=0), ids), steps
+    ), "as Pillow resizes"
     if "tensors" not in name and name != "nn.Sequential":
         assert (pillow.float() - theirs.float()).abs().max() <= 1e-6
     dali = images_of(manifest, transform, dp.DaliConfig(device="cpu", num_threads=2), ids)
@@ -93,21 +109,43 @@ def drawn(make, draws):
 
 
 def test_every_training_transform_is_read():
-    found = {name: read(make)[1].built(lambda: (64, 64)) for name, make in composes.TRAINING.items()}
+    found = {
+        name: read(make)[1].built(lambda: (64, 64)) for name, make in composes.TRAINING.items()
+    }
     assert all(transform.training for transform in found.values())
-    policies = {name: [policy.name for policy in transform.augment] for name, transform in found.items()}
+    policies = {
+        name: [policy.name for policy in transform.augment] for name, transform in found.items()
+    }
     assert policies["torchvision reference, ta_wide"] == ["TrivialAugmentWide", "RandomErasing"]
     assert policies["SimCLR"] == ["ColorJitter", "RandomGrayscale", "GaussianBlur"]
-    assert found["SimCLR"].augment[0] == ColorJitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p=0.8)
-    assert found["timm, both flips"].vertical_flip == 0.5 and found["DINO, local"].interpolation == "bicubic"
+    assert found["SimCLR"].augment[0] == ColorJitter(
+        brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p=0.8
+    )
+    assert (
+        found["timm, both flips"].vertical_flip == 0.5
+        and found["DINO, local"].interpolation == "bicubic"
+    )
 
 
 # one of each kind of geometry
 @pytest.mark.parametrize(
     "name",
     [
-        *("torchvision reference", "transfer learning, centre", "squashed and flipped", "shorter side, random crop", "not square"),
-        *("CIFAR, flip first", "padded if needed", "padded on two sides", "padded on one side, v2", "MoCo v2", "timm"),
+        *(
+            "torchvision reference",
+            "transfer learning, centre",
+            "squashed and flipped",
+            "shorter side, random crop",
+            "not square",
+        ),
+        *(
+            "CIFAR, flip first",
+            "padded if needed",
+            "padded on two sides",
+            "padded on one side, v2",
+            "MoCo v2",
+            "timm",
+        ),
     ],
 )
 def test_training_draws_as_the_old_transform_does(name):
@@ -118,14 +156,25 @@ def test_training_draws_as_the_old_transform_does(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["torchvision reference", "CIFAR", "shorter side, random crop", "not square", "padded if needed", "timm"]
+    "name",
+    [
+        "torchvision reference",
+        "CIFAR",
+        "shorter side, random crop",
+        "not square",
+        "padded if needed",
+        "timm",
+    ],
 )
 def test_training_draws_as_the_old_transform_does_ten_thousand_times(name):
     from scipy.stats import chisquare, ks_2samp
 
     ours, theirs = drawn(composes.TRAINING[name], 3_334)
-    for quantity in range(4):  # crops begin at whole pixels: the rounding of both is the same, up to that of floats
-        assert ks_2samp(ours[:, quantity].round(4), theirs[:, quantity].round(4)).pvalue > 1e-6, check._QUANTITIES[quantity]
+    # crops begin at whole pixels: the rounding of both is the same, up to that of floats
+    for quantity in range(4):
+        assert ks_2samp(ours[:, quantity].round(4), theirs[:, quantity].round(4)).pvalue > 1e-6, (
+            check._QUANTITIES[quantity]
+        )
     for flips in (4, 5):
         counts = [each[:, flips].sum() + 0.5 for each in (ours, theirs)]
         assert chisquare(counts).pvalue > 1e-6
@@ -141,17 +190,45 @@ def test_refused_by_name(name):
 
 def test_all_that_is_wrong_is_in_the_table():
     with pytest.raises(NotConvertibleError, match=r"^ElasticTransform") as refused:
-        read_steps(v1.Compose([v1.RandomResizedCrop(32), v1.ElasticTransform(), v1.ToTensor(), v1.ColorJitter(0.3)]))
-    assert [step.by.startswith("REFUSED") for step in refused.value.steps] == [False, True, False, True]
+        read_steps(
+            v1.Compose(
+                [
+                    v1.RandomResizedCrop(32),
+                    v1.ElasticTransform(),
+                    v1.ToTensor(),
+                    v1.ColorJitter(0.3),
+                ]
+            )
+        )
+    assert [step.by.startswith("REFUSED") for step in refused.value.steps] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @settings(max_examples=150)
-@given(st.integers(1, 90), st.integers(1, 8), st.integers(1, 5), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2**32))
-def test_every_rank_gets_what_its_sampler_gave(count, batch, ranks, shuffle, drop, sampler_drops, seed):
-    """In order: the very samples of each batch. Shuffled: as many batches of the same sizes, and each sample as often."""
+@given(
+    st.integers(1, 90),
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_every_rank_gets_what_its_sampler_gave(
+    count, batch, ranks, shuffle, drop, sampler_drops, seed
+):
+    """In order: the very samples of each batch. Shuffled: as many batches of the same sizes, and
+    each sample as often.
+    """
     data, lengths, found, epoch = range(count), [], [], []
     for rank in range(ranks):
-        sampler = DistributedSampler(data, ranks, rank, shuffle=shuffle, seed=seed, drop_last=sampler_drops)
+        sampler = DistributedSampler(
+            data, ranks, rank, shuffle=shuffle, seed=seed, drop_last=sampler_drops
+        )
         old = DataLoader(data, batch, sampler=sampler, drop_last=drop)
         try:
             order = order_of(old, count)
@@ -164,17 +241,32 @@ def test_every_rank_gets_what_its_sampler_gave(count, batch, ranks, shuffle, dro
         if len(old) == 0:
             return
         rank = dp.Rank(rank, ranks)
-        plan = dp.Plan(Numbered(len(places)), dp.EvalTransform(), batch, seed, order.sampling, rank, order.last_batch)
+        plan = dp.Plan(
+            Numbered(len(places)),
+            dp.EvalTransform(),
+            batch,
+            seed,
+            order.sampling,
+            rank,
+            order.last_batch,
+        )
         theirs = [each.tolist() for each in old]
-        ours = [places[plan.order(0)[plan._places(step) % len(places)]].tolist() for step in range(len(plan))]
-        assert list(map(len, ours)) == list(map(len, theirs)) and plan.rank_samples == sum(map(len, theirs))
+        ours = [
+            places[plan.order(0)[plan._places(step) % len(places)]].tolist()
+            for step in range(len(plan))
+        ]
+        assert list(map(len, ours)) == list(map(len, theirs)) and plan.rank_samples == sum(
+            map(len, theirs)
+        )
         if not shuffle:
             assert ours == theirs
         lengths.append(len(ours))
         epoch += chain.from_iterable(ours)
         found += chain.from_iterable(theirs)
     assert len(set(lengths)) == 1, "no rank waits for another at the end"
-    assert sorted(np.unique(epoch, return_counts=True)[1]) == sorted(np.unique(found, return_counts=True)[1])
+    assert sorted(np.unique(epoch, return_counts=True)[1]) == sorted(
+        np.unique(found, return_counts=True)[1]
+    )
 
 
 class Numbered:
@@ -192,19 +284,29 @@ class Numbered:
 def test_lists_as_the_old_loader_yields_them(dataset):
     old = DataLoader(dataset, 8)
     loader = dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU)
-    assert len(loader) == len(old) == 5 and loader.dataset is dataset and loader.batch_size == 8 and len(loader.sampler) == 37
+    assert (
+        len(loader) == len(old) == 5
+        and loader.dataset is dataset
+        and loader.batch_size == 8
+        and len(loader.sampler) == 37
+    )
     for _ in range(2):
         for ours, theirs in zip(loader, old, strict=True):
             assert type(ours) is type(theirs) is list
             assert torch.equal(ours[1], theirs[1]) and (ours[0] - theirs[0]).abs().max() <= 1e-6
     assert "37 images differ by 0.000 of 255 on average" in loader.explain()
     assert "CenterCrop(size=(32, 32))\n    → central crop, size=32" in loader.explain()
-    with pytest.raises(AttributeError, match=r"^num_workers: this loader took a DataLoader's place, but has no num_workers"):
+    with pytest.raises(
+        AttributeError,
+        match=r"^num_workers: this loader took a DataLoader's place, but has no num_workers",
+    ):
         print(loader.num_workers)
 
 
 def test_a_tensor_is_not_converted_twice():
-    transform = dp.transform_from_torch(v1.Compose([v1.CenterCrop(32), v1.PILToTensor(), timm_transforms().MaybeToTensor()]))
+    transform = dp.transform_from_torch(
+        v1.Compose([v1.CenterCrop(32), v1.PILToTensor(), timm_transforms().MaybeToTensor()])
+    )
     assert transform.dtype == "uint8"
 
 
@@ -215,16 +317,26 @@ def timm_transforms():
 
 
 def test_nothing_random_moves_and_nothing_is_changed(dataset):
-    training = datasets.ImageFolder(dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip()))
+    training = datasets.ImageFolder(
+        dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip())
+    )
     generator = torch.Generator().manual_seed(3)
     old = DataLoader(training, 8, shuffle=True, generator=generator)
 
     def states():
         numpy = np.random.get_state()[1].tolist()
-        return [random.getstate(), numpy, torch.get_rng_state().tolist(), generator.get_state().tolist(), repr(training.transform)]
+        return [
+            random.getstate(),
+            numpy,
+            torch.get_rng_state().tolist(),
+            generator.get_state().tolist(),
+            repr(training.transform),
+        ]
 
     before = states()
-    with_mixing = DataLoader(training, 8, shuffle=True, generator=generator, collate_fn=mixing(v2.MixUp(num_classes=5)))
+    with_mixing = DataLoader(
+        training, 8, shuffle=True, generator=generator, collate_fn=mixing(v2.MixUp(num_classes=5))
+    )
     for loader in (old, with_mixing):
         dp.from_torch(loader, dp.TorchConfig(num_workers=0), **CPU).close()
     assert states() == before
@@ -235,7 +347,9 @@ def test_a_weighted_sampler_becomes_weights(dataset):
     old = DataLoader(dataset, 8, sampler=WeightedRandomSampler(weights, 100))
     loader = dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU)
     assert loader.loader.plan.sampling == dp.Weighted(weights=weights, epoch_size=100)
-    assert [len(labels) for _, labels in loader] == [len(labels) for _, labels in old] and len(loader) == 13
+    assert [len(labels) for _, labels in loader] == [len(labels) for _, labels in old] and len(
+        loader
+    ) == 13
     loader.close()
     assert "100 draws by weights" in loader.explain()
 
@@ -244,22 +358,37 @@ def test_a_weighted_sampler_becomes_weights(dataset):
 def test_timms_repeated_augmentation(dataset, ranks):
     """Each image as often, on as many ranks, and as many samples an epoch."""
     samplers = [RepeatAugSampler(dataset, ranks, rank) for rank in range(ranks)]
-    orders = [order_of(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers]
+    orders = [
+        order_of(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers
+    ]
     assert all(each.sampling == orders[0].sampling for each in orders)
-    plans = [dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, rank=each.rank, sampling=each.sampling) for each in orders]
+    plans = [
+        dp.Plan(labelled([0] * 37), dp.TrainTransform(), 4, rank=each.rank, sampling=each.sampling)
+        for each in orders
+    ]
     assert [len(plan) for plan in plans] == [len(each) // 4 for each in samplers]
-    together = np.stack([np.concatenate([plan.batch(0, step).ids for step in range(len(plan))]) for plan in plans])
+    together = np.stack(
+        [np.concatenate([plan.batch(0, step).ids for step in range(len(plan))]) for plan in plans]
+    )
     per_step = together.reshape(ranks, -1, 4).swapaxes(0, 1).reshape(-1, ranks * 4)
     for ids in per_step:
         counts = np.bincount(ids)
-        assert set(counts[counts > 0].tolist()) <= {1, 2, 3} and (counts == 3).sum() >= len(ids) // 3 - 1
+        assert (
+            set(counts[counts > 0].tolist()) <= {1, 2, 3}
+            and (counts == 3).sum() >= len(ids) // 3 - 1
+        )
     if ranks > 1:
-        assert all(len(set(ids.tolist())) == 4 for ids in together.reshape(ranks, -1, 4).reshape(-1, 4))  # spread over the ranks
+        # spread over the ranks
+        assert all(
+            len(set(ids.tolist())) == 4 for ids in together.reshape(ranks, -1, 4).reshape(-1, 4)
+        )
 
 
 def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
     sampler = DistributedSampler(dataset, 1, 0, seed=7)
-    loader = dp.from_torch(DataLoader(dataset, 8, sampler=sampler), dp.TorchConfig(num_workers=0), **CPU)
+    loader = dp.from_torch(
+        DataLoader(dataset, 8, sampler=sampler), dp.TorchConfig(num_workers=0), **CPU
+    )
 
     def epoch():
         return [labels.tolist() for _, labels in loader]
@@ -277,7 +406,9 @@ def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
 def test_a_resume_goes_on_also_if_the_epoch_is_set_again(dataset):
     def make():
         return dp.from_torch(
-            DataLoader(dataset, 8, sampler=DistributedSampler(dataset, 1, 0)), dp.TorchConfig(num_workers=0), **CPU
+            DataLoader(dataset, 8, sampler=DistributedSampler(dataset, 1, 0)),
+            dp.TorchConfig(num_workers=0),
+            **CPU,
         )
 
     whole, first, second = make(), make(), make()
@@ -295,11 +426,15 @@ def test_ranks_that_the_sampler_does_not_know(dataset, monkeypatch, shuffle):
     old = DataLoader(dataset, 4, shuffle)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(NotConvertibleError, match=r"among 2 processes .* rank=dp\.Rank\.from_env\(\) to share them"):
+    with pytest.raises(
+        NotConvertibleError, match=r"among 2 processes .* rank=dp\.Rank\.from_env\(\) to share them"
+    ):
         order_of(old, 37)
     sampler = DistributedSampler(dataset, 2, 1, shuffle=shuffle)
     shared = order_of(old, 37, dp.Rank.from_env())
-    assert shared == dataclasses.replace(order_of(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text)
+    assert shared == dataclasses.replace(
+        order_of(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text
+    )
     assert order_of(old, 37, dp.Rank()).last_batch == "partial"
 
 
@@ -308,30 +443,57 @@ def test_subsets_and_joined_sets(dataset):
     old = DataLoader(ConcatDataset([some, others, dataset]), 4)
     conversion = Conversion.of(old)
     wanted = [5, 1, 30, 30, 13, 10, *range(37)]
-    assert [str(conversion.manifest.path(each)) for each in range(len(wanted))] == [dataset.samples[each][0] for each in wanted]
-    assert conversion.manifest.take_labels(np.arange(len(wanted))).tolist() == [dataset.targets[each] for each in wanted]
+    assert [str(conversion.manifest.path(each)) for each in range(len(wanted))] == [
+        dataset.samples[each][0] for each in wanted
+    ]
+    assert conversion.manifest.take_labels(np.arange(len(wanted))).tolist() == [
+        dataset.targets[each] for each in wanted
+    ]
     other = datasets.ImageFolder(dataset.root, composes.torchvision_eval(40, 24))
-    with pytest.raises(NotConvertibleError, match="ConcatDataset cannot be carried over: its parts have different transforms"):
+    with pytest.raises(
+        NotConvertibleError,
+        match="ConcatDataset cannot be carried over: its parts have different transforms",
+    ):
         Conversion.of(DataLoader(ConcatDataset([dataset, other])))
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file", "ignore::pytest.PytestUnraisableExceptionWarning")  # timm leaves them open
+# timm leaves them open
+@pytest.mark.filterwarnings(
+    "ignore:unclosed file", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_timms_loader(image_folder):
     from timm.data import ImageDataset, create_loader
 
     data = ImageDataset(image_folder)
     old = create_loader(
-        data, (3, 32, 32), 8, num_workers=0, interpolation="bicubic", device=torch.device("cpu"), persistent_workers=False
+        data,
+        (3, 32, 32),
+        8,
+        num_workers=0,
+        interpolation="bicubic",
+        device=torch.device("cpu"),
+        persistent_workers=False,
     )
     assert type(old).__name__ == "PrefetchLoader"
     loader = dp.from_torch(old, dp.TorchConfig(num_workers=0))
     for (ours, labels), (theirs, targets) in zip(loader, old, strict=True):
         assert torch.equal(labels, targets) and (ours - theirs).abs().max() <= 1e-5
     train = create_loader(
-        data, 32, 8, True, re_prob=0.3, num_workers=0, color_jitter=0.3, device=torch.device("cpu"), persistent_workers=False
+        data,
+        32,
+        8,
+        True,
+        re_prob=0.3,
+        num_workers=0,
+        color_jitter=0.3,
+        device=torch.device("cpu"),
+        persistent_workers=False,
     )
     transform = Conversion.of(train).transform
-    assert [policy.name for policy in transform.augment] == ["ColorJitter", "RandomErasing"] and transform.augment[1].p == 0.3
+    assert [policy.name for policy in transform.augment] == [
+        "ColorJitter",
+        "RandomErasing",
+    ] and transform.augment[1].p == 0.3
     assert transform.mean == pytest.approx((0.485, 0.456, 0.406), abs=1e-7)
 
 
@@ -382,7 +544,10 @@ def more_than_mixing(batch):
     ],
 )
 def test_another_collate_function_is_refused(function):
-    with pytest.raises(NotConvertibleError, match=r"collate_fn=.*it may do anything|RandomChoice.*probabilities|^Identity"):
+    with pytest.raises(
+        NotConvertibleError,
+        match=r"collate_fn=.*it may do anything|RandomChoice.*probabilities|^Identity",
+    ):
         batch_transform_of(function, 6, False)
 
 
@@ -415,40 +580,56 @@ class Stepping(DataLoader):
 REFUSED_LOADERS = {
     "the data set Own .* a __getitem__ of its own": lambda folder: DataLoader(Own(folder, EVAL)),
     "the data set Short .* a __len__ of its own": lambda folder: DataLoader(Short(folder, EVAL)),
-    "the data set Several .* a __getitems__ of its own": lambda folder: DataLoader(Several(folder, EVAL)),
+    "the data set Several .* a __getitems__ of its own": lambda folder: DataLoader(
+        Several(folder, EVAL)
+    ),
     "the loader ImageFolder": lambda folder: datasets.ImageFolder,
     "the loader NoneType": lambda folder: None,
     "2 samples cannot be carried over: they make no batch of 8": lambda folder: DataLoader(
         Subset(datasets.ImageFolder(folder, EVAL), [0, 1]), 8, drop_last=True
     ),
-    "target_transform": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL, target_transform=lambda label: label)),
+    "target_transform": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL, target_transform=lambda label: label)
+    ),
     "the data set ImageFolder .* it opens files with": lambda folder: DataLoader(
         datasets.ImageFolder(folder, EVAL, loader=lambda path: Image.open(path))
     ),
-    "the data set FakeData .* no list of samples": lambda folder: DataLoader(datasets.FakeData(8, transform=EVAL)),
+    "the data set FakeData .* no list of samples": lambda folder: DataLoader(
+        datasets.FakeData(8, transform=EVAL)
+    ),
     "a data set without transform": lambda folder: DataLoader(datasets.ImageFolder(folder)),
     "an IterableDataset": lambda folder: DataLoader(Stream()),
     "the loader Stepping": lambda folder: Stepping(datasets.ImageFolder(folder, EVAL)),
     "the loader list": lambda folder: [],
-    "batch_size=None": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_size=None),
+    "batch_size=None": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), batch_size=None
+    ),
     "WeightedRandomSampler .* without replacement": lambda folder: DataLoader(
-        datasets.ImageFolder(folder, EVAL), sampler=WeightedRandomSampler([1.0] * 37, 37, replacement=False)
+        datasets.ImageFolder(folder, EVAL),
+        sampler=WeightedRandomSampler([1.0] * 37, 37, replacement=False),
     ),
     "timm's RepeatAugSampler .* does not shuffle": lambda folder: DataLoader(
         datasets.ImageFolder(folder, EVAL), sampler=RepeatAugSampler(range(37), 1, 0, shuffle=False)
     ),
     "timm's RepeatAugSampler .* num_repeats is 1.5": lambda folder: DataLoader(
-        datasets.ImageFolder(folder, EVAL), sampler=RepeatAugSampler(range(37), 1, 0, num_repeats=1.5)
+        datasets.ImageFolder(folder, EVAL),
+        sampler=RepeatAugSampler(range(37), 1, 0, num_repeats=1.5),
     ),
     "3 repeats of each image.* whole batches": lambda folder: DataLoader(
         datasets.ImageFolder(folder, EVAL), 8, sampler=RepeatAugSampler(range(37), 1, 0)
     ),
-    "the batch_sampler Odd": lambda folder: DataLoader(datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False)),
-    "RandomSampler .* replacement": lambda folder: DataLoader(
-        datasets.ImageFolder(folder, EVAL), sampler=torch.utils.data.RandomSampler(range(37), replacement=True)
+    "the batch_sampler Odd": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False)
     ),
-    "the sampler SequentialSampler .* one of 10 samples, and there are 37": lambda folder: DataLoader(
-        datasets.ImageFolder(folder, EVAL), sampler=torch.utils.data.SequentialSampler(range(10))
+    "RandomSampler .* replacement": lambda folder: DataLoader(
+        datasets.ImageFolder(folder, EVAL),
+        sampler=torch.utils.data.RandomSampler(range(37), replacement=True),
+    ),
+    "the sampler SequentialSampler .* one of 10 samples, and there are 37": lambda folder: (
+        DataLoader(
+            datasets.ImageFolder(folder, EVAL),
+            sampler=torch.utils.data.SequentialSampler(range(10)),
+        )
     ),
 }
 
@@ -466,9 +647,15 @@ def test_a_loader_that_does_something_else_is_refused(message, image_folder):
 def test_files_that_would_be_left_out_are_named(tmp_path):
     for number in range(3):
         (tmp_path / "a").mkdir(exist_ok=True)
-        Image.new("RGB", (50, 50)).save(tmp_path / "a" / f"{number}.{'gif' if number == 1 else 'png'}")
-    loader = DataLoader(datasets.DatasetFolder(tmp_path, datasets.folder.default_loader, ("png", "gif"), EVAL))
-    with pytest.raises(NotConvertibleError, match=r"1 of 3 images cannot be carried over(.|\n)*a/1\.gif: "):
+        Image.new("RGB", (50, 50)).save(
+            tmp_path / "a" / f"{number}.{'gif' if number == 1 else 'png'}"
+        )
+    loader = DataLoader(
+        datasets.DatasetFolder(tmp_path, datasets.folder.default_loader, ("png", "gif"), EVAL)
+    )
+    with pytest.raises(
+        NotConvertibleError, match=r"1 of 3 images cannot be carried over(.|\n)*a/1\.gif: "
+    ):
         Conversion.of(loader)
 
 
@@ -477,15 +664,27 @@ def test_tiny_images_and_tiny_crops(tmp_path):
     (tmp_path / "a").mkdir()
     for number, size in enumerate([(1, 1), (64, 48), (300, 2)]):
         Image.new("RGB", size).save(tmp_path / "a" / f"{number}.png")
-    tiny = composes.tensor_end(v1.RandomResizedCrop(32, scale=(0.0001, 0.01)), v1.RandomHorizontalFlip())
+    tiny = composes.tensor_end(
+        v1.RandomResizedCrop(32, scale=(0.0001, 0.01)), v1.RandomHorizontalFlip()
+    )
     torch.manual_seed(0)  # 24 draws of the old transform: a rare one looks like another transform
     for steps in (composes.TRAINING["squashed and flipped"](), tiny):
-        dp.from_torch(DataLoader(datasets.ImageFolder(tmp_path, steps), 3), dp.TorchConfig(num_workers=0), **CPU).close()
+        dp.from_torch(
+            DataLoader(datasets.ImageFolder(tmp_path, steps), 3),
+            dp.TorchConfig(num_workers=0),
+            **CPU,
+        ).close()
 
 
 def test_numbers_of_normalize(dataset):
-    for mean, std in ((0.5, 0.25), ((0.5,), [0.25]), (torch.full((3,), 0.5), torch.full((3,), 0.25))):
-        transform = dp.transform_from_torch(v1.Compose([v1.CenterCrop(8), v1.ToTensor(), v1.Normalize(mean, std)]))
+    for mean, std in (
+        (0.5, 0.25),
+        ((0.5,), [0.25]),
+        (torch.full((3,), 0.5), torch.full((3,), 0.25)),
+    ):
+        transform = dp.transform_from_torch(
+            v1.Compose([v1.CenterCrop(8), v1.ToTensor(), v1.Normalize(mean, std)])
+        )
         assert transform.mean == (0.5,) * 3 and transform.std == (0.25,) * 3
 
 
@@ -500,9 +699,14 @@ def test_labels_that_are_no_class_numbers(dataset, label):
 
 
 def test_the_comparison_looks_at_dtypes(dataset, monkeypatch):
-    monkeypatch.setattr(v1.ToTensor, "__call__", lambda self, image: v1.functional.pil_to_tensor(image))
+    monkeypatch.setattr(
+        v1.ToTensor, "__call__", lambda self, image: v1.functional.pil_to_tensor(image)
+    )
     other = datasets.ImageFolder(dataset.root, v1.Compose([v1.CenterCrop(32), v1.ToTensor()]))
-    with pytest.raises(NotConvertibleError, match=r"its images are torch.uint8 of \(3, 32, 32\), and ours torch.float32"):
+    with pytest.raises(
+        NotConvertibleError,
+        match=r"its images are torch.uint8 of \(3, 32, 32\), and ours torch.float32",
+    ):
         dp.from_torch(DataLoader(other), dp.TorchConfig(num_workers=0), **CPU)
 
 
@@ -513,12 +717,20 @@ def test_the_scan_is_kept(dataset, tmp_path, monkeypatch):
 
 
 def test_the_comparison_finds_what_differs(dataset, monkeypatch):
-    """A transform that prints itself as torchvision's, and does something else, as a patched one would."""
-    monkeypatch.setattr(v1.CenterCrop, "forward", lambda self, image: v1.functional.crop(image, 0, 0, *self.size))
+    """A transform that prints itself as torchvision's, and does something else, as a patched one
+    would.
+    """
+    monkeypatch.setattr(
+        v1.CenterCrop, "forward", lambda self, image: v1.functional.crop(image, 0, 0, *self.size)
+    )
     with pytest.raises(NotConvertibleError, match="37 images differ by"):
         dp.from_torch(DataLoader(dataset, 8), dp.TorchConfig(num_workers=0), **CPU)
-    training = datasets.ImageFolder(dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip()))
+    training = datasets.ImageFolder(
+        dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip())
+    )
     monkeypatch.setattr(v1.RandomHorizontalFlip, "forward", lambda self, image: image)
     with pytest.raises(NotConvertibleError, match="of left-right flips"):
         dp.from_torch(DataLoader(training, 8, shuffle=True), dp.TorchConfig(num_workers=0), **CPU)
-    dp.from_torch(DataLoader(training, 8, shuffle=True), dp.TorchConfig(num_workers=0), check=False, **CPU).close()
+    dp.from_torch(
+        DataLoader(training, 8, shuffle=True), dp.TorchConfig(num_workers=0), check=False, **CPU
+    ).close()

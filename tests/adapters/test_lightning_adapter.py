@@ -1,4 +1,6 @@
-"""Lightning's own Trainer on our loaders: every batch once, whatever stops it, whatever it resumes from."""
+"""Lightning's own Trainer on our loaders: every batch once, whatever stops it, whatever it resumes
+from.
+"""
 
 from functools import partial
 
@@ -16,14 +18,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
     pytest.mark.filterwarnings("ignore:The `srun` command is available"),
-    pytest.mark.filterwarnings("ignore:Trying to infer the `batch_size` from an ambiguous collection"),
+    pytest.mark.filterwarnings(
+        "ignore:Trying to infer the `batch_size` from an ambiguous collection"
+    ),
 ]
 STEPS, EPOCHS = 3, 2  # of 37 images in batches of 12
 
 
 @pytest.fixture(scope="session")
 def loaders(thumbnails):
-    return partial(dp.build_loader, thumbnails, dp.TorchConfig(num_workers=0), batch_size=12, seed=3)
+    return partial(
+        dp.build_loader, thumbnails, dp.TorchConfig(num_workers=0), batch_size=12, seed=3
+    )
 
 
 @pytest.fixture
@@ -65,7 +71,9 @@ class Model(pl.LightningModule):
 
 
 class SaveEverywhere(pl.Callback):
-    """Checkpoints from every hook in which people save; each is named after how many batches were trained."""
+    """Checkpoints from every hook in which people save; each is named after how many batches were
+    trained.
+    """
 
     def __init__(self, folder):
         self.folder, self.saved = folder, {}
@@ -89,14 +97,28 @@ class SaveEverywhere(pl.Callback):
 
 
 def trainer(tmp_path, callbacks=(), **options):
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
     limits = {} if "max_steps" in options else {"max_epochs": EPOCHS}
-    return pl.Trainer(accelerator="cpu", default_root_dir=tmp_path, callbacks=list(callbacks), **quiet, **limits, **options)
+    return pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        callbacks=list(callbacks),
+        **quiet,
+        **limits,
+        **options,
+    )
 
 
 def fit(tmp_path, data, callbacks=(), checkpoint=None, fail_at=-1, **options):
     model = Model(fail_at)
-    trainer(tmp_path, callbacks, **options).fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=False)
+    trainer(tmp_path, callbacks, **options).fit(
+        model, datamodule=data, ckpt_path=checkpoint, weights_only=False
+    )
     return model
 
 
@@ -110,20 +132,27 @@ def by_loader(train, steps=STEPS):
     return found
 
 
-@pytest.mark.parametrize("precision", ["32-true", "64-true"])  # the batch is moved as a whole; its tensors are converted one by one
+# the batch is moved as a whole; its tensors are converted one by one
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
 def test_loaders_alone_are_fitted(train, val, tmp_path, precision):
-    """Version 0.1: "A frozen dataclass was passed to `apply_to_collection` but this is not allowed"."""
+    """Version 0.1: "A frozen dataclass was passed to `apply_to_collection` but this is not
+    allowed".
+    """
     model = Model()
     with train() as loader, val() as validation:
         trainer(tmp_path, precision=precision).fit(model, loader, validation)
     assert model.trained == by_loader(train)
 
 
-@pytest.mark.parametrize("options", [{"val_check_interval": 2}, {"limit_train_batches": 2}, {"max_steps": 5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"val_check_interval": 2}, {"limit_train_batches": 2}, {"max_steps": 5}], ids=str
+)
 def test_resumed_from_wherever_it_was_saved(train, val, tmp_path, options):
     save = SaveEverywhere(tmp_path)
     whole = fit(tmp_path, DataModule(train, val), [save], **options)
-    expected = by_loader(train, options.get("limit_train_batches", STEPS))[: options.get("max_steps")]
+    expected = by_loader(train, options.get("limit_train_batches", STEPS))[
+        : options.get("max_steps")
+    ]
     assert whole.trained == expected
     assert all(sorted(ids) == list(range(37)) for ids in whole.validated[1:])
     for (hook, done), checkpoint in save.saved.items():
@@ -136,7 +165,10 @@ def test_a_step_that_failed_is_done_again(train, val, tmp_path):
     with pytest.raises(RuntimeError, match="as planned"):
         fit(tmp_path, DataModule(train, val), [save], fail_at=STEPS - 1)
     checkpoint = save.saved["exception", STEPS - 1]
-    assert fit(tmp_path, DataModule(train, val), checkpoint=checkpoint).trained == by_loader(train)[STEPS - 1 :]
+    assert (
+        fit(tmp_path, DataModule(train, val), checkpoint=checkpoint).trained
+        == by_loader(train)[STEPS - 1 :]
+    )
 
 
 def test_goes_on_after_a_stop_in_mid_epoch(train, val, tmp_path):
@@ -168,12 +200,19 @@ def broken(**where):
 
 @pytest.mark.parametrize("changed", [{"seed": 4}, None], ids=["another seed", "no loader"])
 def test_a_resume_that_fails_keeps_its_place(train, val, tmp_path, changed):
-    """A checkpoint that is written on the exception replaces the one before, and must not begin anew."""
+    """A checkpoint that is written on the exception replaces the one before, and must not begin
+    anew.
+    """
     save = SaveEverywhere(tmp_path)
     fit(tmp_path, DataModule(train, val), [save])
     with pytest.raises((dp.ConfigError, OSError)):
         data = DataModule(partial(train, **changed) if changed else broken, val)
-        fit(tmp_path, data, [failed := SaveEverywhere(tmp_path)], checkpoint=save.saved["batch end", STEPS + 1])
+        fit(
+            tmp_path,
+            data,
+            [failed := SaveEverywhere(tmp_path)],
+            checkpoint=save.saved["batch end", STEPS + 1],
+        )
     resumed = fit(tmp_path, DataModule(train, val), checkpoint=failed.saved["exception", 0])
     assert resumed.trained == by_loader(train)[STEPS + 1 :]
 
@@ -181,7 +220,9 @@ def test_a_resume_that_fails_keeps_its_place(train, val, tmp_path, changed):
 def test_a_checkpoint_that_is_only_validated_moves_nothing(train, val, tmp_path):
     fit(tmp_path, DataModule(train, val), [save := SaveEverywhere(tmp_path)])
     data, model = DataModule(train, val), Model()
-    trainer(tmp_path).validate(model, datamodule=data, ckpt_path=save.saved["batch end", 1], weights_only=False)
+    trainer(tmp_path).validate(
+        model, datamodule=data, ckpt_path=save.saved["batch end", 1], weights_only=False
+    )
     trainer(tmp_path).fit(model, datamodule=data)
     assert model.trained == by_loader(train)
 
@@ -193,15 +234,20 @@ def test_what_is_missing_is_named(train, tmp_path):
 
 @pytest.mark.slow
 def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
-    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the batches of both."""
+    """By SIGKILL in mid-epoch; what both trained together is what one process trains with the
+    batches of both.
+    """
     thumbnails.save(tmp_path / "m.parquet")
     options = [tmp_path / "m.parquet", tmp_path, EPOCHS]
     kill_after(
-        start("lightning_ranks", *options, 0.3), lambda: len(rows(tmp_path, 0)) > STEPS and (tmp_path / "last.ckpt").exists()
+        start("lightning_ranks", *options, 0.3),
+        lambda: len(rows(tmp_path, 0)) > STEPS and (tmp_path / "last.ckpt").exists(),
     )
     finish(start("lightning_ranks", *options, 0))
     steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
-    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, "at most the step that was killed is done again"
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, (
+        "at most the step that was killed is done again"
+    )
     for step, (_, ids, pixels) in enumerate(by_loader(train)):
         (first, one), (second, other) = steps[0][step], steps[1][step]
         assert first + second == ids and one + other == pytest.approx(pixels)
@@ -209,7 +255,13 @@ def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
 
 def test_the_example(image_folder, tmp_path):
     main = example("lightning")
-    options = {"size": 32, "batch_size": 8, "enable_progress_bar": False, "accelerator": "cpu", "logger": False}
+    options = {
+        "size": 32,
+        "batch_size": 8,
+        "enable_progress_bar": False,
+        "accelerator": "cpu",
+        "logger": False,
+    }
     assert main(image_folder, tmp_path, max_steps=3, **options).global_step == 3
     resumed = main(image_folder, tmp_path, max_steps=5, **options)
     assert resumed.global_step == 5 and 0 <= resumed.callback_metrics["val_accuracy"] <= 1
@@ -218,11 +270,15 @@ def test_the_example(image_folder, tmp_path):
 def test_validation_with_other_classes_is_refused(train, thumbnails):
     other = thumbnails.map_classes({"class 1": "class 7"})
     options = {"batch_size": 12, "transform": dp.EvalTransform(resize=8, size=8)}
-    module = DataModule(train=train, val=partial(dp.build_loader, other, dp.TorchConfig(num_workers=0), **options))
-    with pytest.raises(dp.ManifestError, match=r"not the same classes: 1 only in the first .*; give both the same"):
-        pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False).fit(
-            Model(), datamodule=module
-        )
+    module = DataModule(
+        train=train, val=partial(dp.build_loader, other, dp.TorchConfig(num_workers=0), **options)
+    )
+    with pytest.raises(
+        dp.ManifestError, match=r"not the same classes: 1 only in the first .*; give both the same"
+    ):
+        pl.Trainer(
+            max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False
+        ).fit(Model(), datamodule=module)
 
 
 def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, tmp_path):
@@ -237,7 +293,9 @@ def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, t
 def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
     data, model, seeking = DataModule(train, val), Model(), trainer(tmp_path)
     before = data.batch_size
-    found = Tuner(seeking).scale_batch_size(model, datamodule=data, max_trials=2, steps_per_trial=1, init_val=4)
+    found = Tuner(seeking).scale_batch_size(
+        model, datamodule=data, max_trials=2, steps_per_trial=1, init_val=4
+    )
     assert found == data.batch_size == 8 != before
 
     model.trained.clear()
@@ -246,7 +304,9 @@ def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
 
 
 def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
-    """Not the loader that was there: its batches would be too large, and less than 8 would be found."""
+    """Not the loader that was there: its batches would be too large, and less than 8 would be
+    found.
+    """
 
     class Small(Model):
         def training_step(self, batch, batch_idx):
@@ -254,13 +314,28 @@ def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
                 raise RuntimeError("CUDA out of memory.")
             return super().training_step(batch, batch_idx)
 
-    options = {"mode": "binsearch", "max_trials": 8, "steps_per_trial": 1, "init_val": 8, "margin": 0}
-    assert Tuner(trainer(tmp_path)).scale_batch_size(Small(), datamodule=DataModule(train, val), **options) == 9
+    options = {
+        "mode": "binsearch",
+        "max_trials": 8,
+        "steps_per_trial": 1,
+        "init_val": 8,
+        "margin": 0,
+    }
+    assert (
+        Tuner(trainer(tmp_path)).scale_batch_size(
+            Small(), datamodule=DataModule(train, val), **options
+        )
+        == 9
+    )
 
 
 def test_a_tuner_that_asks_for_more_than_there_is_is_told_the_largest_batch(train, val, tmp_path):
-    seek = partial(Tuner(trainer(tmp_path)).scale_batch_size, Model(), init_val=32, steps_per_trial=1)
-    with pytest.raises(dp.ConfigError, match=r"37 images do not fill one global batch of 64 .*max_val=37"):
+    seek = partial(
+        Tuner(trainer(tmp_path)).scale_batch_size, Model(), init_val=32, steps_per_trial=1
+    )
+    with pytest.raises(
+        dp.ConfigError, match=r"37 images do not fill one global batch of 64 .*max_val=37"
+    ):
         seek(datamodule=DataModule(train, val))
 
 
@@ -270,7 +345,9 @@ def test_overfitted_batches_are_the_same_in_each_epoch(train, val, tmp_path, opt
     whole = fit(tmp_path, DataModule(train, val), [save], overfit_batches=2, **options)
     assert whole.trained == by_loader(train)[:2] * EPOCHS
     for (hook, done), checkpoint in save.saved.items():
-        resumed = fit(tmp_path, DataModule(train, val), checkpoint=checkpoint, overfit_batches=2, **options)
+        resumed = fit(
+            tmp_path, DataModule(train, val), checkpoint=checkpoint, overfit_batches=2, **options
+        )
         assert resumed.trained == whole.trained[done:], (hook, done)
 
 

@@ -14,7 +14,8 @@ import dali_pipes as dp
 
 pytest.importorskip("ray")
 RUN = Path(__file__).with_name("ray_run.py")
-STEPS, EPOCHS, EVERY, DIES_AT = 6, 2, 2, 9  # 37 images in batches of 2 × 3; the last checkpoint before is that of the 8th batch
+# 37 images in batches of 2 × 3; the last checkpoint before is that of the 8th batch
+STEPS, EPOCHS, EVERY, DIES_AT = 6, 2, 2, 9
 OPTIONS = {"num_workers": 2, "use_gpu": False, "batch_size": 3, "size": 32, "threads": 1}
 OPTIONS |= {"model": "shufflenet_v2_x0_5", "epochs": EPOCHS, "every": EVERY}
 
@@ -28,19 +29,36 @@ def out():
 
 def run_example(manifest, out):
     manifest.save(out / "m.arrow")
-    command = [sys.executable, str(RUN), str(out), str(DIES_AT), str(out / "m.arrow"), json.dumps(OPTIONS)]
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "HOME": str(out)}
+    command = [
+        sys.executable,
+        str(RUN),
+        str(out),
+        str(DIES_AT),
+        str(out / "m.arrow"),
+        json.dumps(OPTIONS),
+    ]
+    quiet = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+        "HOME": str(out),
+    }
     quiet |= {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"}
-    done = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, timeout=550)
+    done = subprocess.run(
+        command, env=os.environ | quiet, capture_output=True, text=True, timeout=550
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def attempts(out):
-    """Of each attempt, in order, the global batches: ids in the order of the ranks and the sum of all pixels, by (epoch, step)."""
+    """Of each attempt, in order, the global batches: ids in the order of the ranks and the sum of
+    all pixels, by (epoch, step).
+    """
     files = sorted(out.glob("rank*.jsonl"), key=lambda file: file.stat().st_ctime_ns)
     found = [{}, {}]
     for rank in (0, 1):
-        for attempt, file in zip(found, [file for file in files if file.name.startswith(f"rank{rank}")], strict=True):
+        for attempt, file in zip(
+            found, [file for file in files if file.name.startswith(f"rank{rank}")], strict=True
+        ):
             for row in map(json.loads, file.read_text().splitlines()):
                 ids, pixels = attempt.get((row["epoch"], row["step"]), ([], 0.0))
                 attempt[row["epoch"], row["step"]] = ids + row["ids"], pixels + row["pixels"]
@@ -49,23 +67,37 @@ def attempts(out):
 
 def by_one_process(manifest):
     config = dp.DaliConfig(device="cpu", num_threads=1)
-    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=6) as loader:
+    with dp.build_loader(
+        manifest, config, transform=dp.TrainTransform(size=32), batch_size=6
+    ) as loader:
         return {
-            (epoch, step): (batch.ids.tolist(), pytest.approx(float(batch.images.double().sum()), abs=1e-6))
+            (epoch, step): (
+                batch.ids.tolist(),
+                pytest.approx(float(batch.images.double().sum()), abs=1e-6),
+            )
             for epoch in range(EPOCHS)
             for step, batch in enumerate(loader)
         }
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # Ray starts a dozen processes, each of which imports PyTorch or pyarrow: 80 s of one core
+# Ray starts a dozen processes, each of which imports PyTorch or pyarrow: 80 s of one core
+@pytest.mark.timeout(600)
 def test_a_worker_that_dies_in_mid_epoch_changes_nothing(thumbnails, out):
-    """Our shards follow Ray's ranks, and its restart goes on from the loader's state in its checkpoint."""
+    """Our shards follow Ray's ranks, and its restart goes on from the loader's state in its
+    checkpoint.
+    """
     run_example(thumbnails, out)
     (before, after), expected = attempts(out), by_one_process(thumbnails)
     steps = [divmod(number, STEPS) for number in range(STEPS * EPOCHS)]
     broken = before.pop(steps[DIES_AT], ([], 0))  # rank 0 may have had its part
     assert broken[0] == expected[steps[DIES_AT]][0][: len(broken[0])]
     assert [*before] == steps[:DIES_AT] and [*after] == steps[DIES_AT // EVERY * EVERY :]
-    assert all(each == expected[step] for attempt in (before, after) for step, each in attempt.items())
-    assert not [each for each in psutil.process_iter(["cmdline"]) if str(out) in " ".join(each.info["cmdline"] or [])]
+    assert all(
+        each == expected[step] for attempt in (before, after) for step, each in attempt.items()
+    )
+    assert not [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if str(out) in " ".join(each.info["cmdline"] or [])
+    ]

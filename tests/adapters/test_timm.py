@@ -1,4 +1,6 @@
-"""timm for real: its data configs, its Mixup, and a loop like its own that is killed and goes on."""
+"""timm for real: its data configs, its Mixup, and a loop like its own that is killed and goes
+on.
+"""
 
 import itertools
 import os
@@ -19,7 +21,12 @@ timm = later("timm")
 timm_data = later("timm.data")
 EXAMPLE = Path(__file__).parents[2] / "examples/timm/train.py"
 CPU, DALI = dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu", num_threads=1)
-CONFIG = {"input_size": (3, 64, 64), "interpolation": "bicubic", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+CONFIG = {
+    "input_size": (3, 64, 64),
+    "interpolation": "bicubic",
+    "mean": (0.5, 0.4, 0.3),
+    "std": (0.2, 0.3, 0.4),
+}
 
 
 @pytest.mark.parametrize(
@@ -33,27 +40,41 @@ CONFIG = {"input_size": (3, 64, 64), "interpolation": "bicubic", "mean": (0.5, 0
     ids=str,
 )
 def test_evaluation_sees_what_timms_transform_makes(photographs, more):
-    """To the pixel where Pillow resizes, as in timm; DALI's pixels differ from Pillow's as always (docs/pixels.md)."""
+    """To the pixel where Pillow resizes, as in timm; DALI's pixels differ from Pillow's as always
+    (docs/pixels.md).
+    """
     config, images = CONFIG | more, photographs.subset(np.arange(0, 37, 3))
     timms = timm_data.create_transform(**config)
-    expected = torch.stack([timms(Image.open(images.path(number)).convert("RGB")) for number in range(len(images))])
+    expected = torch.stack(
+        [timms(Image.open(images.path(number)).convert("RGB")) for number in range(len(images))]
+    )
     for backend, largest, mean in ((CPU, 1e-4, 1e-4), (DALI, 20, 0.5)):
-        with dp.build_loader(images, backend, transform=dp.transform_from_torch(timms), batch_size=len(images)) as loader:
+        with dp.build_loader(
+            images, backend, transform=dp.transform_from_torch(timms), batch_size=len(images)
+        ) as loader:
             (batch,) = loader
         steps = (batch.images - expected).abs() * torch.tensor(config["std"])[:, None, None] * 255
         assert steps.max() <= largest and steps.mean((1, 2, 3)).max() <= mean
 
 
 def test_the_data_configs_of_timms_pretrained_models():
-    """9 of 1826 models of timm 1.0.31 have one that is refused, by the name of what is in the way."""
+    """9 of 1826 models of timm 1.0.31 have one that is refused, by the name of what is in the
+    way.
+    """
     refused = []
     for name in timm.list_models(pretrained=True):
-        config = timm_data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+        config = timm_data.resolve_data_config(
+            pretrained_cfg=timm.get_pretrained_cfg(name).to_dict()
+        )
         try:
-            assert dp.transform_from_torch(timm_data.create_transform(**config)).shape == config["input_size"][1:]
+            assert (
+                dp.transform_from_torch(timm_data.create_transform(**config)).shape
+                == config["input_size"][1:]
+            )
         except dp.ConfigError as error:
             refused.append(str(error))
-    named = ("ResizeKeepRatio", "the transform cannot be carried over: EvalTransform.resize is ")  # crop_mode border; crop_pct 1.15
+    # crop_mode border; crop_pct 1.15
+    named = ("ResizeKeepRatio", "the transform cannot be carried over: EvalTransform.resize is ")
     assert len(refused) <= 9 and all(error.startswith(named) for error in refused)
 
 
@@ -61,7 +82,10 @@ def test_the_data_configs_of_timms_pretrained_models():
     ("changed", "named"),
     [
         ({"crop_pct": 0.95, "input_size": (3, 48, 96)}, "ResizeKeepRatio"),
-        ({"interpolation": "lanczos"}, "Resize cannot be carried over: interpolation=lanczos; choose bilinear"),
+        (
+            {"interpolation": "lanczos"},
+            "Resize cannot be carried over: interpolation=lanczos; choose bilinear",
+        ),
         ({"crop_border_pixels": 4}, "TrimBorder"),
     ],
 )
@@ -71,9 +95,13 @@ def test_what_cannot_be_carried_over_is_named(changed, named):
 
 
 def mixed(loader, batches, mixup, state=None):
-    """The images and targets of some batches, mixed by timm, and NumPy's random state after them."""
+    """The images and targets of some batches, mixed by timm, and NumPy's random state after
+    them.
+    """
     np.random.set_state(state or np.random.RandomState(0).get_state())
-    pairs = [mixup(input, target) for _, (input, target) in zip(range(batches), loader, strict=False)]
+    pairs = [
+        mixup(input, target) for _, (input, target) in zip(range(batches), loader, strict=False)
+    ]
     return pairs, np.random.get_state()
 
 
@@ -82,7 +110,10 @@ def test_timms_mixup_is_exact_with_numpys_state_alone(thumbnails, config):
     """It draws from NumPy's global numbers and writes into the images that it is given."""
     mixup = timm_data.Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=5)
     options = {"transform": dp.TrainTransform(size=16), "batch_size": 6}
-    with dp.build_loader(thumbnails, config, **options) as whole, dp.build_loader(thumbnails, config, **options) as parts:
+    with (
+        dp.build_loader(thumbnails, config, **options) as whole,
+        dp.build_loader(thumbnails, config, **options) as parts,
+    ):
         expected, _ = mixed(whole, 5, mixup)
         _, state = mixed(parts, 2, mixup)
         saved = parts.state_dict()
@@ -90,7 +121,9 @@ def test_timms_mixup_is_exact_with_numpys_state_alone(thumbnails, config):
             parts.load_state_dict(saved)
             rest, _ = mixed(parts, 3, mixup, numbers)
             pairs = zip(expected[2:], rest, strict=True)
-            assert same == all(torch.equal(a, b) for pair, other in pairs for a, b in zip(pair, other, strict=True))
+            assert same == all(
+                torch.equal(a, b) for pair, other in pairs for a, b in zip(pair, other, strict=True)
+            )
     assert rest[0][1].shape == (6, 5)
 
 
@@ -129,12 +162,15 @@ def whole_run(sixteen, tmp_path_factory):
 
 def test_the_example_runs(whole_run):
     assert whole_run["loader"]["epoch"] == 2
-    assert {each["step"].item() for each in whole_run["optimizer"]["state"].values()} == {8}  # two epochs of four batches
+    # two epochs of four batches
+    assert {each["step"].item() for each in whole_run["optimizer"]["state"].values()} == {8}
 
 
 @pytest.mark.slow
 def test_killed_within_an_epoch_and_started_again(whole_run, sixteen, tmp_path):
-    """Weights and momenta are bit for bit those of the run that nobody stopped, mixed by dp.MixUp and dp.CutMix."""
+    """Weights and momenta are bit for bit those of the run that nobody stopped, mixed by dp.MixUp
+    and dp.CutMix.
+    """
     child, last = Child(), str(tmp_path / "last.pt")
     with pytest.raises(AssertionError, match="ended with status -9"):
         child(train_until_killed, sixteen, last, 7)
@@ -142,4 +178,9 @@ def test_killed_within_an_epoch_and_started_again(whole_run, sixteen, tmp_path):
     train(sixteen, last)
     found = torch.load(last)
     assert found["loader"] == whole_run["loader"]
-    torch.testing.assert_close([found["model"], found["optimizer"]], [whole_run["model"], whole_run["optimizer"]], rtol=0, atol=0)
+    torch.testing.assert_close(
+        [found["model"], found["optimizer"]],
+        [whole_run["model"], whole_run["optimizer"]],
+        rtol=0,
+        atol=0,
+    )

@@ -1,4 +1,5 @@
-"""One rank of a run by Accelerate or plain DDP, which notes each batch it trains. Started by torchrun.
+"""One rank of a run by Accelerate or plain DDP, which notes each batch it trains. Started by
+torchrun.
 
 Arguments: "accelerate" or "ddp", manifest, output folder, epochs, seconds a step.
 """
@@ -23,7 +24,9 @@ TRANSFORM = dp.EvalTransform(resize=8, size=8)
 class ByAccelerate:
     def __init__(self, loader, model, optimizer, out):
         self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-        self.loader, self.model, self.optimizer = self.accelerator.prepare(AccelerateLoader(loader), model, optimizer)
+        self.loader, self.model, self.optimizer = self.accelerator.prepare(
+            AccelerateLoader(loader), model, optimizer
+        )
         self.accelerator.register_for_checkpointing(self.loader)
         self.out = out
         if saved := sorted(out.glob("done-*"), key=lambda each: int(each.name[5:])):
@@ -31,7 +34,9 @@ class ByAccelerate:
 
     def step(self, images, labels):
         with self.accelerator.accumulate(self.model):
-            self.accelerator.backward(torch.nn.functional.cross_entropy(self.model(images.flatten(1)), labels))
+            self.accelerator.backward(
+                torch.nn.functional.cross_entropy(self.model(images.flatten(1)), labels)
+            )
             self.optimizer.step()
             self.optimizer.zero_grad()
         return self.accelerator.sync_gradients
@@ -46,7 +51,12 @@ class ByAccelerate:
 class ByDDP:
     def __init__(self, loader, model, optimizer, out):
         dist.init_process_group("gloo")
-        self.loader, self.model, self.optimizer, self.file = loader, DistributedDataParallel(model), optimizer, out / "last.pt"
+        self.loader, self.model, self.optimizer, self.file = (
+            loader,
+            DistributedDataParallel(model),
+            optimizer,
+            out / "last.pt",
+        )
         if self.file.exists():
             state = torch.load(self.file)
             model.load_state_dict(state["model"])
@@ -61,7 +71,9 @@ class ByDDP:
     def save(self, number):
         if dist.get_rank() == 0:
             new = self.file.with_suffix(".new")
-            torch.save({"model": self.model.module.state_dict(), "loader": self.loader.state_dict()}, new)
+            torch.save(
+                {"model": self.model.module.state_dict(), "loader": self.loader.state_dict()}, new
+            )
             new.replace(self.file)
         dist.barrier()
 
@@ -81,12 +93,19 @@ def main(library, manifest, out, epochs, step_s):
     )
     model = torch.nn.Linear(3 * 8 * 8, 5)
     with contextlib.closing(loader), (out / f"rank{rank.index}.jsonl").open("a") as log:
-        run = {"accelerate": ByAccelerate, "ddp": ByDDP}[library](loader, model, torch.optim.SGD(model.parameters(), lr=0.1), out)
+        run = {"accelerate": ByAccelerate, "ddp": ByDDP}[library](
+            loader, model, torch.optim.SGD(model.parameters(), lr=0.1), out
+        )
         while loader.epoch < int(epochs):
             done = (loader.epoch + 1) * len(loader) - loader.batches_left
             for number, batch in enumerate(run.loader, done):
                 synchronized = run.step(*batch)
-                log.write(json.dumps([number, batch.ids.tolist(), model.weight.sum().item(), synchronized]) + "\n")
+                log.write(
+                    json.dumps(
+                        [number, batch.ids.tolist(), model.weight.sum().item(), synchronized]
+                    )
+                    + "\n"
+                )
                 log.flush()
                 run.save(number)
                 time.sleep(float(step_s))

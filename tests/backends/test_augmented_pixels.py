@@ -1,4 +1,6 @@
-"""Promise 1 with augmentation: every operation of every backend against plain torchvision, within the table of docs/pixels.md."""
+"""Promise 1 with augmentation: every operation of every backend against plain torchvision, within
+the table of docs/pixels.md.
+"""
 
 from dataclasses import dataclass
 
@@ -22,15 +24,22 @@ BACKENDS = {
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 ON_GPU = ("dali_gpu", "torchvision_gpu")
-ALL = [pytest.param(name, marks=pytest.mark.needs_cuda) if name in ON_GPU else name for name in BACKENDS]
+ALL = [
+    pytest.param(name, marks=pytest.mark.needs_cuda) if name in ON_GPU else name
+    for name in BACKENDS
+]
 SIZE = (96, 80)
 
-# What is allowed of mean |difference|, and the share of values that may differ by more than one step of 255.
+# What is allowed of mean |difference|, and the share of values that may differ by more than one
+# step of 255.
 EXACT, ALMOST = (1e-9, 0.0), (0.003, 0.0)
 ALLOWED = dict.fromkeys(OPS, EXACT) | dict.fromkeys((*BLENDS, "Hue", "GaussianBlur"), ALMOST)
-ALLOWED |= dict.fromkeys(AFFINE, (0.05, 0.001))  # a neighbouring pixel where the place lies half-way between two
+# a neighbouring pixel where the place lies half-way between two
+ALLOWED |= dict.fromkeys(AFFINE, (0.05, 0.001))
 STRENGTHS = {
-    **dict.fromkeys(("ShearX", "ShearY", "Brightness", "Color", "Contrast", "Sharpness"), (-0.99, 0.99)),
+    **dict.fromkeys(
+        ("ShearX", "ShearY", "Brightness", "Color", "Contrast", "Sharpness"), (-0.99, 0.99)
+    ),
     **dict.fromkeys(("TranslateX", "TranslateY"), (-32, 32)),
     "Rotate": (-180, 180),
     "Posterize": (2, 8),
@@ -56,12 +65,16 @@ class Only(Policy):
         strength = low + (high - low) * draws.uniform(first)[0]
         if self.op == "Posterize":
             strength = np.rint(strength)
-        return np.full((len(strength), 1), CODE[self.op], np.int8), strength.astype(np.float32)[:, None]
+        return np.full((len(strength), 1), CODE[self.op], np.int8), strength.astype(np.float32)[
+            :, None
+        ]
 
 
 def batches(manifest, name, augment, **options):
     transform = dp.TrainTransform(**{"size": SIZE, "dtype": "uint8", "augment": augment} | options)
-    with dp.build_loader(manifest, BACKENDS[name], transform=transform, batch_size=16, last_batch="partial") as loader:
+    with dp.build_loader(
+        manifest, BACKENDS[name], transform=transform, batch_size=16, last_batch="partial"
+    ) as loader:
         planned = [loader.plan.batch(0, step) for step in range(len(loader))]
         return torch.cat([batch.images.cpu() for batch in loader]), planned
 
@@ -73,12 +86,17 @@ def plain(image, op, magnitude, interpolation):
     if op == "GaussianBlur":
         return v2.functional.gaussian_blur(image, [9, 9], [magnitude, magnitude])
     mode = v2.InterpolationMode(interpolation)
-    return v2.AutoAugment()._apply_image_or_video_transform(image, op, magnitude, interpolation=mode, fill={})
+    return v2.AutoAugment()._apply_image_or_video_transform(
+        image, op, magnitude, interpolation=mode, fill={}
+    )
 
 
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize(("op", "interpolation"), [*((op, "nearest") for op in OPS[1:]), *((op, "bilinear") for op in AFFINE)])
+@pytest.mark.parametrize(
+    ("op", "interpolation"),
+    [*((op, "nearest") for op in OPS[1:]), *((op, "bilinear") for op in AFFINE)],
+)
 def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
     before, _ = batches(real_manifest, name, [])
     after, planned = batches(real_manifest, name, [Only(op=op, interpolation=interpolation)])
@@ -87,7 +105,10 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
         assert (before != after).any()
         return
     expected = torch.stack(
-        [plain(*each, interpolation) for each in zip(before, [op] * len(before), magnitudes.tolist(), strict=True)]
+        [
+            plain(*each, interpolation)
+            for each in zip(before, [op] * len(before), magnitudes.tolist(), strict=True)
+        ]
     )
     difference = (after.int() - expected.int()).abs().numpy()
     mean, share = ALLOWED[op]
@@ -105,7 +126,10 @@ def test_images_may_be_moved_farther_than_they_reach(real_manifest, name, op):
     after, planned = batches(real_manifest, name, [Only(op=op)], size=(16, 12))
     magnitudes = np.concatenate([each.augmentation.magnitudes[:, 0] for each in planned])
     expected = torch.stack(
-        [plain(image, op, magnitude, "nearest") for image, magnitude in zip(before, magnitudes.tolist(), strict=True)]
+        [
+            plain(image, op, magnitude, "nearest")
+            for image, magnitude in zip(before, magnitudes.tolist(), strict=True)
+        ]
     )
     gone = np.abs(magnitudes) >= (12 if op == "TranslateX" else 16) + 1
     assert gone.any() and not after[torch.from_numpy(gone)].any()
@@ -113,13 +137,17 @@ def test_images_may_be_moved_farther_than_they_reach(real_manifest, name, op):
 
 
 def equalized(channel):
-    """OpenCV's equalizeHist in plain Python: the darkest value goes to 0, the brightest to 255, by the cumulative histogram."""
+    """OpenCV's equalizeHist in plain Python: the darkest value goes to 0, the brightest to 255, by
+    the cumulative histogram.
+    """
     count = np.bincount(channel.ravel(), minlength=256)
     darkest = np.flatnonzero(count)[0]
     rest = channel.size - count[darkest]
     if not rest:
         return channel
-    return np.rint((count.cumsum() - count[darkest]).clip(0) * np.float32(255 / rest)).astype(np.uint8)[channel]
+    return np.rint((count.cumsum() - count[darkest]).clip(0) * np.float32(255 / rest)).astype(
+        np.uint8
+    )[channel]
 
 
 @pytest.mark.compares_pixels
@@ -136,7 +164,14 @@ POLICIES = {
     "RandAugment": [{"name": "RandAugment", "interpolation": "bilinear"}],
     "AutoAugment": ["AutoAugment"],
     "SimCLR": [
-        {"name": "ColorJitter", "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2, "p": 0.8},
+        {
+            "name": "ColorJitter",
+            "brightness": 0.8,
+            "contrast": 0.8,
+            "saturation": 0.8,
+            "hue": 0.2,
+            "p": 0.8,
+        },
         {"name": "RandomGrayscale", "p": 0.2},
         {"name": "GaussianBlur", "kernel_size": 9, "p": 0.5},
     ],
@@ -148,12 +183,18 @@ POLICIES = {
 @pytest.mark.parametrize("name", ALL[1:])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
-    """Against the torch backend: what differs is what the resize before differs in, made stronger by some operations."""
+    """Against the torch backend: what differs is what the resize before differs in, made stronger
+    by some operations.
+    """
     reference, planned = batches(real_manifest, "torch", POLICIES[policy])
     other, same = batches(real_manifest, name, POLICIES[policy])
-    assert all(np.array_equal(a.augmentation.ops, b.augmentation.ops) for a, b in zip(planned, same, strict=True))
+    assert all(
+        np.array_equal(a.augmentation.ops, b.augmentation.ops)
+        for a, b in zip(planned, same, strict=True)
+    )
     difference = (other.int() - reference.int()).abs().float().numpy()
-    # torchvision upsamples chroma plainly, which alone is a mean of 0.66 and a p99 of 7: docs/pixels.md.
+    # torchvision upsamples chroma plainly, which alone is a mean of 0.66 and a p99 of 7:
+    # docs/pixels.md.
     mean, p99 = (0.9, 9) if name == "torchvision_gpu" else (0.6, 6)
     assert difference.mean() <= mean
     assert np.percentile(difference, 99) <= p99
@@ -169,6 +210,8 @@ def test_erased_regions_are_zero_and_the_rest_is_untouched(manifest, name, dtype
     erased, planned = batches(manifest, name, [{"name": "RandomErasing", "p": 0.7}], **form)
     regions = np.concatenate([each.augmentation.erased for each in planned])
     assert (regions[:, 2] > 0).any() and (regions[:, 2] == 0).any()
-    for before, after, (top, left, height, width) in zip(whole, erased, regions.tolist(), strict=True):
+    for before, after, (top, left, height, width) in zip(
+        whole, erased, regions.tolist(), strict=True
+    ):
         before[:, top : top + height, left : left + width] = 0
         assert torch.equal(before, after)

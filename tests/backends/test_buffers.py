@@ -9,12 +9,19 @@ import torch
 import dali_pipes as dp
 from dali_pipes.backends.common.finish import KEPT, Buffers
 
-FORMS = [{}, {"dtype": "bf16"}, {"dtype": "uint8", "memory_format": "channels_last"}, {"size": (5, 3), "dtype": "fp16"}]
+FORMS = [
+    {},
+    {"dtype": "bf16"},
+    {"dtype": "uint8", "memory_format": "channels_last"},
+    {"size": (5, 3), "dtype": "fp16"},
+]
 HOLDERS = {
     "the tensor": lambda images: images,
     "a view": lambda images: images[1:2, :, 2:],
     "a transposed view": lambda images: images.permute(0, 2, 3, 1)[0],
-    "a tensor that shares its storage": lambda images: torch.empty(0).set_(images.untyped_storage()),
+    "a tensor that shares its storage": lambda images: torch.empty(0).set_(
+        images.untyped_storage()
+    ),
     "NumPy": lambda images: images.numpy(),
     "a view of NumPy": lambda images: np.asarray(images)[0, 0, ::2],
     "DLPack": torch.utils.dlpack.to_dlpack,
@@ -34,7 +41,9 @@ def test_a_buffer_has_the_form_of_the_transform(form):
     assert images.shape == (2, 3, *transform.shape)
     assert images.element_size() == {"bf16": 2, "fp16": 2, "uint8": 1}.get(transform.dtype, 4)
     last = transform.memory_format == "channels_last"
-    assert images.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    assert images.is_contiguous(
+        memory_format=torch.channels_last if last else torch.contiguous_format
+    )
 
 
 def test_memory_that_nobody_holds_is_taken_again():
@@ -63,7 +72,10 @@ def test_a_batch_that_is_not_full_holds_no_more_memory_than_its_images():
     some = buffers()
     some.take(3, (8, 8))
     images = some.take(1, (8, 8))
-    assert images.untyped_storage().nbytes() == images.nbytes and images.data_ptr() != some.take(3, (8, 8)).data_ptr()
+    assert (
+        images.untyped_storage().nbytes() == images.nbytes
+        and images.data_ptr() != some.take(3, (8, 8)).data_ptr()
+    )
 
 
 def test_only_so_much_is_kept():
@@ -84,6 +96,8 @@ def test_memory_outlives_the_buffers():
 
 
 def test_a_loader_touches_no_new_memory(manifest):
-    with dp.build_loader(manifest, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8
+    ) as loader:
         places = [batch.images.data_ptr() for _ in range(5) for batch in loader]
     assert len(set(places)) <= KEPT < len(places)

@@ -58,7 +58,9 @@ def sorted_images(images):
 
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_real_images_that_repeat(manifest, batches):
-    """Every batch holds the first batch's images, in one of `batches` orders in turn; ids follow the plan."""
+    """Every batch holds the first batch's images, in one of `batches` orders in turn; ids follow
+    the plan.
+    """
     backend, source = cached(manifest, batches)
     rows = planned(manifest, 7)
     made = [batch for _, batch in backend.stream(iter(rows))]
@@ -101,7 +103,9 @@ def test_form_of_the_images(manifest, memory_format):
     backend, _ = cached(manifest, 2, transform=transform)
     for _, batch in backend.stream(iter(planned(manifest, 3, transform=transform))):
         assert batch.images.dtype == torch.float16 and batch.images.shape == (8, 3, 24, 24)
-        expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        expected = (
+            torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        )
         assert batch.images.is_contiguous(memory_format=expected)
 
 
@@ -117,7 +121,13 @@ def test_close_lets_the_images_go(manifest):
 @pytest.mark.parametrize("on_bad_sample", ["raise", "substitute"])
 def test_a_bad_file_in_the_batch_that_is_kept(scanned, on_bad_sample):
     scanned.path(2).write_bytes(b"")
-    options = {"transform": TRANSFORM, "batch_size": 8, "shuffle": False, "on_bad_sample": on_bad_sample, "max_bad_fraction": 1}
+    options = {
+        "transform": TRANSFORM,
+        "batch_size": 8,
+        "shuffle": False,
+        "on_bad_sample": on_bad_sample,
+        "max_bad_fraction": 1,
+    }
     with dp.build_loader(scanned, dp.CachedConfig(batches=2), **options, device="cpu") as loader:
         if on_bad_sample == "raise":
             with pytest.raises(dp.BadSampleError, match=r"empty file"):

@@ -43,7 +43,8 @@ def test_close_ends_all_threads(manifest):
         next(iter(loader))
         during = psutil.Process().num_threads()
     assert during > before
-    deadline = time.monotonic() + 5  # a thread that was joined is there for the system a moment longer
+    # a thread that was joined is there for the system a moment longer
+    deadline = time.monotonic() + 5
     while psutil.Process().num_threads() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert psutil.Process().num_threads() <= before
@@ -63,11 +64,16 @@ def test_all_its_threads_stay_on_the_cpus_that_are_given(manifest, resize):
     mine = os.sched_getaffinity(0)
 
     def threads():
-        return {int(each.name): os.sched_getaffinity(int(each.name)) for each in Path("/proc/self/task").iterdir()}
+        return {
+            int(each.name): os.sched_getaffinity(int(each.name))
+            for each in Path("/proc/self/task").iterdir()
+        }
 
     before = threads()
     config = dp.DaliConfig(device="cpu", cpus=str(min(mine)), resize=resize)
-    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, config, transform=dp.TrainTransform(size=32), batch_size=8
+    ) as loader:
         next(iter(loader))
         new = {thread: cpus for thread, cpus in threads().items() if thread not in before}
     assert os.sched_getaffinity(0) == mine
@@ -79,26 +85,40 @@ def test_where_it_decodes_is_decided_by_where_the_batches_arrive(manifest, monke
     transform = dp.TrainTransform(size=32)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     on_cpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cpu"))
-    assert on_cpu.device_id is None and on_cpu._config.decodes_on == "cpu" and not on_cpu._config.graph_finishes
+    assert (
+        on_cpu.device_id is None
+        and on_cpu._config.decodes_on == "cpu"
+        and not on_cpu._config.graph_finishes
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     on_gpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cuda", 0))
     assert on_gpu.device_id == 0 and on_gpu._config.decodes_on == "gpu"
-    to_gpu = DaliBackend(manifest, transform, dp.DaliConfig(device="cpu"), 8, torch.device("cuda", 0))
+    to_gpu = DaliBackend(
+        manifest, transform, dp.DaliConfig(device="cpu"), 8, torch.device("cuda", 0)
+    )
     assert to_gpu.device_id is None and to_gpu._config.decodes_on == "cpu"
 
 
-NO_NVML = "Error in MIXED operator: [/opt/dali/dali/util/nvml.h:64] nvmlInitChecked failed: NVML Shared Library couldn't be found"
+NO_NVML = (
+    "Error in MIXED operator: [/opt/dali/dali/util/nvml.h:64] nvmlInitChecked failed: NVML "
+    "Shared Library couldn't be found"
+)
 
 
 def test_a_driver_without_nvml_is_named_with_what_it_takes(manifest, monkeypatch):
-    """DALI's decoder pins its threads by NVML, which a container has with the capability utility only. No file is blamed."""
+    """DALI's decoder pins its threads by NVML, which a container has with the capability utility
+    only. No file is blamed.
+    """
 
     def fail(*_):
         raise RuntimeError(NO_NVML)
 
     with build(manifest) as loader:
         monkeypatch.setattr(DaliBackend, "_start", fail)
-        monkeypatch.setattr("dali_pipes.loader.loader.find_bad_samples", lambda *_: pytest.fail("files were looked at"))
+        monkeypatch.setattr(
+            "dali_pipes.loader.loader.find_bad_samples",
+            lambda *_: pytest.fail("files were looked at"),
+        )
         with pytest.raises(dp.ConfigError, match=r"NVML") as error:
             next(iter(loader))
     assert WITH_UTILITY in str(error.value) and "nvmlInitChecked failed" in str(error.value)
@@ -110,7 +130,10 @@ def test_cpus_that_do_not_exist_are_refused(manifest):
     with (
         pytest.raises(dp.ConfigError, match="this process may use none of them"),
         dp.build_loader(
-            manifest, dp.DaliConfig(device="cpu", cpus="4096"), transform=dp.TrainTransform(size=32), batch_size=8
+            manifest,
+            dp.DaliConfig(device="cpu", cpus="4096"),
+            transform=dp.TrainTransform(size=32),
+            batch_size=8,
         ) as loader,
     ):
         next(iter(loader))

@@ -1,4 +1,6 @@
-"""Promise 2, seen in the graph: with a GPU the CPU reads files, looks at headers, and does nothing else. Needs no GPU."""
+"""Promise 2, seen in the graph: with a GPU the CPU reads files, looks at headers, and does nothing
+else. Needs no GPU.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,14 @@ from dali_pipes.backends.dali.decoding import preallocation
 from dali_pipes.backends.reference.dali import DaliNativeBackend
 
 SOURCES = ["ExternalSource"] * 5
-GUARD = ["PeekImageShape", "Reshape", "_Shape", *["Cast"] * 2, *["_ArithmeticGenericOp"] * 4, *["_TensorSubscript"] * 2]
+GUARD = [
+    "PeekImageShape",
+    "Reshape",
+    "_Shape",
+    *["Cast"] * 2,
+    *["_ArithmeticGenericOp"] * 4,
+    *["_TensorSubscript"] * 2,
+]
 
 
 POLICIES = {
@@ -31,7 +40,9 @@ POLICIES = {
 
 
 def gpu_pipeline(manifest, transform, **options):
-    """Without the JPEG engine, unless the options ask for it: with it the graph has a second decoder, for gray images."""
+    """Without the JPEG engine, unless the options ask for it: with it the graph has a second
+    decoder, for gray images.
+    """
     plan = dp.Plan(manifest, transform, 8)
     config = dp.DaliConfig(device="gpu", num_threads=2, **{"exact": True} | options)
     backend = DaliBackend(manifest, transform, config, 8, torch.device("cuda", 0))
@@ -43,7 +54,9 @@ def gpu_pipeline(manifest, transform, **options):
 @pytest.fixture(autouse=True)
 def sound_libraries(monkeypatch):
     """Those that regions are decoded with on a GPU, whichever are installed."""
-    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions((0, 8, 0), (13, 2, 0)))
+    monkeypatch.setattr(
+        decoding, "installed_versions", lambda: decoding.Versions((0, 8, 0), (13, 2, 0))
+    )
 
 
 def upstream(operator) -> list:
@@ -66,7 +79,13 @@ def device(operator) -> str:
 
 
 @pytest.mark.parametrize(
-    "transform", [dp.TrainTransform(), dp.EvalTransform(), dp.TrainTransform(dtype="uint8"), dp.EvalTransform(dtype="fp16")]
+    "transform",
+    [
+        dp.TrainTransform(),
+        dp.EvalTransform(),
+        dp.TrainTransform(dtype="uint8"),
+        dp.EvalTransform(dtype="fp16"),
+    ],
 )
 @pytest.mark.parametrize("decode", ["region", "whole"])
 def test_the_cpu_only_reads_files(manifest, transform, decode):
@@ -105,16 +124,26 @@ def test_the_graph_has_only_what_the_transform_needs(manifest, transform, inputs
     path = [*upstream(images.source), images.source]
     on_cpu = sorted(kind(operator) for operator in path if device(operator) == "cpu")
     assert on_cpu == sorted(["ExternalSource"] * inputs + ["io__file__Read", *GUARD])
-    assert sorted(kind(operator) for operator in path if device(operator) == "gpu") == ["CropMirrorNormalize", *operators]
+    assert sorted(kind(operator) for operator in path if device(operator) == "gpu") == [
+        "CropMirrorNormalize",
+        *operators,
+    ]
 
 
 def test_an_image_is_decoded_once_for_all_of_its_views(manifest):
-    transform = dp.ViewsTransform(views={"global": {"count": 2}, "local": {"count": 2, "size": 96, "augment": ["RandomSolarize"]}})
+    transform = dp.ViewsTransform(
+        views={
+            "global": {"count": 2},
+            "local": {"count": 2, "size": 96, "augment": ["RandomSolarize"]},
+        }
+    )
     *views, ids = gpu_pipeline(manifest, transform)._graph_outputs
     assert len(views) == 4 and {each.device for each in (*views, ids)} == {"gpu"}
     every = [operator for images in views for operator in [images.source, *upstream(images.source)]]
     path = [each for at, each in enumerate(every) if each not in every[:at]]
-    assert [kind(operator) for operator in path if device(operator) == "mixed"] == ["decoders__ImageSlice"]
+    assert [kind(operator) for operator in path if device(operator) == "mixed"] == [
+        "decoders__ImageSlice"
+    ]
     on_cpu = {kind(operator) for operator in path if device(operator) == "cpu"}
     assert on_cpu - {"_conditional__Split"} == {"ExternalSource", "io__file__Read", *GUARD}
     on_gpu = [kind(operator) for operator in path if device(operator) == "gpu"]
@@ -123,7 +152,9 @@ def test_an_image_is_decoded_once_for_all_of_its_views(manifest):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_augmentation_happens_on_the_gpu(manifest, policy):
-    """On the CPU the plan's numbers are parted among the branches; no operator there sees a pixel."""
+    """On the CPU the plan's numbers are parted among the branches; no operator there sees a
+    pixel.
+    """
     transform = dp.TrainTransform(augment=[*POLICIES[policy], "RandomErasing"])
     pipeline = gpu_pipeline(manifest, transform)
     images = pipeline._graph_outputs[0]
@@ -133,8 +164,13 @@ def test_augmentation_happens_on_the_gpu(manifest, policy):
     assert on_cpu - {"_conditional__Split"} == {"ExternalSource", "io__file__Read", *GUARD}
     for operator in path:
         if device(operator) == "cpu" and kind(operator) == "_conditional__Split":
-            assert {kind(each) for each in upstream(operator)} <= {"ExternalSource", "_conditional__Split"}
-    assert [kind(operator) for operator in path if device(operator) == "mixed"] == ["decoders__ImageSlice"]
+            assert {kind(each) for each in upstream(operator)} <= {
+                "ExternalSource",
+                "_conditional__Split",
+            }
+    assert [kind(operator) for operator in path if device(operator) == "mixed"] == [
+        "decoders__ImageSlice"
+    ]
     on_gpu = {kind(operator) for operator in path if device(operator) == "gpu"}
     assert {"Flip", "Erase", "CropMirrorNormalize", "Resize"} <= on_gpu
 
@@ -143,9 +179,14 @@ def test_float16_is_erased_on_the_gpu_and_nothing_is_added_on_the_cpu(manifest):
     """DALI's GPU operator erases no float16, so the graph erases int16: test_dali_kernels.py."""
     found = {}
     for dtype in ("fp32", "fp16"):
-        images = gpu_pipeline(manifest, dp.TrainTransform(dtype=dtype, augment=["RandomErasing"]))._graph_outputs[0]
+        images = gpu_pipeline(
+            manifest, dp.TrainTransform(dtype=dtype, augment=["RandomErasing"])
+        )._graph_outputs[0]
         assert images.device == "gpu"
-        found[dtype] = [(device(operator), kind(operator)) for operator in [images.source, *upstream(images.source)]]
+        found[dtype] = [
+            (device(operator), kind(operator))
+            for operator in [images.source, *upstream(images.source)]
+        ]
     assert sorted(found["fp16"]) == sorted([*found["fp32"], *[("gpu", "Reinterpret")] * 2])
 
 
@@ -154,7 +195,9 @@ def test_out_of_shards_the_bytes_come_in_with_the_plan(manifest, tmp_path):
     pipeline = gpu_pipeline(shards, dp.TrainTransform())
     images, ids = pipeline._graph_outputs
     assert images.device == ids.device == "gpu"
-    on_cpu = sorted(kind(operator) for operator in upstream(images.source) if device(operator) == "cpu")
+    on_cpu = sorted(
+        kind(operator) for operator in upstream(images.source) if device(operator) == "cpu"
+    )
     assert on_cpu == sorted([*SOURCES, *GUARD])
 
 
@@ -176,7 +219,9 @@ def test_gray_images_are_kept_from_the_jpeg_engine(manifest, decode):
     sources = [each.inputs[0].source for each in decoders]
     assert sources[0] is sources[1] and kind(sources[0]) == "_conditional__Split"
     assert "PeekImageShape" in [kind(operator) for operator in upstream(sources[0])]
-    header = next(operator for operator in upstream(sources[0]) if kind(operator) == "PeekImageShape")
+    header = next(
+        operator for operator in upstream(sources[0]) if kind(operator) == "PeekImageShape"
+    )
     assert f"image_type: {int(types.DALIImageType.ANY_DATA)}" in str(header.spec)
     merge = next(operator for operator in pipeline._ops if kind(operator) == "_conditional__Merge")
     assert device(merge) == "gpu"
@@ -184,7 +229,11 @@ def test_gray_images_are_kept_from_the_jpeg_engine(manifest, decode):
 
 def test_dali_puts_out_what_can_be_rounded_once(manifest):
     """It has no bfloat16; images that came as fp16 would be rounded twice."""
-    put_out = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "bf16": types.DALIDataType.FLOAT}
+    put_out = {
+        "fp32": types.DALIDataType.FLOAT,
+        "fp16": types.DALIDataType.FLOAT16,
+        "bf16": types.DALIDataType.FLOAT,
+    }
     for dtype, expected in put_out.items():
         images, _ = gpu_pipeline(manifest, dp.TrainTransform(dtype=dtype))._graph_outputs
         assert kind(images.source) == "CropMirrorNormalize"
@@ -213,14 +262,18 @@ def test_decoder_options_reach_the_decoder(manifest, option, value, expected, de
 
 @pytest.mark.parametrize(("cpus", "affine"), [(None, True), ("gpu", True), ("0", False)])
 def test_the_decoder_pins_its_threads_unless_the_cpus_are_given(manifest, cpus, affine):
-    """It pins them to the CPUs nearest to the GPU, of which a list from another NUMA node has none."""
+    """It pins them to the CPUs nearest to the GPU, of which a list from another NUMA node has
+    none.
+    """
     spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform(), cpus=cpus))
     assert f"affine: {affine}" in spec
 
 
 def decoder_spec(pipeline):
     """Of the last decoder, which is the one of all images that are not gray."""
-    return str([operator for operator in pipeline._ops if kind(operator).startswith("decoders")][-1].spec)
+    return str(
+        [operator for operator in pipeline._ops if kind(operator).startswith("decoders")][-1].spec
+    )
 
 
 def test_memory_is_allocated_for_almost_all_images(manifest):
@@ -231,12 +284,18 @@ def test_memory_is_allocated_for_almost_all_images(manifest):
     assert preallocation(dp.DaliConfig(), many[:0]) == (1, 1)
     height, width = preallocation(dp.DaliConfig(), manifest.sizes)
     spec = decoder_spec(gpu_pipeline(manifest, dp.TrainTransform()))
-    assert f"preallocate_height_hint: {height}" in spec and f"preallocate_width_hint: {width}" in spec
+    assert (
+        f"preallocate_height_hint: {height}" in spec and f"preallocate_width_hint: {width}" in spec
+    )
 
 
-@pytest.mark.parametrize(("nvimgcodec", "decoder"), [((0, 8, 0), "ImageRandomCrop"), ((0, 9, 0), "Image")])
+@pytest.mark.parametrize(
+    ("nvimgcodec", "decoder"), [((0, 8, 0), "ImageRandomCrop"), ((0, 9, 0), "Image")]
+)
 def test_the_yardstick_avoids_regions_that_crash(manifest, monkeypatch, nvimgcodec, decoder):
-    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, (12, 4, 0)))
+    monkeypatch.setattr(
+        decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, (12, 4, 0))
+    )
     config = DaliNativeConfig(device="gpu", num_threads=2)
     backend = DaliNativeBackend(manifest, dp.TrainTransform(), config, 8, torch.device("cuda", 0))
     pipeline = backend.pipeline(iter(()))

@@ -1,4 +1,6 @@
-"""DALI's libraries have kernels for all that a GPU graph of this package asks for, in the types that it gets. Needs no GPU."""
+"""DALI's libraries have kernels for all that a GPU graph of this package asks for, in the types
+that it gets. Needs no GPU.
+"""
 
 import re
 from itertools import product
@@ -21,7 +23,11 @@ from dali_pipes.plan.augment.policies import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
 from dali_pipes.tools.doctor import decode as doctor
 
-FORMS = [{"dtype": dtype, "memory_format": memory_format} for dtype in DTYPES for memory_format in ("contiguous", "channels_last")]
+FORMS = [
+    {"dtype": dtype, "memory_format": memory_format}
+    for dtype in DTYPES
+    for memory_format in ("contiguous", "channels_last")
+]
 AUGMENT = [
     ["TrivialAugmentWide"],
     [{"name": "RandAugment", "interpolation": "bilinear"}],
@@ -48,7 +54,10 @@ def used(manifest, transform, decode="whole") -> set[Use]:
 def nothing_is_lacking(found: set[Use]):
     missing, unchecked = lacking(found)
     assert not missing, "DALI would raise at the first batch on a GPU:\n" + "\n".join(missing)
-    assert not unchecked, "add what these need to the table in tests/support/dali_kernels.py:\n" + "\n".join(unchecked)
+    assert not unchecked, (
+        "add what these need to the table in tests/support/dali_kernels.py:\n"
+        + "\n".join(unchecked)
+    )
 
 
 def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
@@ -58,30 +67,54 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
         found |= used(images, dp.EvalTransform(**form), decode)
         for augment in AFTER:
             found |= used(images, dp.TrainTransform(**form, augment=augment), decode)
-            found |= used(images, dp.RandomCropTransform(**form, augment=augment, resize=40), decode)
+            found |= used(
+                images, dp.RandomCropTransform(**form, augment=augment, resize=40), decode
+            )
         found |= used(images, dp.ShortestSizeTransform(**form), decode)
-        found |= used(images, dp.ViewsTransform(**form, views={"a": {}, "b": {"size": 96, "vertical_flip": 0.5}}), decode)
-    assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {"float32", "float16", "uint8"}
-    assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {use.operator for use in found}
+        found |= used(
+            images,
+            dp.ViewsTransform(**form, views={"a": {}, "b": {"size": 96, "vertical_flip": 0.5}}),
+            decode,
+        )
+    assert {use.output for use in found if use.operator == "CropMirrorNormalize"} == {
+        "float32",
+        "float16",
+        "uint8",
+    }
+    assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {
+        use.operator for use in found
+    }
     nothing_is_lacking(found)
 
 
 def test_crops_as_stored_flips_and_interpolations_have_their_kernels(manifest):
     found = set()
     for form, decode in product(FORMS, ("whole", "force_region")):
-        found |= used(manifest, dp.RandomCropTransform(**form, vertical_flip=0.5, padding=4), decode)
-    assert "Flip" in {use.operator for use in found} and "Resize" not in {use.operator for use in found}
+        found |= used(
+            manifest, dp.RandomCropTransform(**form, vertical_flip=0.5, padding=4), decode
+        )
+    assert "Flip" in {use.operator for use in found} and "Resize" not in {
+        use.operator for use in found
+    }
     for interpolation in INTERPOLATIONS:
         found |= used(manifest, dp.TrainTransform(size=(32, 24), interpolation=interpolation))
     nothing_is_lacking(found)
 
 
 def test_every_policy_has_its_kernels(manifest):
-    """In one form: what a policy does lies between the resize and the normalization, where every image is of uint8 and HWC."""
-    named = {each if isinstance(each, str) else each["name"] for policies in (*AUGMENT, *AFTER) for each in policies}
+    """In one form: what a policy does lies between the resize and the normalization, where every
+    image is of uint8 and HWC.
+    """
+    named = {
+        each if isinstance(each, str) else each["name"]
+        for policies in (*AUGMENT, *AFTER)
+        for each in policies
+    }
     assert named == set(POLICIES)
     found = set().union(*(used(manifest, dp.TrainTransform(augment=each)) for each in AUGMENT))
-    assert {"Equalize", "Filter", "CoordTransform", "GaussianBlur", "Cat"} <= {use.operator for use in found}
+    assert {"Equalize", "Filter", "CoordTransform", "GaussianBlur", "Cat"} <= {
+        use.operator for use in found
+    }
     nothing_is_lacking(found)
 
 
@@ -94,11 +127,18 @@ def graph(definition, *args):
 def test_dalis_own_graph_has_its_kernels(manifest):
     found = set()
     for form, decode in product(FORMS, ("whole", "force_region")):
-        config, device = DaliNativeConfig(device="gpu", num_threads=2, decode=decode), torch.device("cuda", 0)
-        pipeline = DaliNativeBackend(manifest, dp.TrainTransform(**form), config, 8, device).pipeline(iter(()))
+        config, device = (
+            DaliNativeConfig(device="gpu", num_threads=2, decode=decode),
+            torch.device("cuda", 0),
+        )
+        pipeline = DaliNativeBackend(
+            manifest, dp.TrainTransform(**form), config, 8, device
+        ).pipeline(iter(()))
         pipeline._build_graph()
         found |= uses(pipeline)
-    assert {"decoders__ImageRandomCrop", "decoders__Image", "RandomResizedCrop"} <= {use.operator for use in found}
+    assert {"decoders__ImageRandomCrop", "decoders__Image", "RandomResizedCrop"} <= {
+        use.operator for use in found
+    }
     nothing_is_lacking(found)
 
 
@@ -111,7 +151,11 @@ def test_the_doctors_graph_has_its_kernels():
 def test_no_other_graph_of_the_package_reaches_a_gpu():
     """A new definition has to be added to the tests above, unless it only ever runs on the CPU."""
     package = Path(dp.__file__).parent
-    defined = {name for file in package.rglob("*.py") for name in re.findall(r"@pipeline_def.*\ndef (\w+)", file.read_text())}
+    defined = {
+        name
+        for file in package.rglob("*.py")
+        for name in re.findall(r"@pipeline_def.*\ndef (\w+)", file.read_text())
+    }
     on_cpu = {"_planning_pipeline"}
     assert defined == {"_planned_pipeline", "_native_pipeline", "_decoding", *on_cpu}
 
@@ -120,12 +164,16 @@ def test_an_erase_of_float16_is_found(manifest, monkeypatch):
     """What raised at the first batch on a GPU, before images were erased as int16."""
 
     def erase_as_it_was(image, inputs, dtype):
-        return fn.erase(image, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0)
+        return fn.erase(
+            image, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0
+        )
 
     monkeypatch.setattr(dali_graph, "erase", erase_as_it_was)
     missing, _ = lacking(used(manifest, dp.TrainTransform(dtype="fp16", augment=["RandomErasing"])))
     (only,) = missing
-    assert only.startswith("Erase of float16, float32, float32 to float16: no EraseImplGpu<dali::float16, 3, 0>")
+    assert only.startswith(
+        "Erase of float16, float32, float32 to float16: no EraseImplGpu<dali::float16, 3, 0>"
+    )
     missing, _ = lacking(used(manifest, dp.TrainTransform(augment=["RandomErasing"])))
     assert not missing
 
@@ -134,10 +182,18 @@ def test_what_nobody_has_looked_up_is_not_passed_over():
     @pipeline_def
     def unknown():
         image = fn.external_source(source=lambda: 0, dtype=types.DALIDataType.UINT8, ndim=3).gpu()
-        return fn.water(image), fn.brightness(image) * 2.0, fn.equalize(fn.cast(image, dtype=types.DALIDataType.FLOAT))
+        return (
+            fn.water(image),
+            fn.brightness(image) * 2.0,
+            fn.equalize(fn.cast(image, dtype=types.DALIDataType.FLOAT)),
+        )
 
     missing, unchecked = lacking(uses(graph(unknown)))
-    assert unchecked == ["Brightness of uint8 to ?", "Water of uint8 to ?", "mul(&0 $0:float32) of ? to ?"]
+    assert unchecked == [
+        "Brightness of uint8 to ?",
+        "Water of uint8 to ?",
+        "mul(&0 $0:float32) of ? to ?",
+    ]
     assert [each.partition(":")[0] for each in missing] == ["Equalize of float32 to float32"]
 
 
@@ -145,10 +201,14 @@ def test_what_nobody_has_looked_up_is_not_passed_over():
 def _each_rule():
     """What has its output's type from its inputs'."""
     image = fn.external_source(
-        source=lambda: [np.full((4, 5, 3), 7, np.uint8)] * 2, dtype=types.DALIDataType.UINT8, ndim=3, layout="HWC"
+        source=lambda: [np.full((4, 5, 3), 7, np.uint8)] * 2,
+        dtype=types.DALIDataType.UINT8,
+        ndim=3,
+        layout="HWC",
     )
     real, short, half, long = (
-        fn.cast(image, dtype=getattr(types.DALIDataType, name)) for name in ("FLOAT", "INT16", "FLOAT16", "INT32")
+        fn.cast(image, dtype=getattr(types.DALIDataType, name))
+        for name in ("FLOAT", "INT16", "FLOAT16", "INT32")
     )
     box = {"anchor": [0, 0], "shape": [1, 1], "axis_names": "HW"}
     moved = [
@@ -158,11 +218,30 @@ def _each_rule():
         fn.cat(short, short, axis=2),
         fn.slice(real, start=[0], axes=[0]),
     ]
-    moved += [fn.warp_affine(real, matrix=[1.0, 0, 0, 0, 1, 0]), fn.equalize(image), fn.reshape(half, shape=[-1]), image[:, :, 0:1]]
-    moved += [fn.resize(image, size=(3, 3)), fn.resize(image, size=(3, 3), dtype=types.DALIDataType.FLOAT)]
-    moved += [fn.gaussian_blur(image, sigma=1.0), fn.gaussian_blur(image, sigma=1.0, dtype=types.DALIDataType.FLOAT)]
-    moved += [fn.filter(image, np.ones((3, 3), np.float32)), fn.reinterpret(half, dtype=types.DALIDataType.INT16)]
-    reduced = [fn.reductions.mean(image), fn.reductions.mean(real), fn.reductions.min(short), fn.reductions.max(image)]
+    moved += [
+        fn.warp_affine(real, matrix=[1.0, 0, 0, 0, 1, 0]),
+        fn.equalize(image),
+        fn.reshape(half, shape=[-1]),
+        image[:, :, 0:1],
+    ]
+    moved += [
+        fn.resize(image, size=(3, 3)),
+        fn.resize(image, size=(3, 3), dtype=types.DALIDataType.FLOAT),
+    ]
+    moved += [
+        fn.gaussian_blur(image, sigma=1.0),
+        fn.gaussian_blur(image, sigma=1.0, dtype=types.DALIDataType.FLOAT),
+    ]
+    moved += [
+        fn.filter(image, np.ones((3, 3), np.float32)),
+        fn.reinterpret(half, dtype=types.DALIDataType.INT16),
+    ]
+    reduced = [
+        fn.reductions.mean(image),
+        fn.reductions.mean(real),
+        fn.reductions.min(short),
+        fn.reductions.max(image),
+    ]
     computed = [
         image * 2,
         image + short,
@@ -193,9 +272,14 @@ def test_types_follow_from_types_as_they_do_when_dali_runs():
 def _erasing(images, layout):
     """As image_graph does it, and by DALI's operator on float16, which it has on the CPU."""
     image = fn.external_source(source=lambda: images, dtype=HALF, ndim=3, layout=layout)
-    region = {"erased": types.Constant(np.float32([3, 5])), "erased_shape": types.Constant(np.float32([60, 41]))}
+    region = {
+        "erased": types.Constant(np.float32([3, 5])),
+        "erased_shape": types.Constant(np.float32([60, 41])),
+    }
     inputs = ViewInputs(**region)
-    plain = fn.erase(image, anchor=region["erased"], shape=region["erased_shape"], axis_names="HW", fill_value=0)
+    plain = fn.erase(
+        image, anchor=region["erased"], shape=region["erased_shape"], axis_names="HW", fill_value=0
+    )
     return erase(image, inputs, HALF), plain, image
 
 
@@ -203,11 +287,17 @@ def _erasing(images, layout):
 def test_float16_is_erased_bit_for_bit(layout):
     """All 65,536 values, NaNs and negative zeros among them."""
     shape = (128, 128, 1) if layout == "HWC" else (1, 128, 128)
-    images = [part.reshape(shape).view(np.float16) for part in np.split(np.arange(2**16, dtype=np.uint16), 4)]
+    images = [
+        part.reshape(shape).view(np.float16)
+        for part in np.split(np.arange(2**16, dtype=np.uint16), 4)
+    ]
     pipeline = _erasing(images, layout)
     pipeline.build()
     erased, plain, before = pipeline.run()
     assert erased.dtype == HALF and erased.layout() == layout
-    bits = [np.stack([np.asarray(each) for each in batch]).view(np.uint16) for batch in (erased, plain, before)]
+    bits = [
+        np.stack([np.asarray(each) for each in batch]).view(np.uint16)
+        for batch in (erased, plain, before)
+    ]
     assert np.array_equal(bits[0], bits[1])
     assert (bits[0] != bits[2]).sum() == 4 * 60 * 41

@@ -1,4 +1,6 @@
-"""Regions or whole images: the table of known faults under versions that are made up, and the versions that are installed."""
+"""Regions or whole images: the table of known faults under versions that are made up, and the
+versions that are installed.
+"""
 
 import logging
 from importlib.metadata import version
@@ -28,7 +30,9 @@ def chosen(on_gpu=True, exif="ignore", probe=None, **options):
 @pytest.mark.parametrize("fancy", [True, False])
 @pytest.mark.parametrize("nvjpeg", [CUDA_12, FIXED])
 @pytest.mark.parametrize("nvimgcodec", [OLD, CRASHING, LATER, UNKNOWN])
-def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(installed, nvimgcodec, nvjpeg, fancy):
+def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(
+    installed, nvimgcodec, nvjpeg, fancy
+):
     installed(nvimgcodec, nvjpeg)
     found = chosen(jpeg_fancy_upsampling=fancy)
     old_nvjpeg = fancy and nvjpeg == CUDA_12
@@ -41,7 +45,9 @@ def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(installed,
 
 @pytest.mark.parametrize("nvimgcodec", [OLD, LATER])
 def test_images_that_exif_turns_are_decoded_as_others(installed, nvimgcodec):
-    """The decoder of nvImageCodec 0.8 refuses to turn regions, and is not asked to: what it decodes is turned afterwards."""
+    """The decoder of nvImageCodec 0.8 refuses to turn regions, and is not asked to: what it decodes
+    is turned afterwards.
+    """
     installed(nvimgcodec, FIXED)
     assert chosen(exif="apply").region and chosen(exif="ignore").region
 
@@ -51,7 +57,10 @@ def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_
     with pytest.raises(dp.ConfigError) as caught:
         chosen(decode="region")
     text = str(caught.value)
-    assert "loader.decode is region, but with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text and "issue 55" in text
+    assert (
+        "loader.decode is region, but with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text
+        and "issue 55" in text
+    )
     assert "auto" in text and "loader.decode=whole" in text and "loader.decode=force_region" in text
     assert "jpeg_fancy_upsampling=false" not in text  # it would not help against the crash
 
@@ -59,7 +68,11 @@ def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_
 def test_an_option_that_avoids_the_fault_is_named_too(installed):
     installed(LATER, CUDA_12)
     with pytest.raises(
-        dp.ConfigError, match=r"or loader.jpeg_fancy_upsampling=false, with other pixels; loader.decode=force_region"
+        dp.ConfigError,
+        match=(
+            r"or loader.jpeg_fancy_upsampling=false, with other pixels; "
+            r"loader.decode=force_region"
+        ),
     ):
         chosen(decode="region")
     assert chosen(decode="region", jpeg_fancy_upsampling=False).region
@@ -77,10 +90,16 @@ def test_force_region_warns_and_takes_them(installed, caplog):
 
 def test_force_region_cannot_be_exact_where_pixels_differ_between_runs(installed):
     installed(OLD, CUDA_12)
-    with pytest.raises(dp.ConfigError, match=r"exact promises the same pixels in each run, but with loader\.decode=force_region"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=r"exact promises the same pixels in each run, but with loader\.decode=force_region",
+    ):
         chosen(decode="force_region", exact=True)
     assert chosen(decode="force_region", exact=True, jpeg_fancy_upsampling=False).region
-    assert not chosen(decode="force_region").repeats and chosen(decode="force_region", jpeg_fancy_upsampling=False).repeats
+    assert (
+        not chosen(decode="force_region").repeats
+        and chosen(decode="force_region", jpeg_fancy_upsampling=False).repeats
+    )
     assert not chosen(exact=True).region
 
 
@@ -106,7 +125,9 @@ def test_probe_that_cannot_be_made_follows_the_table(installed):
 @pytest.mark.parametrize("decode", ["auto", "region", "probe", "force_region", "whole"])
 def test_on_the_cpu_no_fault_applies(installed, decode):
     installed(CRASHING, CUDA_12)
-    assert chosen(on_gpu=False, decode=decode, probe=lambda: "not asked").region == (decode != "whole")
+    assert chosen(on_gpu=False, decode=decode, probe=lambda: "not asked").region == (
+        decode != "whole"
+    )
 
 
 def test_versions_are_those_of_the_installed_libraries():
@@ -137,10 +158,18 @@ def test_libraries_that_are_not_there_have_no_version(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.SyntheticConfig(), dp.CachedConfig()]
+    "config",
+    [
+        dp.DaliConfig(device="cpu"),
+        dp.TorchConfig(num_workers=0),
+        dp.SyntheticConfig(),
+        dp.CachedConfig(),
+    ],
 )
 def test_every_loader_explains_itself_in_one_line(manifest, config):
-    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=4, device="cpu") as loader:
+    with dp.build_loader(
+        manifest, config, transform=dp.TrainTransform(size=32), batch_size=4, device="cpu"
+    ) as loader:
         text = loader.explain()
     assert text and "\n" not in text
     if isinstance(config, dp.DaliConfig):
@@ -149,12 +178,17 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
 
 def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
     tried = []
-    monkeypatch.setattr("dali_pipes.loader.loader.try_regions", lambda *job: tried.append(job) or "")
     monkeypatch.setattr(
-        "dali_pipes.backends.dali.backend.choose", lambda config, transform, on_gpu, probe: Decoding(not probe(), "")
+        "dali_pipes.loader.loader.try_regions", lambda *job: tried.append(job) or ""
+    )
+    monkeypatch.setattr(
+        "dali_pipes.backends.dali.backend.choose",
+        lambda config, transform, on_gpu, probe: Decoding(not probe(), ""),
     )
     transform = dp.TrainTransform(size=24, sizes={1: 32, 2: 24})
-    with dp.build_loader(manifest, dp.DaliConfig(device="cpu", decode="probe"), transform=transform, batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, dp.DaliConfig(device="cpu", decode="probe"), transform=transform, batch_size=8
+    ) as loader:
         for _ in range(3):
             list(loader)
     assert len(tried) == 1

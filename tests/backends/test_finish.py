@@ -21,20 +21,31 @@ def planned_and_windows(manifest, count):
     for _, planned in zip(range(count), plan.iter_from(), strict=False):
         generator = torch.Generator().manual_seed(planned.step)
         shapes = planned.geometry.window[:, 2:].tolist()
-        yield planned, [torch.randint(0, 256, (*shape, 3), generator=generator, dtype=torch.uint8) for shape in shapes]
+        yield (
+            planned,
+            [
+                torch.randint(0, 256, (*shape, 3), generator=generator, dtype=torch.uint8)
+                for shape in shapes
+            ],
+        )
 
 
 def finished(manifest, threads=2, count=5):
     finisher = Finisher(TRANSFORM, 6, threads, pinned=False)
     try:
-        return [(batch.images.clone(), batch.ids.tolist()) for _, batch in finisher(planned_and_windows(manifest, count))]
+        return [
+            (batch.images.clone(), batch.ids.tolist())
+            for _, batch in finisher(planned_and_windows(manifest, count))
+        ]
     finally:
         finisher.close()
 
 
 @pytest.mark.parametrize("threads", [1, 3, 20])
 def test_the_number_of_threads_changes_nothing(manifest, threads):
-    for (images, ids), (others, same) in zip(finished(manifest), finished(manifest, threads), strict=True):
+    for (images, ids), (others, same) in zip(
+        finished(manifest), finished(manifest, threads), strict=True
+    ):
         assert torch.equal(images, others) and ids == same
 
 
@@ -75,7 +86,9 @@ def test_finishers_that_start_at_once_leave_the_cores_to_others(manifest):
         for thread in starting:
             thread.join()
         counts = []
-        later = threading.Thread(target=lambda counts=counts: counts.append(torch.get_num_threads()))
+        later = threading.Thread(
+            target=lambda counts=counts: counts.append(torch.get_num_threads())
+        )
         later.start()
         later.join()
         for each in made:
@@ -117,13 +130,25 @@ def test_what_was_decoded_before_an_error_is_delivered_before_it(manifest):
 def test_an_error_in_a_thread_ends_the_batch(manifest):
     finisher = Finisher(TRANSFORM, 6, 2, pinned=False)
     with pytest.raises(RuntimeError):
-        list(finisher((planned, [*windows[:-1], windows[-1].float()[..., 0]]) for planned, windows in planned_and_windows(manifest, 1)))
+        list(
+            finisher(
+                (planned, [*windows[:-1], windows[-1].float()[..., 0]])
+                for planned, windows in planned_and_windows(manifest, 1)
+            )
+        )
     finisher.close()
 
 
 @pytest.mark.timeout(200)
 def test_a_child_that_is_forked_while_threads_finish_images_does_not_hang():
-    """TorchScript holds a lock of all functions while it optimizes one, and one of each function while that is called."""
+    """TorchScript holds a lock of all functions while it optimizes one, and one of each function
+    while that is called.
+    """
     program = [sys.executable, str(Path(__file__).parents[1] / "support/forks_while_finishing.py")]
-    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True)
+    done = subprocess.run(
+        program,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""What a program sets for its model, such as autocast or a default dtype, changes no pixel, label or target of any backend."""
+"""What a program sets for its model, such as autocast or a default dtype, changes no pixel, label
+or target of any backend.
+"""
 
 import ast
 import locale
@@ -33,13 +35,17 @@ BACKENDS = {
     "synthetic": dp.SyntheticConfig(),
 }
 STRENGTHS = (
-    dict.fromkeys(OPS, 0.4) | dict.fromkeys(("TranslateX", "TranslateY"), 9) | {"Rotate": 33, "Posterize": 3, "GaussianBlur": 1.3}
+    dict.fromkeys(OPS, 0.4)
+    | dict.fromkeys(("TranslateX", "TranslateY"), 9)
+    | {"Rotate": 33, "Posterize": 3, "GaussianBlur": 1.3}
 )
 
 
 @dataclass(kw_only=True, slots=True)
 class Every(Policy):
-    """Each operation in turn, on one image after the other, and then every third image is turned."""
+    """Each operation in turn, on one image after the other, and then every third image is
+    turned.
+    """
 
     @property
     def slots(self):
@@ -50,7 +56,9 @@ class Every(Policy):
         chosen = np.array([CODE[op] for op in OPS], np.int8)[np.arange(count) % len(OPS)]
         turned = np.where(np.arange(count) % 3, CODE["Identity"], CODE["Rotate"]).astype(np.int8)
         strength = np.array([STRENGTHS[op] for op in OPS], np.float32)[np.arange(count) % len(OPS)]
-        return np.stack([chosen, turned], axis=1), np.stack([strength, np.full(count, 21, np.float32)], axis=1)
+        return np.stack([chosen, turned], axis=1), np.stack(
+            [strength, np.full(count, 21, np.float32)], axis=1
+        )
 
 
 @contextmanager
@@ -80,7 +88,11 @@ def seeded():
 @contextmanager
 def decimal_comma():
     found = None
-    with set_for_now(lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name), "C"):
+    with set_for_now(
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda name: locale.setlocale(locale.LC_ALL, name),
+        "C",
+    ):
         for name in ("de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "C.utf8"):
             with suppress(locale.Error):
                 found = found or locale.setlocale(locale.LC_ALL, name)
@@ -89,7 +101,9 @@ def decimal_comma():
 
 @contextmanager
 def deterministic():
-    with set_for_now(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True):
+    with set_for_now(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+    ):
         yield
 
 
@@ -113,13 +127,19 @@ class Doubles(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
-        return made.double() if isinstance(made, torch.Tensor) and made.dtype == torch.float32 else made
+        return (
+            made.double()
+            if isinstance(made, torch.Tensor) and made.dtype == torch.float32
+            else made
+        )
 
 
 class Halves(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
-        return made.half() if isinstance(made, torch.Tensor) and made.dtype == torch.float32 else made
+        return (
+            made.half() if isinstance(made, torch.Tensor) and made.dtype == torch.float32 else made
+        )
 
 
 def default_dtype(dtype):
@@ -147,7 +167,9 @@ MODES = {
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
     ),
     "denormals are zero": lambda: set_for_now(lambda: False, torch.set_flush_denormal, True),
-    "without oneDNN": lambda: set_for_now(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
+    "without oneDNN": lambda: set_for_now(
+        torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False
+    ),
     "anomalies are looked for": lambda: torch.autograd.set_detect_anomaly(True),
     "tensors without data": FakeTensorMode,
     "a mode for operations": Doubles,
@@ -166,7 +188,12 @@ def batches(manifest, name, around=ExitStack, inside=ExitStack):
     mix = dp.RandomChoice([dp.MixUp(num_classes=9), dp.CutMix(num_classes=9)])
     transform = dp.TrainTransform(size=(48, 40), augment=augment)
     with around():
-        options = {"transform": transform, "batch_size": 19, "last_batch": "partial", "batch_transform": mix}
+        options = {
+            "transform": transform,
+            "batch_size": 19,
+            "last_batch": "partial",
+            "batch_transform": mix,
+        }
         with dp.build_loader(manifest, BACKENDS[name], **options) as loader, inside():
             return list(loader)
 
@@ -184,14 +211,21 @@ def check(found, expected):
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         for value, plain in zip(exactly(one), exactly(other), strict=True):
-            assert (value.dtype, value.device, value.shape) == (plain.dtype, plain.device, plain.shape)
+            assert (value.dtype, value.device, value.shape) == (
+                plain.dtype,
+                plain.device,
+                plain.shape,
+            )
             assert torch.equal(value, plain)
             assert not value.is_inference() and not value.requires_grad
 
 
 def test_every_operation_is_in_it(thumbnails, without_modes):
     with dp.build_loader(
-        thumbnails, dp.SyntheticConfig(), transform=dp.TrainTransform(size=8, augment=[Every()]), batch_size=37
+        thumbnails,
+        dp.SyntheticConfig(),
+        transform=dp.TrainTransform(size=8, augment=[Every()]),
+        batch_size=37,
     ) as one:
         assert set(one.plan.batch(0, 0).augmentation.ops.ravel()) == set(CODE.values())
     assert set(AFFINE) <= set(OPS) and all(len(each) == 2 for each in without_modes.values())
@@ -203,7 +237,9 @@ def test_a_mode_changes_no_pixel(thumbnails, without_modes, name, mode):
     check(batches(thumbnails, name, around=MODES[mode]), without_modes[name])
 
 
-@pytest.mark.parametrize("mode", ["autocast bfloat16", "default dtype bfloat16", "default device meta", "inference mode"])
+@pytest.mark.parametrize(
+    "mode", ["autocast bfloat16", "default dtype bfloat16", "default device meta", "inference mode"]
+)
 @pytest.mark.parametrize("name", ["dali_cpu", "torch_pil", "torch_pil_workers"])
 def test_a_mode_that_is_set_after_the_loader_was_built(thumbnails, without_modes, name, mode):
     check(batches(thumbnails, name, inside=MODES[mode]), without_modes[name])
@@ -215,13 +251,21 @@ def test_a_mode_changes_no_target(tmp_path, mode):
     for number in range(4):
         for folder in ("images", "masks"):
             (tmp_path / folder).mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / f"images/{number}.jpg")
-        Image.fromarray(rng.integers(0, 4, (40, 50), np.uint8)).save(tmp_path / f"masks/{number}.png")
-    manifest = dp.Manifest.from_masks(tmp_path / "images", tmp_path / "masks", classes=list("abcd"), progress=False)
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), np.uint8)).save(
+            tmp_path / f"images/{number}.jpg"
+        )
+        Image.fromarray(rng.integers(0, 4, (40, 50), np.uint8)).save(
+            tmp_path / f"masks/{number}.png"
+        )
+    manifest = dp.Manifest.from_masks(
+        tmp_path / "images", tmp_path / "masks", classes=list("abcd"), progress=False
+    )
     transform = dp.TrainTransform(size=32, augment=[{"name": "RandomRotation", "degrees": 30}])
 
     def targets():
-        with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=4) as loader:
+        with dp.build_loader(
+            manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=4
+        ) as loader:
             return list(loader)
 
     expected = targets()
@@ -234,8 +278,16 @@ def test_a_mode_changes_no_target(tmp_path, mode):
 @pytest.mark.parametrize("mode", [each for each in MODES if each != "seeds"])
 def test_the_programs_own_modes_come_back(mode):
     def state():
-        precision = torch.get_float32_matmul_precision(), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-        kinds = torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_enabled("cpu")
+        precision = (
+            torch.get_float32_matmul_precision(),
+            torch.is_inference_mode_enabled(),
+            torch.is_grad_enabled(),
+        )
+        kinds = (
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_autocast_enabled("cpu"),
+        )
         return *precision, *kinds, tuple(np.geterr().items())
 
     with MODES[mode]():
@@ -267,14 +319,20 @@ OF_MODELS = ("training/memory.py", "measure/trial.py", "measure/agreement.py")
 
 def makers_without(source):
     for call in ast.walk(ast.parse(source)):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in MAKERS:
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr in MAKERS
+        ):
             given = {each.arg for each in call.keywords}
             of_torch = isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
             if of_torch and None not in given and not {"dtype", "device"} <= given:
                 yield call.lineno, ast.unparse(call)
 
 
-@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE))
+)
 def test_a_tensor_is_made_with_its_dtype_and_its_device(file):
     if str(file.relative_to(PACKAGE)) in OF_MODELS or "tools" in file.parts:
         return

@@ -1,4 +1,6 @@
-"""What makes a backend: one row, whether it is one of ours or of another package that is installed."""
+"""What makes a backend: one row, whether it is one of ours or of another package that is
+installed.
+"""
 
 import json
 import os
@@ -27,7 +29,9 @@ TOY = Path(__file__).parents[1] / "support/toy_backend.py"
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """As pip leaves a package: its module, and what it says of itself. Other processes see it too."""
+    """As pip leaves a package: its module, and what it says of itself. Other processes see it
+    too.
+    """
 
     def installed(entry_point):
         site = tmp_path / "site"
@@ -73,7 +77,14 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
 def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     """In processes of their own, where only the entry point says that there is such a backend."""
     loaders = {"torch": dp.TorchConfig(num_workers=0), "toy": backends()["toy"].config(patience=2)}
-    few = {"pairs": 1, "min_seconds": 0.1, "min_batches": 2, "max_warmup_seconds": 0.2, "agreement_images": 8, "batch_size": 8}
+    few = {
+        "pairs": 1,
+        "min_seconds": 0.1,
+        "min_batches": 2,
+        "max_warmup_seconds": 0.2,
+        "agreement_images": 8,
+        "batch_size": 8,
+    }
     config = BenchmarkConfig(
         data=DataConfig(train=str(image_folder)),
         transform=dp.TrainTransform(size=32),
@@ -84,7 +95,9 @@ def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     )
     tool.benchmark(config)
     result = json.loads(capsys.readouterr().out)
-    assert result["arms"]["toy"]["images_per_s"] > 0 and result["arms"]["toy"]["decodes"].startswith("Pillow decodes one")
+    assert result["arms"]["toy"]["images_per_s"] > 0 and result["arms"]["toy"][
+        "decodes"
+    ].startswith("Pillow decodes one")
     assert result["agreement"]["same_ids"] and result["agreement"]["arms"]["toy"]["mean"] == 0
     assert result["work"]["loaders"]["toy"] == {"kind": "ToyConfig", "patience": 2}
 
@@ -100,8 +113,12 @@ def test_its_options_have_a_schema(toy, tmp_path):
     assert config == backends()["toy"].config(patience=3)
 
 
-@pytest.mark.parametrize("entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OURS"])
+@pytest.mark.parametrize(
+    "entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OURS"]
+)
 def test_an_entry_point_that_is_no_backend(install, entry_point):
     install(entry_point)
-    with pytest.raises(dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a BackendEntry"):
+    with pytest.raises(
+        dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a BackendEntry"
+    ):
         backends()

@@ -29,27 +29,40 @@ BACKENDS = {
 TRANSFORMS = {
     "train": dp.TrainTransform(size=(120, 90), vertical_flip=0.5, scale=(0.5, 1)),
     "eval": dp.EvalTransform(resize=110, size=100),
-    "padded crop": dp.RandomCropTransform(size=(100, 120), resize=90, padding=20, pad_if_needed=True),
+    "padded crop": dp.RandomCropTransform(
+        size=(100, 120), resize=90, padding=20, pad_if_needed=True
+    ),
     "letterbox": dp.LetterboxTransform(size=128),
     "shortest size": dp.ShortestSizeTransform(min_size=[70, 100], max_size=150),
     "scale jitter": dp.ScaleJitterTransform(size=(100, 120), scale=(0.7, 1.6)),
     "IoU crop": dp.IoUCropTransform(size=110),
     "upright": dp.TrainTransform(size=(120, 90), vertical_flip=0.5, scale=(0.5, 1), exif="apply"),
 }
-NOT_EVERYWHERE = {"shortest size": ("tfdata", "torchvision_gpu"), "upright": ("tfdata", "torchvision_gpu")}
+NOT_EVERYWHERE = {
+    "shortest size": ("tfdata", "torchvision_gpu"),
+    "upright": ("tfdata", "torchvision_gpu"),
+}
 
 
 @pytest.fixture(scope="module")
 def painted(tmp_path_factory):
-    """Images of several sizes and EXIF orientations: a bright rectangle, its box, a mask, 1 there and 2 elsewhere, a text."""
+    """Images of several sizes and EXIF orientations: a bright rectangle, its box, a mask, 1 there
+    and 2 elsewhere, a text.
+    """
     folder, rng = tmp_path_factory.mktemp("painted"), np.random.default_rng(3)
     (folder / "masks").mkdir()
     rows = {"path": [], "boxes": [], "classes": [], "mask": [], "text": []}
     for number in range(16):
         height, width = rng.integers(110, 200, 2).tolist()
         top, left = rng.integers(10, 50, 2).tolist()
-        bottom, right = int(rng.integers(top + 40, height - 5)), int(rng.integers(left + 40, width - 5))
-        pixels, mask = np.full((height, width, 3), 30, np.uint8), np.full((height, width), 2, np.uint8)
+        bottom, right = (
+            int(rng.integers(top + 40, height - 5)),
+            int(rng.integers(left + 40, width - 5)),
+        )
+        pixels, mask = (
+            np.full((height, width, 3), 30, np.uint8),
+            np.full((height, width), 2, np.uint8),
+        )
         pixels[top:bottom, left:right], mask[top:bottom, left:right] = 230, 1
         image, exif = Image.fromarray(pixels), Image.Exif()
         exif[0x0112] = 1 + number % 8
@@ -58,11 +71,20 @@ def painted(tmp_path_factory):
         palette.putpalette([value for color in range(3) for value in (80 * color, 10, 10)])
         palette.save(folder / f"masks/{number:02d}.png")
         boxes = [[left, top, right, bottom]] if number % 5 else []
-        made = f"{number:02d}.jpg", boxes, ["thing"] * len(boxes), f"masks/{number:02d}.png", f"no. {number}"
+        made = (
+            f"{number:02d}.jpg",
+            boxes,
+            ["thing"] * len(boxes),
+            f"masks/{number:02d}.png",
+            f"no. {number}",
+        )
         for values, value in zip(rows.values(), made, strict=True):
             values.append(value)
     types = {"boxes": pa.list_(pa.list_(pa.float32())), "classes": pa.list_(pa.string())}
-    pq.write_table(pa.table({name: pa.array(values, types.get(name)) for name, values in rows.items()}), folder / "table.parquet")
+    pq.write_table(
+        pa.table({name: pa.array(values, types.get(name)) for name, values in rows.items()}),
+        folder / "table.parquet",
+    )
     targets = dp.Targets(boxes="boxes", box_labels="classes", mask="mask", text="text")
     return dp.Manifest.from_table(folder / "table.parquet", targets=targets, progress=False)
 
@@ -84,7 +106,9 @@ def test_a_painted_rectangle_is_where_its_box_is(painted, name, form, torchvisio
     with loader(painted, name, transform) as made:
         for batch in made:
             bright = (to_steps(batch.images, transform) > 130).all(dim=1).numpy()
-            for image, boxes, mask in zip(bright, batch["boxes"], batch["mask"].numpy(), strict=True):
+            for image, boxes, mask in zip(
+                bright, batch["boxes"], batch["mask"].numpy(), strict=True
+            ):
                 assert len(boxes) <= 1 and set(np.unique(mask)) <= {1, 2, 255}
                 for box in boxes.numpy():
                     y, x = np.nonzero(image)
@@ -101,9 +125,22 @@ def test_a_painted_rectangle_is_where_its_box_is(painted, name, form, torchvisio
 
 def targets_of(batch):
     """As bytes."""
-    found = {name: each.values if isinstance(each, Ragged) else each for name, each in batch.targets.items()}
-    lengths = {name: each.lengths for name, each in batch.targets.items() if isinstance(each, Ragged)}
-    return {name: each.numpy().tobytes() for name, each in found.items() if isinstance(each, torch.Tensor)}, lengths, batch.text
+    found = {
+        name: each.values if isinstance(each, Ragged) else each
+        for name, each in batch.targets.items()
+    }
+    lengths = {
+        name: each.lengths for name, each in batch.targets.items() if isinstance(each, Ragged)
+    }
+    return (
+        {
+            name: each.numpy().tobytes()
+            for name, each in found.items()
+            if isinstance(each, torch.Tensor)
+        },
+        lengths,
+        batch.text,
+    )
 
 
 @pytest.mark.parametrize("form", ["train", "IoU crop"])
@@ -115,19 +152,32 @@ def test_targets_do_not_depend_on_the_backend(painted, form, torchvision_gpu_any
         found[name] = [targets_of(batch) for batch in batches]
     assert all(each == found["torch"] for each in found.values())
     assert batches[0].text == [f"no. {sample_id}" for sample_id in batches[0].ids.tolist()]
-    assert {"boxes", "box_labels", "mask", "text"} <= batches[0].targets.keys() and set(batches[0]["boxes"].lengths) == {0, 1}
+    assert {"boxes", "box_labels", "mask", "text"} <= batches[0].targets.keys() and set(
+        batches[0]["boxes"].lengths
+    ) == {0, 1}
 
 
 def test_nobody_follows_crops_that_dali_draws_itself(painted):
-    with pytest.raises(dp.ConfigError, match="DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them"):
-        dp.build_loader(painted, DaliNativeConfig(device="cpu"), transform=dp.TrainTransform(), batch_size=4, device="cpu")
+    with pytest.raises(
+        dp.ConfigError,
+        match="DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them",
+    ):
+        dp.build_loader(
+            painted,
+            DaliNativeConfig(device="cpu"),
+            transform=dp.TrainTransform(),
+            batch_size=4,
+            device="cpu",
+        )
 
 
 def by_torchvision(mask, planned, shape, ignored):
     """Crop, resize with NEAREST_EXACT, crop with padding, flips, of a mask as (1, H, W) uint8."""
     top, left, height, width = planned.window.tolist()
     window = v2.functional.crop(mask, top, left, height, width)
-    resized = v2.functional.resize(window, planned.resize.tolist(), v2.InterpolationMode.NEAREST_EXACT)
+    resized = v2.functional.resize(
+        window, planned.resize.tolist(), v2.InterpolationMode.NEAREST_EXACT
+    )
     top, left = planned.crop.tolist()
     after = left + shape[1] - resized.shape[2], top + shape[0] - resized.shape[1]
     moved = v2.functional.pad(resized, [-left, -top, *after], fill=ignored)
@@ -147,7 +197,12 @@ def test_masks_are_torchvisions_over_epochs_and_after_a_resume(painted, form):
             for step, batch in enumerate(made):
                 rows = made.plan.batch(epoch, step)
                 for place, sample_id in enumerate(batch.ids.tolist()):
-                    expected = by_torchvision(masks[sample_id], rows.geometry.take(place), rows.shape, transform.ignore_index)
+                    expected = by_torchvision(
+                        masks[sample_id],
+                        rows.geometry.take(place),
+                        rows.shape,
+                        transform.ignore_index,
+                    )
                     assert torch.equal(batch["mask"][place], expected.long())
                 seen.append(batch["mask"])
                 if (epoch, step) == (1, 1):
@@ -160,7 +215,9 @@ def test_masks_are_torchvisions_over_epochs_and_after_a_resume(painted, form):
 
 
 @pytest.mark.parametrize(
-    "policy", ["TrivialAugmentWide", {"name": "RandomRotation", "degrees": 90}], ids=["TrivialAugment", "rotation"]
+    "policy",
+    ["TrivialAugmentWide", {"name": "RandomRotation", "degrees": 90}],
+    ids=["TrivialAugment", "rotation"],
 )
 def test_masks_follow_rotations_shears_and_translations(painted, policy):
     """As torchvision's nearest neighbours, with `ignore_index` where no pixel of the image is."""
@@ -174,9 +231,14 @@ def test_masks_follow_rotations_shears_and_translations(painted, policy):
             for op, magnitude, mask, unmoved in zip(*each, strict=True):
                 expected = unmoved
                 if OPS[op] in AFFINE:
-                    options = {"interpolation": v2.InterpolationMode.NEAREST, "fill": {torch.Tensor: [300.0]}}
+                    options = {
+                        "interpolation": v2.InterpolationMode.NEAREST,
+                        "fill": {torch.Tensor: [300.0]},
+                    }
                     made_by = v2.AutoAugment()._apply_image_or_video_transform
-                    expected = made_by(unmoved[None].to(torch.int32), OPS[op], float(magnitude), **options)[0].long()
+                    expected = made_by(
+                        unmoved[None].to(torch.int32), OPS[op], float(magnitude), **options
+                    )[0].long()
                     moved, values = moved + 1, values | set(mask.unique().tolist())
                 assert torch.equal(mask, expected)
     assert moved >= 3 and 300 in values

@@ -17,7 +17,9 @@ FIRST_BATCH = """
 import sys
 import dali_pipes as dp
 
-with dp.build_loader(dp.Manifest.load(sys.argv[1]), dp.TfDataConfig(), transform=dp.TrainTransform(), batch_size=4) as loader:
+manifest = dp.Manifest.load(sys.argv[1])
+options = {"transform": dp.TrainTransform(), "batch_size": 4}
+with dp.build_loader(manifest, dp.TfDataConfig(), **options) as loader:
     next(iter(loader))
 """
 
@@ -48,14 +50,19 @@ def formats(tmp_path):
     latin1 = os.fsdecode(b"\xe9")
     for number, form in enumerate(["PNG", "WEBP", "BMP", "TIFF", "PPM"] * 12):
         (tmp_path / f"{number % 4}").mkdir(exist_ok=True)
-        Image.new("RGB", (40, 30), (number, 0, 0)).save(tmp_path / f"{number % 4}/{number:02d}{latin1}.{form.lower()}", form)
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(
+            tmp_path / f"{number % 4}/{number:02d}{latin1}.{form.lower()}", form
+        )
     return dp.Manifest.scan(tmp_path, progress=False)
 
 
 def test_without_tensorflow_it_says_what_to_install(manifest, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.delitem(sys.modules, "dali_pipes.backends.tfdata", raising=False)
-    missing = r"^the backend tfdata needs a package that is missing \(.*pip install 'dali_pipes\[tf\]', or use another loader$"
+    missing = (
+        r"^the backend tfdata needs a package that is missing \(.*pip install "
+        r"'dali_pipes\[tf\]', or use another loader$"
+    )
     with pytest.raises(dp.ConfigError, match=missing):
         build(manifest)
     with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
@@ -71,7 +78,10 @@ def test_tensorflow_prints_nothing(manifest, tmp_path):
 
 
 def test_orientation_is_refused(manifest):
-    with pytest.raises(dp.ConfigError, match=r"TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=r"TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig",
+    ):
         dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(exif="apply"), batch_size=8)
 
 
@@ -138,7 +148,9 @@ def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, mo
 
         monkeypatch.setattr(type(loader.plan), "iter_from", failing)
         batches = iter(loader)
-        assert [next(batches).ids.tolist() for _ in range(2)] == [loader.plan.batch(0, step).ids.tolist() for step in (0, 1)]
+        assert [next(batches).ids.tolist() for _ in range(2)] == [
+            loader.plan.batch(0, step).ids.tolist() for step in (0, 1)
+        ]
         with pytest.raises(ZeroDivisionError, match="in the plan"):
             next(batches)
 

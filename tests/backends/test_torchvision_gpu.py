@@ -1,4 +1,6 @@
-"""The code of the torchvision_gpu backend on the CPU; tests/backends/test_contract.py runs it on a GPU."""
+"""The code of the torchvision_gpu backend on the CPU; tests/backends/test_contract.py runs it on a
+GPU.
+"""
 
 import functools
 import threading
@@ -22,9 +24,15 @@ TRANSFORMS = {
     "eval": dp.EvalTransform(dtype="uint8"),
     "always flipped": dp.TrainTransform(dtype="uint8", flip=1),
     "never flipped": dp.TrainTransform(dtype="uint8", flip=0),
-    "bicubic, flipped vertically": dp.TrainTransform(size=(96, 128), interpolation="bicubic", vertical_flip=1, dtype="uint8"),
-    "nearest neighbours": dp.EvalTransform(size=(96, 90), resize=96, interpolation="nearest-exact", dtype="uint8"),
-    "as stored": dp.RandomCropTransform(size=(96, 120), padding=(0, 10, 20, 30), pad_if_needed=True, dtype="uint8"),
+    "bicubic, flipped vertically": dp.TrainTransform(
+        size=(96, 128), interpolation="bicubic", vertical_flip=1, dtype="uint8"
+    ),
+    "nearest neighbours": dp.EvalTransform(
+        size=(96, 90), resize=96, interpolation="nearest-exact", dtype="uint8"
+    ),
+    "as stored": dp.RandomCropTransform(
+        size=(96, 120), padding=(0, 10, 20, 30), pad_if_needed=True, dtype="uint8"
+    ),
 }
 
 
@@ -47,7 +55,9 @@ def planned(manifest, transform, batch_size=10):
 
 
 def backend(manifest, transform, **options):
-    return module.TorchvisionGpuBackend(manifest, transform, dp.TorchvisionGpuConfig(**{"num_threads": 2} | options), 8, CPU)
+    return module.TorchvisionGpuBackend(
+        manifest, transform, dp.TorchvisionGpuConfig(**{"num_threads": 2} | options), 8, CPU
+    )
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -58,24 +68,39 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
     rows = planned(manifest, transform)
     batches = [batch for _, batch in backend(manifest, transform).stream(iter(rows))]
     assert [batch.ids.tolist() for batch in batches] == [each.ids.tolist() for each in rows]
-    options = {"transform": transform, "batch_size": 10, "seed": 3, "last_batch": "partial", "shuffle": True}
-    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), **options, device="cpu") as loader:
+    options = {
+        "transform": transform,
+        "batch_size": 10,
+        "seed": 3,
+        "last_batch": "partial",
+        "shuffle": True,
+    }
+    with dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), **options, device="cpu"
+    ) as loader:
         reference = torch.cat([batch.images for _ in range(2) for batch in loader])
-    difference = (torch.cat([batch.images for batch in batches]).int() - reference.int()).abs().numpy()
+    difference = (
+        (torch.cat([batch.images for batch in batches]).int() - reference.int()).abs().numpy()
+    )
     assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2
 
 
 def test_it_says_that_a_gpu_upsamples_plainly(manifest, monkeypatch):
-    """torchvision makes its nvJPEG decoder with default flags, and nvJPEG's default is plain upsampling."""
+    """torchvision makes its nvJPEG decoder with default flags, and nvJPEG's default is plain
+    upsampling.
+    """
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     options = dp.TrainTransform(size=32), dp.TorchvisionGpuConfig(num_threads=1), 8
     on_gpu = module.TorchvisionGpuBackend(manifest, *options, torch.device("cuda:0"))
     assert "plain chroma upsampling" in on_gpu.explain() and "plain upsampling" in on_gpu.engine_mix
-    assert "plain" not in backend(manifest, dp.TrainTransform(size=32)).explain()  # libjpeg-turbo's is fancy
+    # libjpeg-turbo's is fancy
+    assert "plain" not in backend(manifest, dp.TrainTransform(size=32)).explain()
 
 
 def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
-    """By TensorFlow, which can do both; of what nvJPEG makes on a GPU tests/backends/test_contract.py holds the same."""
+    """By TensorFlow, which can do both; of what nvJPEG makes on a GPU
+    tests/backends/test_contract.py holds the same.
+    """
     tensorflow = pytest.importorskip("tensorflow")
     fancy = tensorflow.io.decode_and_crop_jpeg
 
@@ -84,14 +109,34 @@ def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
         return fancy(*arguments, fancy_upscaling=False, **options)
 
     def pixels(config, transform):
-        options = {"transform": transform, "batch_size": 10, "shuffle": False, "last_batch": "partial", "device": "cpu"}
+        options = {
+            "transform": transform,
+            "batch_size": 10,
+            "shuffle": False,
+            "last_batch": "partial",
+            "device": "cpu",
+        }
         with dp.build_loader(real_manifest, config, **options) as loader:
             return torch.cat([batch.images for batch in loader]).int()
 
     monkeypatch.setattr(tensorflow.io, "decode_and_crop_jpeg", plain)
-    for transform in (dp.TrainTransform(dtype="uint8"), dp.EvalTransform(dtype="uint8"), TRANSFORMS["as stored"]):
-        difference = (pixels(dp.TfDataConfig(), transform) - pixels(dp.TorchConfig(num_workers=0), transform)).abs().numpy()
-        assert difference.mean() <= PLAIN_UPSAMPLING.mean and np.percentile(difference, 99) <= PLAIN_UPSAMPLING.p99
+    for transform in (
+        dp.TrainTransform(dtype="uint8"),
+        dp.EvalTransform(dtype="uint8"),
+        TRANSFORMS["as stored"],
+    ):
+        difference = (
+            (
+                pixels(dp.TfDataConfig(), transform)
+                - pixels(dp.TorchConfig(num_workers=0), transform)
+            )
+            .abs()
+            .numpy()
+        )
+        assert (
+            difference.mean() <= PLAIN_UPSAMPLING.mean
+            and np.percentile(difference, 99) <= PLAIN_UPSAMPLING.p99
+        )
         assert difference.mean() > 0.25, "nothing was upsampled in another way; nothing can be said"
 
 
@@ -102,7 +147,9 @@ def test_form_of_the_images(mixed, dtype, memory_format):
     for _, batch in backend(mixed, transform).stream(iter(planned(mixed, transform))):
         assert batch.images.shape == (len(batch), 3, 24, 20)
         assert batch.images.dtype == TORCH_DTYPES[dtype]
-        expected = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        expected = (
+            torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        )
         assert batch.images.is_contiguous(memory_format=expected)
 
 
@@ -124,7 +171,9 @@ def test_a_missing_file_is_named_after_the_batches_before_it(tmp_path):
         Image.new("RGB", (40, 30)).save(tmp_path / f"a/{number}.jpg")
     scanned = dp.Manifest.scan(tmp_path, progress=False)
     scanned.path(5).unlink()
-    with dp.build_loader(scanned, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(size=32), batch_size=2) as loader:
+    with dp.build_loader(
+        scanned, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(size=32), batch_size=2
+    ) as loader:
         batches = iter(loader)
         assert [next(batches).ids.tolist() for _ in range(2)] == [[0, 1], [2, 3]]
         with pytest.raises(dp.BadSampleError, match=r"5\.jpg: no such file"):
@@ -164,7 +213,9 @@ def test_close_ends_the_threads(manifest):
 
 
 def test_orientation_is_refused(manifest):
-    message = "TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"
+    message = (
+        "TorchvisionGpuConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"
+    )
     with pytest.raises(dp.ConfigError, match=message):
         backend(manifest, dp.EvalTransform(exif="apply"))
 
@@ -173,12 +224,36 @@ def test_orientation_is_refused(manifest):
 @pytest.mark.parametrize(
     ("device", "expected_text"),
     [
-        ("auto", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
-        ("cuda", "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
-        ("cpu", "TorchvisionGpuConfig makes batches on a GPU, but device=cpu wants them elsewhere; leave device at auto"),
+        (
+            "auto",
+            (
+                "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') "
+                "or TorchConfig()"
+            ),
+        ),
+        (
+            "cuda",
+            (
+                "TorchvisionGpuConfig, but PyTorch sees no GPU here; use DaliConfig(device='cpu') "
+                "or TorchConfig()"
+            ),
+        ),
+        (
+            "cpu",
+            (
+                "TorchvisionGpuConfig makes batches on a GPU, but device=cpu wants them elsewhere; "
+                "leave device at auto"
+            ),
+        ),
     ],
 )
 def test_without_a_gpu_it_is_refused_in_one_line(manifest, device, expected_text):
     with pytest.raises(dp.ConfigError) as caught:
-        dp.build_loader(manifest, dp.TorchvisionGpuConfig(), transform=dp.EvalTransform(), batch_size=4, device=device)
+        dp.build_loader(
+            manifest,
+            dp.TorchvisionGpuConfig(),
+            transform=dp.EvalTransform(),
+            batch_size=4,
+            device=device,
+        )
     assert expected_text in str(caught.value) and "\n" not in str(caught.value)

@@ -1,7 +1,9 @@
-"""Batches of another library's memory: how long the originals live. tests/gpu/test_transfer_on_gpu.py tries it on a GPU.
+"""Batches of another library's memory: how long the originals live.
+tests/gpu/test_transfer_on_gpu.py tries it on a GPU.
 
-DALI itself would keep them long enough, and longer than is wanted: `copy_to_torch_memory` says so, with its sources. These tests
-hold for an owner that gives memory back at once, and for how many originals there are at a time.
+DALI itself would keep them long enough, and longer than is wanted: `copy_to_torch_memory` says so,
+with its sources. These tests hold for an owner that gives memory back at once, and for how many
+originals there are at a time.
 """
 
 import weakref
@@ -18,9 +20,12 @@ from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
 def made_of(count, originals):
     """Batches, and weak references to what they were made of."""
     for number in range(count):
-        images = torch.full((2, 3, 4, 4), float(number)).contiguous(memory_format=torch.channels_last)
+        images = torch.full((2, 3, 4, 4), float(number)).contiguous(
+            memory_format=torch.channels_last
+        )
         originals.append(weakref.ref(images))
-        ids = torch.full((2,), number, dtype=torch.int32)  # as DALI's own reader has them: the batch holds others
+        # as DALI's own reader has them: the batch holds others
+        ids = torch.full((2,), number, dtype=torch.int32)
         originals.append(weakref.ref(ids))
         yield {"images": images, "ids": ids}, (None, DecodedBatch(images, ids.long()))
 
@@ -63,7 +68,9 @@ def test_a_host_that_runs_ahead_waits_before_they_fill_the_memory(monkeypatch):
     for _ in range(3 * MOST_KEPT):
         next(batches)
     alive = [original() is not None for original in originals]
-    assert state.waited == 2 * MOST_KEPT and alive == [False] * 4 * MOST_KEPT + [True] * 2 * MOST_KEPT
+    assert (
+        state.waited == 2 * MOST_KEPT and alive == [False] * 4 * MOST_KEPT + [True] * 2 * MOST_KEPT
+    )
 
 
 class Operations(TorchDispatchMode):
@@ -84,7 +91,11 @@ def test_the_copy_casts_in_one_pass(monkeypatch, dtype):
     events(monkeypatch, SimpleNamespace(done=True, waited=0))
     images = (torch.randn(2, 3, 8, 8) * 2).contiguous(memory_format=torch.channels_last)
     with Operations() as operations:
-        ((_, copy),) = copy_to_torch_memory(iter([(None, (None, DecodedBatch(images, torch.arange(2))))]), dtype)
+        ((_, copy),) = copy_to_torch_memory(
+            iter([(None, (None, DecodedBatch(images, torch.arange(2))))]), dtype
+        )
     assert operations.names == ["_to_copy"]
     assert copy.images.dtype == dtype and torch.equal(copy.images, images.to(dtype))
-    assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(memory_format=torch.channels_last)
+    assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(
+        memory_format=torch.channels_last
+    )

@@ -16,21 +16,32 @@ from dali_pipes.plan.transforms import views_of
 CPU = torch.device("cpu")
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=2),
-    "torch_torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision", normalize_on="device"),
+    "torch_torchvision": dp.TorchConfig(
+        num_workers=0, decoder="torchvision", normalize_on="device"
+    ),
     "dali_cpu": dp.DaliConfig(device="cpu"),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
     "dali_gpu": dp.DaliConfig(device="gpu"),
 }
 FORMS = {
     "DINO": {
-        "views": {"global": {"count": 2, "size": 48, "scale": [0.4, 1]}, "local": {"count": 3, "size": 16, "scale": [0.05, 0.4]}},
+        "views": {
+            "global": {"count": 2, "size": 48, "scale": [0.4, 1]},
+            "local": {"count": 3, "size": 16, "scale": [0.05, 0.4]},
+        },
         "interpolation": "bicubic",
     },
     "MoCo v3": {
         "views": {
             "pair": [
                 {"augment": [{"name": "GaussianBlur", "kernel_size": 5}]},
-                {"augment": [{"name": "GaussianBlur", "kernel_size": 5, "p": 0.1}, "RandomSolarize"], "vertical_flip": 0.5},
+                {
+                    "augment": [
+                        {"name": "GaussianBlur", "kernel_size": 5, "p": 0.1},
+                        "RandomSolarize",
+                    ],
+                    "vertical_flip": 0.5,
+                },
             ]
         },
         "size": (24, 32),
@@ -38,13 +49,23 @@ FORMS = {
         "dtype": "fp16",
     },
     "erased": {
-        "views": {"one": {"augment": [{"name": "RandomErasing", "p": 1}]}, "other": {"count": 2, "size": 20}},
+        "views": {
+            "one": {"augment": [{"name": "RandomErasing", "p": 1}]},
+            "other": {"count": 2, "size": 20},
+        },
         "dtype": "bf16",
         "exif": "apply",
     },
-    "bytes": {"views": {"only": {"count": 2}}, "size": 20, "dtype": "uint8", "augment": ["TrivialAugmentWide"]},
+    "bytes": {
+        "views": {"only": {"count": 2}},
+        "size": 20,
+        "dtype": "uint8",
+        "augment": ["TrivialAugmentWide"],
+    },
 }
-everywhere = pytest.mark.parametrize("name", [*(each for each in BACKENDS if each != "dali_gpu"), *needs_cuda("dali_gpu")])
+everywhere = pytest.mark.parametrize(
+    "name", [*(each for each in BACKENDS if each != "dali_gpu"), *needs_cuda("dali_gpu")]
+)
 in_every_form = pytest.mark.parametrize("form", FORMS)
 
 
@@ -86,7 +107,9 @@ def test_views_have_names_and_places_in_the_batch(manifest, name):
         "global": (8, 2, 3, 48, 48),
         "local": (8, 3, 3, 16, 16),
     }
-    assert batch.images.shape == (8, 3, 48, 48) and torch.equal(batch.images, batch.views["global"][:, 0])
+    assert batch.images.shape == (8, 3, 48, 48) and torch.equal(
+        batch.images, batch.views["global"][:, 0]
+    )
     for views, group in zip(batch.views.values(), groups, strict=True):
         for number in range(views.shape[1]):
             assert torch.equal(views[:, number], group[8 * number : 8 * (number + 1)])
@@ -118,7 +141,10 @@ def test_a_list_of_views_is_what_a_mapping_is():
         {"name": "local", "count": 2, "size": 16},
         {"name": "pair", "size": 24},
     ]
-    mapped = {"pair": [{"size": 24, "augment": blur}, {"size": 24}], "local": {"count": 2, "size": 16}}
+    mapped = {
+        "pair": [{"size": 24, "augment": blur}, {"size": 24}],
+        "local": {"count": 2, "size": 16},
+    }
     assert dp.ViewsTransform(views=listed) == dp.ViewsTransform(views=mapped)
 
 
@@ -128,7 +154,12 @@ def test_resuming_on_other_ranks(scanned, ranks):
 
     def loaders(count):
         each = [dp.Rank(index, count) for index in range(count)]
-        return [dp.build_loader(scanned, BACKENDS["dali_cpu"], batch_size=12 // count, rank=one, **options) for one in each]
+        return [
+            dp.build_loader(
+                scanned, BACKENDS["dali_cpu"], batch_size=12 // count, rank=one, **options
+            )
+            for one in each
+        ]
 
     (first,), ranks = loaders(1), loaders(ranks)
     with first:
@@ -145,7 +176,12 @@ def test_resuming_on_other_ranks(scanned, ranks):
 @pytest.mark.parametrize("name", ["torch", "dali_cpu", "dali_cpu_graph"])
 def test_all_views_of_a_bad_file_are_substituted_together(scanned, name):
     scanned.path(3).write_bytes(scanned.path(3).read_bytes()[:200])
-    options = {"transform": transform_of("DINO"), "shuffle": False, "on_bad_sample": "substitute", "max_bad_fraction": 0.5}
+    options = {
+        "transform": transform_of("DINO"),
+        "shuffle": False,
+        "on_bad_sample": "substitute",
+        "max_bad_fraction": 0.5,
+    }
     with dp.build_loader(scanned, BACKENDS[name], batch_size=8, **options) as loader:
         batch = next(iter(loader))
         assert [sample_id for sample_id, _, _ in loader.bad_samples] == [3] and batch.ids[3] == 4
@@ -153,10 +189,21 @@ def test_all_views_of_a_bad_file_are_substituted_together(scanned, name):
         assert torch.equal(views[3], views[4]) and not torch.equal(views[2], views[4])
 
 
-@pytest.mark.parametrize("config", [dp.TfDataConfig(), dp.TorchvisionGpuConfig()], ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize(
+    "config",
+    [dp.TfDataConfig(), dp.TorchvisionGpuConfig()],
+    ids=lambda config: type(config).__name__,
+)
 def test_who_makes_one_view_says_so(manifest, config, torchvision_gpu_anywhere):
-    with pytest.raises(dp.ConfigError, match=f"{type(config).__name__} makes one view of each image, and ViewsTransform more; use"):
-        dp.build_loader(manifest, config, transform=transform_of("DINO"), batch_size=4, device="cpu")
+    with pytest.raises(
+        dp.ConfigError,
+        match=(
+            f"{type(config).__name__} makes one view of each image, and ViewsTransform more; use"
+        ),
+    ):
+        dp.build_loader(
+            manifest, config, transform=transform_of("DINO"), batch_size=4, device="cpu"
+        )
 
 
 @pytest.mark.parametrize(
@@ -167,8 +214,14 @@ def test_who_makes_one_view_says_so(manifest, config, torchvision_gpu_anywhere):
         ({"views": {"a": 3}}, r"a is 3; it takes options such as \{count: 2, size: 224\}"),
         ({"views": {"a": []}}, r"a is \[\]"),
         ({"views": {"a": {"count": 0}}}, "count of a is 0"),
-        ({"views": {"a": {"dtype": "fp16"}}}, "a has dtype; a view takes size, .*; the rest stands beside views"),
-        ({"views": {"a": [{"size": 8}, {"size": 9}]}}, "a has views of 8, 9 pixels; give those of each size a name of their own"),
+        (
+            {"views": {"a": {"dtype": "fp16"}}},
+            "a has dtype; a view takes size, .*; the rest stands beside views",
+        ),
+        (
+            {"views": {"a": [{"size": 8}, {"size": 9}]}},
+            "a has views of 8, 9 pixels; give those of each size a name of their own",
+        ),
         ({"views": {"a": {"scale": [2, 1]}}}, "scale"),
         ({"views": {"a": {"augment": ["Twist"]}}}, "'Twist' is none of"),
         ({"views": {"a": {}}, "sizes": {0: 32}}, "views have sizes of their own"),

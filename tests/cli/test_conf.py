@@ -19,7 +19,9 @@ MINE = {
 
 @pytest.fixture
 def mine(monkeypatch, tmp_path):
-    """A user's folder with a loader of our name and an experiment of their own, and another working directory."""
+    """A user's folder with a loader of our name and an experiment of their own, and another working
+    directory.
+    """
     for name, text in MINE.items():
         (tmp_path / "mine" / name).parent.mkdir(parents=True)
         (tmp_path / "mine" / name).write_text(text)
@@ -59,7 +61,8 @@ def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--conf", "/none"], "--conf /none: no such folder"), (["--conf"], "--conf needs")]
+    ("words", "message"),
+    [(["--conf", "/none"], "--conf /none: no such folder"), (["--conf"], "--conf needs")],
 )
 def test_a_wrong_folder_ends_in_one_line(composed, mine, capsys, words, message):
     with pytest.raises(SystemExit) as end:
@@ -81,29 +84,43 @@ def hydra_project(tmp_path):
     return tmp_path / "conf"
 
 
-@pytest.mark.parametrize("words", [["train", "model=resnet50", "--cfg", "job"], ["train", "--help"], ["diagnose", "--cfg", "job"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "model=resnet50", "--cfg", "job"],
+        ["train", "--help"],
+        ["diagnose", "--cfg", "job"],
+    ],
+)
 def test_the_folder_of_another_program_is_named_and_not_read(command, hydra_project, words):
     done = command(*words)
     assert done.returncode == 0 and "_target_" not in done.stdout
     assert done.stderr == (
-        f"note: {hydra_project} is not read: nothing in it says that it is for dali_pipes; touch {hydra_project}/.dali_pipes, "
+        f"note: {hydra_project} is not read: nothing in it says that it is for dali_pipes; "
+        f"touch {hydra_project}/.dali_pipes, "
         f"--conf {hydra_project}, or a folder {hydra_project}/dali_pipes for ours makes it so\n"
     )
 
 
 @pytest.mark.parametrize("words", [["model=resnet18"], ["--help"]])
 @pytest.mark.parametrize("how", ["--conf", "marker"])
-def test_a_folder_that_says_it_is_ours_is_read_and_named_where_it_cannot_work(command, hydra_project, words, how):
+def test_a_folder_that_says_it_is_ours_is_read_and_named_where_it_cannot_work(
+    command, hydra_project, words, how
+):
     (hydra_project / "train.yaml").write_text("defaults:\n  - missing: this\n")
     if how == "marker":
         (hydra_project / ".dali_pipes").touch()
     done = command("train", *(["--conf", hydra_project] if how == "--conf" else []), *words)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
-    assert f"{hydra_project} comes before our own configurations, and --conf DIR names another folder" in done.stderr
+    assert (
+        f"{hydra_project} comes before our own configurations, and --conf DIR names another folder"
+    ) in done.stderr
 
 
 def test_a_primary_file_that_is_not_ours_ends_in_one_line(command, hydra_project):
-    (hydra_project / "train.yaml").write_text("defaults:\n  - _self_\n  - override hydra/job_logging: none\nlr: 0.1\n")
+    (hydra_project / "train.yaml").write_text(
+        "defaults:\n  - _self_\n  - override hydra/job_logging: none\nlr: 0.1\n"
+    )
     done = command("train", "--conf", hydra_project)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert (
@@ -130,7 +147,8 @@ def test_the_folder_of_another_program_has_room_for_ours(installed):
         ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
         ({"model/mine.yaml": "_target_: mine\n"}, False),
-        ({"experiment/mine.yaml": "# @package _global_\nbatch_size: 16\n"}, True),  # they are read only where one is asked for
+        # they are read only where one is asked for
+        ({"experiment/mine.yaml": "# @package _global_\nbatch_size: 16\n"}, True),
         ({"experiment/mine.yaml": "lr: 1\n", "config.yaml": "lr: 0.1\n"}, False),
         ({"train.yaml": "defaults:\n  - base_schema\n"}, False),
     ],
@@ -147,18 +165,33 @@ def test_a_folder_is_ours_by_what_its_files_extend(monkeypatch, tmp_path, files,
 
 
 def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command, image_folder):
-    done = command("scan", f"data.train={image_folder}", "data.cache_dir=null", "out=/proc/x.parquet", cwd="/proc")
-    assert done.returncode == 2 and done.stderr.splitlines()[-1] == "error: /proc/x.parquet: no such file or directory"
+    done = command(
+        "scan",
+        f"data.train={image_folder}",
+        "data.cache_dir=null",
+        "out=/proc/x.parquet",
+        cwd="/proc",
+    )
+    assert (
+        done.returncode == 2
+        and done.stderr.splitlines()[-1] == "error: /proc/x.parquet: no such file or directory"
+    )
 
 
 def test_other_words_keep_their_order(mine):
     words = ["-m", "a=1,2", "--conf", "../mine", "~b", "--cfg", "job", "+c=[x y]"]
-    assert conf.users_folder(words) == (Path("../mine").absolute(), ["-m", "a=1,2", "~b", "--cfg", "job", "+c=[x y]"])
+    assert conf.users_folder(words) == (
+        Path("../mine").absolute(),
+        ["-m", "a=1,2", "~b", "--cfg", "job", "+c=[x y]"],
+    )
 
 
 def test_a_checkout_uses_its_own_folders(monkeypatch, mine):
     assert conf.conf_folder() == REPO / "conf"
-    assert (conf.tuned_loaders(None), conf.demo_images()) == (REPO / "conf/loader", REPO / "data/demo")
+    assert (conf.tuned_loaders(None), conf.demo_images()) == (
+        REPO / "conf/loader",
+        REPO / "data/demo",
+    )
     assert conf.tuned_loaders(mine) == mine / "loader"
     monkeypatch.chdir(REPO)
     assert conf.users_folder([]) == (None, [])
@@ -177,8 +210,14 @@ def test_an_installed_package_writes_to_the_working_directory(installed):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(28, "No space left on device"), "no space left on device; free some, or write elsewhere than /x"),
-        (OSError("[Errno 28] Error writing bytes. Detail: No space left on device"), "no space left on device"),
+        (
+            OSError(28, "No space left on device"),
+            "no space left on device; free some, or write elsewhere than /x",
+        ),
+        (
+            OSError("[Errno 28] Error writing bytes. Detail: No space left on device"),
+            "no space left on device",
+        ),
         (FileNotFoundError(2, "No such file or directory", "/y"), "/y: no such file or directory"),
     ],
 )
@@ -193,7 +232,10 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file") as raised:
         (tmp_path / folder).mkdir(parents=True)
-    assert f"{tmp_path / 'file'} is a file, and a folder is needed there; name another" in hydra.explain_file_error(raised.value)
+    assert (
+        f"{tmp_path / 'file'} is a file, and a folder is needed there; name another"
+        in hydra.explain_file_error(raised.value)
+    )
 
 
 def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
@@ -206,13 +248,20 @@ def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
 @pytest.mark.parametrize("word", ["--version", "--help"])
 def test_a_full_disk_behind_stdout_is_one_line(word):
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([sys.executable, "-m", "dali_pipes.cli", word], stdout=full, stderr=subprocess.PIPE, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-m", "dali_pipes.cli", word],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     assert ended.returncode == 2 and ended.stderr.splitlines() == [
         "error: a file could not be written: no space left on device; free some, or write elsewhere"
     ]
 
 
-def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, image_folder, tmp_path):
+def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(
+    command, image_folder, tmp_path
+):
     words = [
         f"data.train={image_folder}",
         "data.cache_dir=null",
@@ -221,10 +270,20 @@ def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(command, 
         "loader=torch",
         "loader.num_workers=0",
     ]
-    assert command("preview", *words, "-m", "seed=0,1", f"out={tmp_path / 'seen'}", "transform.size=32").returncode == 0
+    assert (
+        command(
+            "preview", *words, "-m", "seed=0,1", f"out={tmp_path / 'seen'}", "transform.size=32"
+        ).returncode
+        == 0
+    )
     assert sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("seen/**/*.png")) == [
         "seen/0/batch.png",
         "seen/1/batch.png",
     ]
-    assert command("preview", *words, f"hydra.run.dir={tmp_path / 'mine'}", "transform.size=32").returncode == 0
+    assert (
+        command(
+            "preview", *words, f"hydra.run.dir={tmp_path / 'mine'}", "transform.size=32"
+        ).returncode
+        == 0
+    )
     assert (tmp_path / "mine/batch.png").exists()

@@ -15,7 +15,17 @@ from dali_pipes.cli.conf import register
 
 REPO = Path(__file__).parents[2]
 JOBS = sorted(file.stem for file in (REPO / "conf").glob("*.yaml"))
-GROUPS = {"data", "transform", "eval_transform", "loader", "loaders", "model", "optimizer", "mixing", "search"}
+GROUPS = {
+    "data",
+    "transform",
+    "eval_transform",
+    "loader",
+    "loaders",
+    "model",
+    "optimizer",
+    "mixing",
+    "search",
+}
 
 
 @pytest.fixture
@@ -61,7 +71,11 @@ def options(prefix, config):
 def test_every_option_is_explained(explained, job, given):
     named = sections(explained(job, given))
     with_defaults = compose(job, given)
-    assert [(section, name) for section, name in options("", with_defaults) if name not in named.get(section, ())] == []
+    assert [
+        (section, name)
+        for section, name in options("", with_defaults)
+        if name not in named.get(section, ())
+    ] == []
 
 
 @pytest.mark.slow
@@ -69,8 +83,14 @@ def test_every_option_is_explained(explained, job, given):
 def test_what_a_user_sees(program):
     command = [sys.executable, *program, "--help", "loader=torch"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO).stdout
-    assert shown.startswith("Trains an image classifier") and "\ndali-pipes train experiment=demo_resnet18\n" in shown
-    assert "\nloader: PyTorch's DataLoader on the CPU." in shown and "as many as the cores that this process may use" in shown
+    assert (
+        shown.startswith("Trains an image classifier")
+        and "\ndali-pipes train experiment=demo_resnet18\n" in shown
+    )
+    assert (
+        "\nloader: PyTorch's DataLoader on the CPU." in shown
+        and "as many as the cores that this process may use" in shown
+    )
     assert "\n    loader: cached, dali, dali_cpu," in shown and "_schema" not in shown
     assert "\n  num_workers: null\n" in shown
     assert "None" not in shown, "on a command line it is null"

@@ -43,14 +43,22 @@ def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
         command(job)
     shown = capsys.readouterr()
     assert end.value.code == 2 and shown.out == ""
-    assert shown.err.startswith(f"error: {job}: no such job; {message}") and shown.err.count("\n") == 1
+    assert (
+        shown.err.startswith(f"error: {job}: no such job; {message}") and shown.err.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "first"),
-    [("dali-pipes ", "train benchmark"), ("dali-pipes sc", "train benchmark"), ("dali-pipes scan data=", "data=coco")],
+    [
+        ("dali-pipes ", "train benchmark"),
+        ("dali-pipes sc", "train benchmark"),
+        ("dali-pipes scan data=", "data=coco"),
+    ],
 )
-def test_a_shell_completes_jobs_and_then_their_options(command, capsys, monkeypatch, tmp_path, line, first):
+def test_a_shell_completes_jobs_and_then_their_options(
+    command, capsys, monkeypatch, tmp_path, line, first
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setenv("COMP_LINE", line)
@@ -82,7 +90,10 @@ def test_a_missing_extra_is_named(command, monkeypatch, capsys, tmp_path):
         command("train", "data.train=/none")
     (line,) = capsys.readouterr().err.splitlines()
     assert end.value.code == 2
-    assert line.startswith("error: training needs lightning") and "pip install 'dali_pipes[train]'" in line
+    assert (
+        line.startswith("error: training needs lightning")
+        and "pip install 'dali_pipes[train]'" in line
+    )
 
 
 @pytest.mark.parametrize(

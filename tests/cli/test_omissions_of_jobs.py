@@ -11,7 +11,10 @@ from torchvision.models import shufflenet_v2_x0_5
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.data import open_both
 
-LINE = "6 of 10 images are used; left out: not an image, or its header is broken: 2 (a/x.jpg, b/y.jpg); .gif files: 1 (a/z.gif)"
+LINE = (
+    "6 of 10 images are used; left out: not an image, or its header is broken: 2 (a/x.jpg, "
+    "b/y.jpg); .gif files: 1 (a/z.gif)"
+)
 
 
 @pytest.fixture
@@ -28,7 +31,14 @@ def folder(tmp_path, monkeypatch):
 
 
 SMALL = ["loader=torch", "loader.num_workers=0"]
-TRAIN = [*SMALL, "model=resnet18", "model.name=shufflenet_v2_x0_5", "epochs=1", "warmup_epochs=0", "batch_size=3"]
+TRAIN = [
+    *SMALL,
+    "model=resnet18",
+    "model.name=shufflenet_v2_x0_5",
+    "epochs=1",
+    "warmup_epochs=0",
+    "batch_size=3",
+]
 TRAIN += ["transform.size=32", "eval_transform.resize=32", "max_bad_fraction=0.5"]
 
 
@@ -47,7 +57,9 @@ def test_a_job_says_what_is_left_out(command, folder, tmp_path, number):
     run = command(job, *options)
     assert run.returncode == 0, run.stderr
     said = [line for line in run.stderr.splitlines() if LINE in line]
-    assert len(said) == (2 if job == "train" else 1) and all("beside the class folders: 1 (beside.jpg)" in line for line in said)
+    assert len(said) == (2 if job == "train" else 1) and all(
+        "beside the class folders: 1 (beside.jpg)" in line for line in said
+    )
     if job == "train":
         summary = json.loads((tmp_path / "out/summary.json").read_text())
         assert [each["number"] for each in summary["left_out"]["train"]] == [2, 1, 1]
@@ -56,18 +68,26 @@ def test_a_job_says_what_is_left_out(command, folder, tmp_path, number):
 
 def test_predict_reads_images_wherever_they_lie_and_names_the_others(command, folder, tmp_path):
     torch.save(shufflenet_v2_x0_5(num_classes=2).state_dict(), tmp_path / "weights.pt")
-    options = [f"data.val={folder}", "model=resnet18", "model.name=shufflenet_v2_x0_5", f"checkpoint={tmp_path}/weights.pt"]
+    options = [
+        f"data.val={folder}",
+        "model=resnet18",
+        "model.name=shufflenet_v2_x0_5",
+        f"checkpoint={tmp_path}/weights.pt",
+    ]
     options += [*SMALL, "transform.size=32", f"out={tmp_path}/out", "max_bad_fraction=0.3"]
     run = command("predict", *options)
     assert run.returncode == 0, run.stderr
     assert (
-        "7 of 10 images are used; left out: not an image, or its header is broken: 2 (a/x.jpg, b/y.jpg); .gif files: 1"
-        in run.stderr
-    )
+        "7 of 10 images are used; left out: not an image, or its header is broken: 2 "
+        "(a/x.jpg, b/y.jpg); .gif files: 1"
+    ) in run.stderr
     rows = pyarrow.dataset.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
     good = {row["path"] for row in rows if row["logits"]}
     assert good == {"beside.jpg", *(f"{name}/{number}.jpg" for name in "ab" for number in range(3))}
-    assert {row["path"]: row["problem"] for row in rows if not row["logits"]}.keys() == {"a/x.jpg", "b/y.jpg"}
+    assert {row["path"]: row["problem"] for row in rows if not row["logits"]}.keys() == {
+        "a/x.jpg",
+        "b/y.jpg",
+    }
 
 
 @pytest.mark.parametrize("job", ["scan", "train", "predict"])
@@ -78,17 +98,29 @@ def test_strict_ends_with_status_1(command, folder, tmp_path, job):
         "predict": [f"data.val={folder}", "function=my_models:make", *SMALL, f"out={tmp_path}/out"],
     }
     run = command(job, *options[job], "strict=true")
-    assert run.returncode == 1 and "strict allows nothing to be left out" in run.stderr.splitlines()[-1]
+    assert (
+        run.returncode == 1
+        and "strict allows nothing to be left out" in run.stderr.splitlines()[-1]
+    )
     assert not (tmp_path / "out").exists() and (tmp_path / "m.arrow").exists() == (job == "scan")
     if job == "scan":
         assert "a/x.jpg: not an image" in run.stdout
 
 
 def test_training_on_a_part_is_refused_unless_it_is_allowed(command, folder, tmp_path):
-    options = [f"data.train={folder}", f"data.val={folder}", *TRAIN, f"out={tmp_path}/out", "max_bad_fraction=0.001"]
+    options = [
+        f"data.train={folder}",
+        f"data.val={folder}",
+        *TRAIN,
+        f"out={tmp_path}/out",
+        "max_bad_fraction=0.001",
+    ]
     run = command("train", *options)
     assert run.returncode == 2
-    assert "2 of 8 images cannot be used, more than max_bad_fraction=0.001 allows: a/x.jpg (not an image" in run.stderr
+    assert (
+        "2 of 8 images cannot be used, more than max_bad_fraction=0.001 allows: a/x.jpg (not "
+        "an image"
+    ) in run.stderr
 
 
 def test_classes_that_only_one_split_has(command, folder, tmp_path):
@@ -103,4 +135,7 @@ def test_classes_that_only_one_split_has(command, folder, tmp_path):
     assert run.returncode == 2 and "not the same classes: 1 only in the first (b)" in run.stderr
     assert "data.classes=[a,b,c] gives both the same, or add an empty folder" in run.stderr
     both = open_both(DataConfig(train=str(folder), val=str(val), classes=["a", "b", "c"]))
-    assert [each.classes for each in both] == [["a", "b", "c"]] * 2 and both[1].labels.tolist() == [0, 2]
+    assert [each.classes for each in both] == [["a", "b", "c"]] * 2 and both[1].labels.tolist() == [
+        0,
+        2,
+    ]

@@ -1,4 +1,6 @@
-"""The words of a command line: names of files need no quotes but the shell's, and ~ is the home folder."""
+"""The words of a command line: names of files need no quotes but the shell's, and ~ is the home
+folder.
+"""
 
 import os
 from pathlib import Path
@@ -24,12 +26,29 @@ def read(word, job="train", sweeps=False):
 
 @pytest.mark.parametrize(
     "name",
-    ["Größe", "写真", "a & b", "wow!", "a=b", "a, b", "(1)", "it's", 'say "hi"', "a#b", "a;b", "<x>", "100 %", "$\\frac$", "x\\"],
+    [
+        "Größe",
+        "写真",
+        "a & b",
+        "wow!",
+        "a=b",
+        "a, b",
+        "(1)",
+        "it's",
+        'say "hi"',
+        "a#b",
+        "a;b",
+        "<x>",
+        "100 %",
+        "$\\frac$",
+        "x\\",
+    ],
 )
 @pytest.mark.parametrize("option", ["data.train", "out", "checkpoint", "+data.root", "experiment"])
 def test_names_of_files_need_no_quotes(option, name):
     text = name if option == "experiment" else f"/images/{name}"
-    if option != "experiment" or not {",", " "} & set(name):  # of a group commas and spaces are Hydra's
+    # of a group commas and spaces are Hydra's
+    if option != "experiment" or not {",", " "} & set(name):
         assert read(f"{option}={text}") == text
 
 
@@ -38,7 +57,9 @@ def test_any_text_comes_back_from_quotes(text):
     assert PARSER.parse_override(f"option={quoted(text)}").value() == text
 
 
-@given(st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="~'\""), min_size=1))
+@given(
+    st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="~'\""), min_size=1)
+)
 def test_any_path_is_taken_as_it_is(text):
     assert read(f"data.train=/{text}") == f"/{text}"
 
@@ -73,14 +94,23 @@ def test_every_text_option_of_every_job_knows_home():
         for name, is_list in texts_of(job).items():
             if name != "data.filter":
                 wanted = f"{HOME}/x"
-                assert read(f"{name}=[~/x]" if is_list else f"{name}=~/x", job) == ([wanted] if is_list else wanted), (job, name)
+                assert read(f"{name}=[~/x]" if is_list else f"{name}=~/x", job) == (
+                    [wanted] if is_list else wanted
+                ), (job, name)
 
 
 def test_home_in_files_of_options():
     config = OmegaConf.create(
-        {"data": {"train": "~/a", "val": None, "classes": ["~/b"]}, "out": "${data.train}", "seed": 3, "x": "~/c"}
+        {
+            "data": {"train": "~/a", "val": None, "classes": ["~/b"]},
+            "out": "${data.train}",
+            "seed": 3,
+            "x": "~/c",
+        }
     )
-    expand_homes(config, {"data.train": False, "data.val": False, "data.classes": True, "out": False})
+    expand_homes(
+        config, {"data.train": False, "data.val": False, "data.classes": True, "out": False}
+    )
     found = OmegaConf.to_container(config, resolve=True)
     assert found == {
         "data": {"train": f"{HOME}/a", "val": None, "classes": [f"{HOME}/b"]},
@@ -93,8 +123,11 @@ def test_home_in_files_of_options():
 def test_sweeps_keep_their_commas():
     swept = read("data.train=~/ö,/b c,/{x,y}", sweeps=True).list
     assert [getattr(each, "text", each) for each in swept] == [f"{HOME}/ö", "/b c", "/{x,y}"]
-    assert as_hydra_reads("loader.num_threads=1,2", "train", sweeps=True) == "loader.num_threads=1,2"
-    assert as_hydra_reads("data.train=/images/train", "train") == "data.train=/images/train"  # as it is noted in a result
+    assert (
+        as_hydra_reads("loader.num_threads=1,2", "train", sweeps=True) == "loader.num_threads=1,2"
+    )
+    # as it is noted in a result
+    assert as_hydra_reads("data.train=/images/train", "train") == "data.train=/images/train"
     assert at_home("~" + os.environ.get("USER", "root") + "/x").endswith("/x")
 
 
@@ -110,4 +143,8 @@ def test_nested_options():
 @pytest.mark.parametrize("words", [["--version"], ["scan", "--version"]])
 def test_version(command, words):
     done = command(*words)
-    assert done.returncode == 0 and done.stdout.startswith("dali-pipes ") and done.stdout.count("\n") == 1
+    assert (
+        done.returncode == 0
+        and done.stdout.startswith("dali-pipes ")
+        and done.stdout.count("\n") == 1
+    )

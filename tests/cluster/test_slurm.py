@@ -1,4 +1,6 @@
-"""On a real SLURM of one node: two tasks, preempted in mid-epoch, queued again, gone on with; preparation as an array job."""
+"""On a real SLURM of one node: two tasks, preempted in mid-epoch, queued again, gone on with;
+preparation as an array job.
+"""
 
 import os
 import shutil
@@ -33,13 +35,34 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def submit(slurm, image_folder, tmp_path):
-    """Starts scripts/train.py, which submits two tasks and waits for them; `further` options come last."""
+    """Starts scripts/train.py, which submits two tasks and waits for them; `further` options come
+    last.
+    """
 
     def go(name, *further):
-        options = [f"data.train={image_folder}", f"data.val={image_folder}", f"data.cache_dir={tmp_path / 'cache'}"]
-        options += ["cluster=slurm", "hydra.launcher.tasks_per_node=2", "hydra.launcher.cpus_per_task=1"]
-        options += ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "loader=dali_cpu", "epochs=2"]
-        options += ["batch_size=1", "checkpoint_every_s=0", f"hydra.sweep.dir={tmp_path / name}", *further]
+        options = [
+            f"data.train={image_folder}",
+            f"data.val={image_folder}",
+            f"data.cache_dir={tmp_path / 'cache'}",
+        ]
+        options += [
+            "cluster=slurm",
+            "hydra.launcher.tasks_per_node=2",
+            "hydra.launcher.cpus_per_task=1",
+        ]
+        options += [
+            "model.name=squeezenet1_1",
+            "transform.size=32",
+            "eval_transform.resize=36",
+            "loader=dali_cpu",
+            "epochs=2",
+        ]
+        options += [
+            "batch_size=1",
+            "checkpoint_every_s=0",
+            f"hydra.sweep.dir={tmp_path / name}",
+            *further,
+        ]
         return subprocess.Popen(
             [sys.executable, str(REPO / "scripts/train.py"), *options],
             cwd=tmp_path,
@@ -61,7 +84,13 @@ def finish(process, folder):
 
 @pytest.mark.timeout(600)
 def test_a_sweep_is_a_job_for_each_combination(submit, tmp_path):
-    options = ["-m", "loader=torch,dali_cpu", "hydra.launcher.tasks_per_node=1", "epochs=1", "batch_size=8"]
+    options = [
+        "-m",
+        "loader=torch,dali_cpu",
+        "hydra.launcher.tasks_per_node=1",
+        "epochs=1",
+        "batch_size=8",
+    ]
     first = finish(submit("sweep", *options), tmp_path / "sweep")
     second = weights(tmp_path / "sweep/1")
     assert first["history"][0]["loss"] == pytest.approx(second["history"][0]["loss"], abs=0.05)
@@ -82,12 +111,17 @@ def test_preempted_and_queued_again(slurm, submit, tmp_path):
     while "PENDING" not in ask(["squeue", "-h", "-o", "%T"]):
         assert time.time() < deadline and process.poll() is None
         time.sleep(0.5)
-    ask(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # SLURM itself waits for two minutes
+    # SLURM itself waits for two minutes
+    ask(["scontrol", "update", f"JobId={job}", "StartTime=now"])
     preempted = finish(process, tmp_path / "preempted")
     assert "Restarts=1" in ask(["scontrol", "show", "job", job])
     log = (tmp_path / "preempted/0/train.log").read_text()
-    assert "stopped by SIGUSR2 and saved" in log and "goes on at epoch" in log and "on 2 × cpu" in log
-    assert all(same(never[part], preempted[part]) for part in ("model", "optimizer", "loader", "random"))
+    assert (
+        "stopped by SIGUSR2 and saved" in log and "goes on at epoch" in log and "on 2 × cpu" in log
+    )
+    assert all(
+        same(never[part], preempted[part]) for part in ("model", "optimizer", "loader", "random")
+    )
     assert len(preempted["history"]) == 2 and preempted["history"][-1]["val_images"] == 37
 
 
@@ -109,7 +143,15 @@ def test_the_array_job_of_the_documentation_makes_the_same_shards(slurm, image_f
         assert script.count(given) == 1
         script = script.replace(given, instead)
     environment = slurm | {"PATH": f"{Path(sys.executable).parent}:{slurm['PATH']}"}
-    run = partial(subprocess.run, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    run = partial(
+        subprocess.run,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     run(["bash", "-c", script])
     run(["dali-pipes", "prepare", f"out={tmp_path / 'whole'}", *options])
     deadline = time.time() + 150
@@ -120,5 +162,8 @@ def test_the_array_job_of_the_documentation_makes_the_same_shards(slurm, image_f
     assert len(list(tmp_path.glob("slurm-*.out"))) == 4, logs
     array, whole = tmp_path / "array", tmp_path / "whole"
     shards = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*.tar")}
-    assert len(shards) > 5 and {path.relative_to(array): path.read_bytes() for path in array.rglob("*.tar")} == shards, logs
+    assert (
+        len(shards) > 5
+        and {path.relative_to(array): path.read_bytes() for path in array.rglob("*.tar")} == shards
+    ), logs
     assert (array / "prepared.json").exists(), logs

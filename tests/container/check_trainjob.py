@@ -1,4 +1,6 @@
-"""Whether a file is a TrainJob of the installed kubeflow-trainer-api: python check_trainjob.py FILE"""
+"""Whether a file is a TrainJob of the installed kubeflow-trainer-api: python check_trainjob.py
+FILE
+"""
 
 import sys
 from pathlib import Path

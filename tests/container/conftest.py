@@ -54,12 +54,16 @@ def runs(engine):
 
 @pytest.fixture
 def run(engine, image, data, runs):
-    """Runs a command of the image on a read-only root, without a network, with the images at /data and a folder at /runs."""
+    """Runs a command of the image on a read-only root, without a network, with the images at /data
+    and a folder at /runs.
+    """
 
     def go(*command, options=(), status=0):
         mounts = [f"--volume={data}:/data:ro", f"--volume={runs}:/runs"]
         done = engine("run", *CONFINED, *mounts, *options, image, *command, check=False)
-        assert done.returncode == status, f"{done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == status, (
+            f"{done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
         return done
 
     return go
@@ -74,7 +78,11 @@ def tools(tmp_path_factory):
     subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, environment], check=True)
     install = ["uv", "pip", "install", "--quiet", "--python", environment, "--require-hashes"]
     done = subprocess.run(
-        [*install, "--requirement", REPO / "requirements/container.txt"], capture_output=True, text=True, check=False, timeout=250
+        [*install, "--requirement", REPO / "requirements/container.txt"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
     )
     if done.returncode:
         pytest.skip(f"the tools cannot be had: {done.stderr.strip().splitlines()[-1]}")

@@ -1,4 +1,6 @@
-"""Docker where its engine runs, and else Podman of Debian's packages, which builds with Buildah. Both take the same commands."""
+"""Docker where its engine runs, and else Podman of Debian's packages, which builds with Buildah.
+Both take the same commands.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ class Unavailable(Exception):
 
 @dataclass
 class Engine:
-    """A command line, the folder that it keeps everything in, and the base image that is built on."""
+    """A command line, the folder that it keeps everything in, and the base image that is built
+    on.
+    """
 
     command: str
     folder: Path
@@ -34,15 +38,26 @@ class Engine:
     environment: dict[str, str] = field(default_factory=dict)
     build_options: list[str] = field(default_factory=list)
 
-    def __call__(self, *words: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *words: str, check: bool = True, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
-        done = subprocess.run([self.command, *words], env=environment, capture_output=True, text=True, check=False, timeout=timeout)
+        done = subprocess.run(
+            [self.command, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
         assert not check or done.returncode == 0, _explain_failure(words, done)
         return done
 
     def build(self, tag: str, context: Path = REPO, *options: str) -> str:
         """Returns what it prints."""
-        done = self("build", *self.build_options, *options, "--tag", tag, str(context), timeout=1800)
+        done = self(
+            "build", *self.build_options, *options, "--tag", tag, str(context), timeout=1800
+        )
         return done.stdout + done.stderr
 
     def inspect(self, image: str) -> dict[str, Any]:
@@ -54,7 +69,8 @@ def _explain_failure(words: tuple[str, ...], done: subprocess.CompletedProcess[s
     reason = "\n".join(done.stderr.splitlines()[-8:])
     room = shutil.disk_usage("/").free / 1e9
     return (
-        f"{shlex.join(words[:1])} ended with status {done.returncode}, with {room:.0f} GB of disk free:\n{reason}\n\n"
+        f"{shlex.join(words[:1])} ended with status {done.returncode}, with {room:.0f} GB "
+        f"of disk free:\n{reason}\n\n"
         f"The whole command: {shlex.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     )
 
@@ -64,7 +80,11 @@ def find(folder: Path) -> Engine:
     if (room := shutil.disk_usage(folder).free / 1e9) < NEEDED_GB:
         raise Unavailable(f"building the image takes {NEEDED_GB} GB, and {room:.0f} GB are free")
     base = re.search(r"^ARG BASE_IMAGE=(\S+)", (REPO / "Dockerfile").read_text(), re.MULTILINE)[1]
-    if shutil.which("docker") and subprocess.run(["docker", "pull", base], capture_output=True, check=False).returncode == 0:
+    if (
+        shutil.which("docker")
+        and subprocess.run(["docker", "pull", base], capture_output=True, check=False).returncode
+        == 0
+    ):
         return Engine("docker", folder, base, build_options=_secrets(folder, {}))
     return _podman(folder)
 
@@ -76,7 +96,9 @@ def _podman(folder: Path) -> Engine:
         install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *PACKAGES]
         for command in (["apt-get", "update", "-qq"], install):
             environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            if subprocess.run(command, env=environment, capture_output=True, check=False, timeout=600).returncode:
+            if subprocess.run(
+                command, env=environment, capture_output=True, check=False, timeout=600
+            ).returncode:
                 raise Unavailable(f"Debian's packages cannot be had: {shlex.join(command)} failed")
     (folder / "tmp").mkdir()
     (folder / "storage.conf").write_text(
@@ -96,7 +118,9 @@ def _podman(folder: Path) -> Engine:
     engine.base = _debian(engine)
     done = engine("run", *CONFINED, engine.base, "true", check=False)
     if done.returncode:
-        raise Unavailable(f"Podman cannot run a container here: {done.stderr.strip().splitlines()[-1]}")
+        raise Unavailable(
+            f"Podman cannot run a container here: {done.stderr.strip().splitlines()[-1]}"
+        )
     cache = _uv_cache()
     own = ["--volume", f"{cache}:/media"] if cache else []
     engine.build_options = [
@@ -113,18 +137,39 @@ def _podman(folder: Path) -> Engine:
 
 def _debian(engine: Engine) -> str:
     """A base image of this machine's Debian, from the mirror that its apt uses."""
-    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"]
+    targets = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(CODENAME) $(COMPONENT)",
+        "Created-By: Packages",
+    ]
     listed = subprocess.run(targets, capture_output=True, text=True, check=True).stdout.split("\n")
-    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    release = dict(
+        line.split("=", 1)
+        for line in Path("/etc/os-release").read_text().splitlines()
+        if "=" in line
+    )
     codename = release["VERSION_CODENAME"].strip('"')
-    mirror = next((line.split()[0] for line in listed if line.split()[1:] == [codename, "main"]), None)
+    mirror = next(
+        (line.split()[0] for line in listed if line.split()[1:] == [codename, "main"]), None
+    )
     if mirror is None:
         raise Unavailable(f"apt names no mirror of {codename}")
     archive, name = engine.folder / "base.tar", "localhost/base:test"
-    command = ["mmdebstrap", "--variant=minbase", "--include=python3,python3-venv,ca-certificates", codename, str(archive), mirror]
+    command = [
+        "mmdebstrap",
+        "--variant=minbase",
+        "--include=python3,python3-venv,ca-certificates",
+        codename,
+        str(archive),
+        mirror,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode:
-        raise Unavailable(f"no base image could be made from {codename}: {done.stderr.strip().splitlines()[-1]}")
+        raise Unavailable(
+            f"no base image could be made from {codename}: {done.stderr.strip().splitlines()[-1]}"
+        )
     engine("import", str(archive), name)
     archive.unlink()
     return name
@@ -134,16 +179,29 @@ def _uv_cache() -> Path | None:
     """Wheels that are on this machine already."""
     if not shutil.which("uv"):
         return None
-    cache = Path(subprocess.run(["uv", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
+    cache = Path(
+        subprocess.run(
+            ["uv", "cache", "dir"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    )
     return cache if cache.is_dir() else None
 
 
 def _secrets(folder: Path, variables: dict[str, str]) -> list[str]:
     """How this machine finds PyPI, if that is said in the environment or by pip's configuration."""
-    named = {name: value for name, value in os.environ.items() if name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")}
-    asked = subprocess.run(["pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False)
+    named = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX")
+    }
+    asked = subprocess.run(
+        ["pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
+    )
     if asked.returncode == 0 and asked.stdout.strip():
-        named = {"PIP_INDEX_URL": asked.stdout.strip(), "UV_DEFAULT_INDEX": asked.stdout.strip()} | named
+        named = {
+            "PIP_INDEX_URL": asked.stdout.strip(),
+            "UV_DEFAULT_INDEX": asked.stdout.strip(),
+        } | named
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in (named | variables).items()]
     (folder / "index").write_text(f"# {CANARY}\n" + "".join(lines))
     options = [f"--secret=id=index,src={folder / 'index'}"]

@@ -18,7 +18,9 @@ CHECKS = {
 
 def check(tools, name, file):
     program, *options = CHECKS[name]
-    return subprocess.run([tools / program, *options, file], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [tools / program, *options, file], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -50,5 +52,7 @@ def test_every_file_is_checked():
 
 
 def test_the_dockerfile_passes_its_linter(tools):
-    done = subprocess.run([tools / "hadolint", REPO / "Dockerfile"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [tools / "hadolint", REPO / "Dockerfile"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

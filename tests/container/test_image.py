@@ -1,4 +1,6 @@
-"""The image built and run: as a user that owns nothing, on a read-only root, without a network, the images mounted read-only."""
+"""The image built and run: as a user that owns nothing, on a read-only root, without a network, the
+images mounted read-only.
+"""
 
 import json
 import shutil
@@ -12,12 +14,32 @@ from container.engine import CANARY, CONFINED, REPO
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(2400)]
 
-SMALL = ["data.train=/data", "data.val=/data", "model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36"]
+SMALL = [
+    "data.train=/data",
+    "data.val=/data",
+    "model.name=squeezenet1_1",
+    "transform.size=32",
+    "eval_transform.resize=36",
+]
 SMALL += ["loader=dali_cpu", "warmup_epochs=0", "batch_size=16", "optimizer.lr=0.01"]
 # What no wheel brings: the driver, and networks and libraries that only clusters have.
 OF_THE_HOST = {
-    *{"libcuda.so.1", "libcutensor.so.2", "libcutensorMg.so.2", "libfabric.so.1", "libibverbs.so.1", "libmlx5.so.1"},
-    *{"libmpi.so.40", "liboshmem.so.40", "libpmix.so.2", "librdmacm.so.1", "libucp.so.0", "libucs.so.0"},
+    *{
+        "libcuda.so.1",
+        "libcutensor.so.2",
+        "libcutensorMg.so.2",
+        "libfabric.so.1",
+        "libibverbs.so.1",
+        "libmlx5.so.1",
+    },
+    *{
+        "libmpi.so.40",
+        "liboshmem.so.40",
+        "libpmix.so.2",
+        "librdmacm.so.1",
+        "libucp.so.0",
+        "libucs.so.0",
+    },
 }
 SIZE_LIMIT_GB = 8.2
 
@@ -42,7 +64,11 @@ def commands():
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [([], "no command is given"), (["trian"], "trian: no such command"), (["torchrun", "trian"], "torchrun has no")],
+    [
+        ([], "no command is given"),
+        (["trian"], "trian: no such command"),
+        (["torchrun", "trian"], "torchrun has no"),
+    ],
 )
 def test_no_or_a_wrong_command_is_reported_in_one_line_with_all_of_them(run, words, message):
     done = run(*words, status=2)
@@ -53,8 +79,20 @@ def test_no_or_a_wrong_command_is_reported_in_one_line_with_all_of_them(run, wor
 
 def test_the_scripts_and_their_configuration_are_there(ask):
     for folder, place in (("conf", "dali_pipes/conf"), ("scripts", "scripts")):
-        there = ask("find", f"/opt/dali_pipes/{place}", "-type", "f", "!", "-name", "*.pyc", "-printf", "%P\n").split()
-        ours = subprocess.run(["git", "ls-files"], cwd=REPO / folder, capture_output=True, text=True, check=True).stdout.split()
+        there = ask(
+            "find",
+            f"/opt/dali_pipes/{place}",
+            "-type",
+            "f",
+            "!",
+            "-name",
+            "*.pyc",
+            "-printf",
+            "%P\n",
+        ).split()
+        ours = subprocess.run(
+            ["git", "ls-files"], cwd=REPO / folder, capture_output=True, text=True, check=True
+        ).stdout.split()
         building = {"container/slim.py", "container/sbom.py"} if folder == "scripts" else set()
         assert set(ours) - building - set(there) == {name for name in ours if name.endswith(".sh")}
 
@@ -63,24 +101,56 @@ def test_the_configuration_says_who_runs_it_and_what_the_driver_brings(engine, i
     found = engine.inspect(image)
     config = found["Config"]
     environment = dict(each.split("=", 1) for each in config["Env"])
-    assert set(environment["NVIDIA_DRIVER_CAPABILITIES"].split(",")) == {"compute", "utility", "video"}
+    assert set(environment["NVIDIA_DRIVER_CAPABILITIES"].split(",")) == {
+        "compute",
+        "utility",
+        "video",
+    }
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert config.get("User") == "10001:10001"
     assert set(config["Volumes"]) == {"/cache", "/runs", "/tmp"}
-    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
-    assert labels["revision"] == "0123abc" and labels["licenses"] == "Apache-2.0" and labels["title"] == "dali_pipes"
+    labels = {
+        key.removeprefix("org.opencontainers.image."): value
+        for key, value in config["Labels"].items()
+    }
+    assert (
+        labels["revision"] == "0123abc"
+        and labels["licenses"] == "Apache-2.0"
+        and labels["title"] == "dali_pipes"
+    )
     assert f'version = "{labels["version"]}"\n' in (REPO / "pyproject.toml").read_text()
     health = found.get("HealthCheck") or config.get("Healthcheck") or found.get("Healthcheck")
     assert health["Test"][-1] == "healthy"
 
 
 def test_the_user_owns_nothing_and_writes_to_the_volumes_only(ask):
-    allowed = ["(", "-user", "10001", "-o", "-group", "10001", "-o", "-perm", "/002", ")", "!", "-type", "l"]
+    allowed = [
+        "(",
+        "-user",
+        "10001",
+        "-o",
+        "-group",
+        "10001",
+        "-o",
+        "-perm",
+        "/002",
+        ")",
+        "!",
+        "-type",
+        "l",
+    ]
     writable = ask("find", "/", "-xdev", *allowed, "-print", options=["--user=0"])
     assert set(writable.split()) - {"/run/lock"} == {"/cache", "/runs", "/tmp", "/var/tmp"}
     assert ask("find", "/opt", "!", "-user", "root", "-print") == ""
     assert ask("id", "-u").strip() == "10001"
-    tried = ask("sh", "-c", "for each in / /opt /opt/dali_pipes /data; do touch $each/x && echo $each; done 2>/dev/null; true")
+    tried = ask(
+        "sh",
+        "-c",
+        (
+            "for each in / /opt /opt/dali_pipes /data; do touch $each/x && echo $each; done "
+            "2>/dev/null; true"
+        ),
+    )
     assert tried == ""
     ask("touch", "/runs/writable", "/cache/writable", "/tmp/writable")
 
@@ -88,7 +158,21 @@ def test_the_user_owns_nothing_and_writes_to_the_volumes_only(ask):
 def test_nothing_is_in_it_that_builds_or_tests(ask):
     tools = ["cc", "gcc", "g++", "clang", "ld", "make", "nvcc", "uv"]
     assert ask("sh", "-c", f"for each in {' '.join(tools)}; do command -v $each; done; true") == ""
-    left = ask("find", "/opt", "(", "-name", "tests", "-o", "-name", "*.a", "-o", "-name", "*.whl", ")", "-print")
+    left = ask(
+        "find",
+        "/opt",
+        "(",
+        "-name",
+        "tests",
+        "-o",
+        "-name",
+        "*.a",
+        "-o",
+        "-name",
+        "*.whl",
+        ")",
+        "-print",
+    )
     assert left == ""
     top = ask("find", "/opt/dali_pipes", "-mindepth", "1", "-maxdepth", "1", "-printf", "%f ")
     assert {each for each in top.split() if "dist-info" not in each} == {"dali_pipes", "scripts"}
@@ -97,26 +181,51 @@ def test_nothing_is_in_it_that_builds_or_tests(ask):
 def test_nothing_of_the_machine_that_built_it_stays(engine, image, ask):
     message = json.dumps(engine.inspect(image)) + engine("history", "--no-trunc", image).stdout
     assert CANARY not in message and "uv-cache" not in message
-    search = ["-rl", *(f"--exclude-dir={name}" for name in ("proc", "sys", "site-packages")), CANARY, "/"]
+    search = [
+        "-rl",
+        *(f"--exclude-dir={name}" for name in ("proc", "sys", "site-packages")),
+        CANARY,
+        "/",
+    ]
     ask("grep", *search, options=["--user=0"], status=1)  # finds none
 
 
 def test_only_what_is_named_was_added_to_the_base_image(engine, ask):
     listing = ["/", "-xdev", "-type", "f", "-printf", "%p %s\n"]
     base = engine("run", *CONFINED, "--user=0", engine.base, "find", *listing).stdout.splitlines()
-    added = {line.split()[0] for line in set(ask("find", *listing, options=["--user=0"]).splitlines()) - set(base)}
-    accounts = {f"/etc/{name}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")}
-    of_the_engine = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv", "/.dockerenv"}
-    named = {"/usr/bin/tini", *accounts, *(f"{file}-" for file in accounts), *of_the_engine, "/var/log/lastlog", "/var/log/faillog"}
-    assert {file for file in added if not file.startswith(("/opt/venv/", "/opt/dali_pipes/"))} - named == set()
+    added = {
+        line.split()[0]
+        for line in set(ask("find", *listing, options=["--user=0"]).splitlines()) - set(base)
+    }
+    accounts = {
+        f"/etc/{name}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")
+    }
+    of_the_engine = {
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/resolv.conf",
+        "/run/.containerenv",
+        "/.dockerenv",
+    }
+    named = {
+        "/usr/bin/tini",
+        *accounts,
+        *(f"{file}-" for file in accounts),
+        *of_the_engine,
+        "/var/log/lastlog",
+        "/var/log/faillog",
+    }
+    assert {
+        file for file in added if not file.startswith(("/opt/venv/", "/opt/dali_pipes/"))
+    } - named == set()
 
 
 def test_doctor_finds_the_software_whole(run):
     done = run("doctor", "data.train=/data", status=1)
     findings = json.loads(done.stdout.splitlines()[-1])["findings"]
-    assert {each["check"]: each["status"] for each in findings if each["group"] == "software"} == dict.fromkeys(
-        ["Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy"], "ok"
-    )
+    assert {
+        each["check"]: each["status"] for each in findings if each["group"] == "software"
+    } == dict.fromkeys(["Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy"], "ok")
     assert [each["check"] for each in findings if each["status"] == "failed"] == ["driver and GPUs"]
 
 
@@ -125,8 +234,20 @@ def test_scan(run):
 
 
 def test_the_comparison_under_a_user_id_that_nobody_has(run, runs):
-    quick = ["experiment=quick", "pairs=1", "min_seconds=0.3", "max_warmup_seconds=1", "loaders.torch.num_workers=1"]
-    done = run("benchmark", "data.train=/data", "arms=[torch,dali_cpu]", *quick, options=["--user=4242:4242"])
+    quick = [
+        "experiment=quick",
+        "pairs=1",
+        "min_seconds=0.3",
+        "max_warmup_seconds=1",
+        "loaders.torch.num_workers=1",
+    ]
+    done = run(
+        "benchmark",
+        "data.train=/data",
+        "arms=[torch,dali_cpu]",
+        *quick,
+        options=["--user=4242:4242"],
+    )
     result = json.loads(done.stdout.splitlines()[-1])
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
     assert result["agreement"]["same_ids"] and result["agreement"]["mean"] <= 0.25
@@ -138,12 +259,24 @@ def test_the_comparison_under_a_user_id_that_nobody_has(run, runs):
 def test_two_steps_of_training(run, runs):
     done = run("train", *SMALL, "epochs=1", "out=/runs/two")
     summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["images"] == 32 and summary["val_images"] == 37 and summary["provenance"]["versions"]["dali_pipes"] == "0.2.0"
+    assert (
+        summary["images"] == 32
+        and summary["val_images"] == 37
+        and summary["provenance"]["versions"]["dali_pipes"] == "0.2.0"
+    )
     assert (runs / "two/best.pt").stat().st_uid == 10001
 
 
 def test_torchrun_starts_several_ranks(run):
-    done = run("torchrun", "--nproc-per-node=2", "train", *SMALL, "batch_size=8", "epochs=1", "out=/runs/ranks")
+    done = run(
+        "torchrun",
+        "--nproc-per-node=2",
+        "train",
+        *SMALL,
+        "batch_size=8",
+        "epochs=1",
+        "out=/runs/ranks",
+    )
     assert json.loads(done.stdout.splitlines()[-1])["ranks"] == 2
 
 
@@ -156,7 +289,15 @@ def test_sigterm_ends_training_with_a_checkpoint(engine, image, data, runs):
     mounts = [f"--volume={data}:/data:ro", f"--volume={runs}:/runs"]
     options = [each for each in CONFINED if each != "--rm"]
     training = engine(
-        "run", "--detach", *options, *mounts, image, "train", *SMALL, "epochs=10000", "out=/runs/stopped"
+        "run",
+        "--detach",
+        *options,
+        *mounts,
+        image,
+        "train",
+        *SMALL,
+        "epochs=10000",
+        "out=/runs/stopped",
     ).stdout.strip()
     try:
         moments = set()
@@ -181,8 +322,8 @@ def test_sigterm_ends_training_with_a_checkpoint(engine, image, data, runs):
 
 
 def test_every_package_and_every_module_of_the_project_can_be_imported(ask):
-    """What was taken out is missed by none of them. Not installed are TensorFlow, MXNet, for which DALI brings a program, Ray, and
-    the libraries of two adapters.
+    """What was taken out is missed by none of them. Not installed are TensorFlow, MXNet, for which
+    DALI brings a program, Ray, and the libraries of two adapters.
     """
     failed = python(
         ask,
@@ -210,34 +351,63 @@ print(json.dumps(failed))""",
 
 
 def test_no_library_misses_another(ask):
-    """What is linked against is there, be it in another package that is loaded before; libraries of the host aside."""
-    message = ask("sh", "-c", "find /opt/venv -name '*.so*' -type f | xargs ldd 2>/dev/null | grep 'not found' | sort -u")
+    """What is linked against is there, be it in another package that is loaded before; libraries of
+    the host aside.
+    """
+    message = ask(
+        "sh",
+        "-c",
+        (
+            "find /opt/venv -name '*.so*' -type f | xargs ldd 2>/dev/null | grep 'not found' | "
+            "sort -u"
+        ),
+    )
     missing = {line.split()[0] for line in message.splitlines()}
     present = set(ask("find", "/opt/venv", "-name", "*.so*", "-printf", "%f\n").splitlines())
     assert missing - present == OF_THE_HOST
-    assert {"libnvjpeg.so.12", "libnvrtc.so.12", "libcudnn.so.9", "libnccl.so.2", "libnvjpeg_ext.so.0.8.0"} <= present
+    assert {
+        "libnvjpeg.so.12",
+        "libnvrtc.so.12",
+        "libcudnn.so.9",
+        "libnccl.so.2",
+        "libnvjpeg_ext.so.0.8.0",
+    } <= present
 
 
 def test_size_and_start(engine, image, run, ask, capfd):
-    """Where the bytes are, and how long the first batch takes, as runs/container.json; docs/deploy.md tells both."""
+    """Where the bytes are, and how long the first batch takes, as runs/container.json;
+    docs/deploy.md tells both.
+    """
     folders = "/opt/venv/lib/python3*/site-packages/nvidia/* /opt/venv/lib/python3*/site-packages/*"
     listed = ask("sh", "-c", f"du -s --block-size=1000000 {folders}")
-    parts = {line.split("\t")[1].split("site-packages/")[1]: int(line.split("\t")[0]) for line in listed.splitlines()}
+    parts = {
+        line.split("\t")[1].split("site-packages/")[1]: int(line.split("\t")[0])
+        for line in listed.splitlines()
+    }
     first = """
 import time
 import dali_pipes as dp
 imported = time.time()
 manifest = dp.Manifest.scan("/data", progress=False)
-with dp.build_loader(manifest, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=224), batch_size=32) as loader:
+options = {"transform": dp.TrainTransform(size=224), "batch_size": 32}
+with dp.build_loader(manifest, dp.DaliConfig(device="cpu"), **options) as loader:
     len(next(iter(loader)))
 print(json.dumps({"imported": imported, "batch": time.time()}))"""
     starts = []
     for _ in range(3):
         began = time.time()
-        starts.append({name: round(moment - began, 1) for name, moment in python(ask, first).items()})
+        starts.append(
+            {name: round(moment - began, 1) for name, moment in python(ask, first).items()}
+        )
     size = engine.inspect(image)["Size"] / 1e9
     report = {"image_gb": round(size, 2), "seconds_from_run_to": starts}
-    report |= {"mb": {name: mb for name, mb in sorted(parts.items(), key=lambda part: -part[1]) if mb >= 50 and name != "nvidia"}}
+    report |= {
+        "mb": {
+            name: mb
+            for name, mb in sorted(parts.items(), key=lambda part: -part[1])
+            if mb >= 50 and name != "nvidia"
+        }
+    }
     folder = REPO / "runs"
     folder.mkdir(exist_ok=True)
     (folder / "container.json").write_text(json.dumps(report, indent=1) + "\n")
@@ -248,7 +418,9 @@ print(json.dumps({"imported": imported, "batch": time.time()}))"""
 
 def test_a_change_of_code_builds_only_the_last_layer_again(engine, image):
     copy = engine.folder / "checkout"
-    names = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     for name in names:
         if (REPO / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -258,6 +430,8 @@ def test_a_change_of_code_builds_only_the_last_layer_again(engine, image):
     began = time.time()
     engine.build("localhost/dali_pipes:changed", Path(copy), "--build-arg=REVISION=0123abc")
     seconds = time.time() - began
-    before, after = (engine.inspect(each)["RootFS"]["Layers"] for each in (image, "localhost/dali_pipes:changed"))
+    before, after = (
+        engine.inspect(each)["RootFS"]["Layers"] for each in (image, "localhost/dali_pipes:changed")
+    )
     print(f"a change of code: {seconds:.0f} s")
     assert before[:-1] == after[:-1] and before[-1] != after[-1]

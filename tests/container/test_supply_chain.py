@@ -1,4 +1,6 @@
-"""What the image is made of: listed, hash-locked, and looked up among known vulnerabilities where that service answers."""
+"""What the image is made of: listed, hash-locked, and looked up among known vulnerabilities where
+that service answers.
+"""
 
 import json
 import os
@@ -33,12 +35,20 @@ def test_the_sbom_lists_what_the_lock_names_and_nothing_else(engine, image):
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     assert found["bomFormat"] == "CycloneDX"
-    python = {each["name"].lower().replace("_", "-"): each for each in found["components"] if ":pypi/" in each.get("purl", "")}
+    python = {
+        each["name"].lower().replace("_", "-"): each
+        for each in found["components"]
+        if ":pypi/" in each.get("purl", "")
+    }
     lock = locked("train")
-    assert all(each["version"] in lock[name] for name, each in python.items() if name != "dali-pipes")
+    assert all(
+        each["version"] in lock[name] for name, each in python.items() if name != "dali-pipes"
+    )
     assert {"torch", "nvidia-dali-cuda120", "nvidia-nvjpeg-cu12", "lightning"} <= set(python)
     assert not {"triton", "tensorflow-cpu", "pytest", "uv", "pip"} & set(python)
-    debian = {each["name"] for each in found["components"] if each.get("purl", "").startswith("pkg:deb/")}
+    debian = {
+        each["name"] for each in found["components"] if each.get("purl", "").startswith("pkg:deb/")
+    }
     assert {"libc6", "libstdc++6"} <= debian and not {"gcc", "g++", "build-essential"} & debian
 
 
@@ -49,14 +59,32 @@ def test_everything_that_the_build_installs_has_a_hash(name):
 
 def test_known_vulnerabilities(tools):
     """Only reported: a new one is no reason that an unchanged program fails its tests."""
-    command = [tools / "pip-audit", "--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json"]
+    command = [
+        tools / "pip-audit",
+        "--disable-pip",
+        "--require-hashes",
+        "--progress-spinner=off",
+        "--format=json",
+    ]
     lock = REPO / "requirements/train.txt"
-    done = subprocess.run([*command, "-r", lock], capture_output=True, text=True, check=False, timeout=250)
+    done = subprocess.run(
+        [*command, "-r", lock], capture_output=True, text=True, check=False, timeout=250
+    )
     if not done.stdout:
-        pytest.skip(f"the service for vulnerabilities cannot be reached: {done.stderr.strip().splitlines()[-1]}")
-    answered = [each for each in json.loads(done.stdout)["dependencies"] if "skip_reason" not in each]
+        pytest.skip(
+            "the service for vulnerabilities cannot be reached: "
+            f"{done.stderr.strip().splitlines()[-1]}"
+        )
+    answered = [
+        each for each in json.loads(done.stdout)["dependencies"] if "skip_reason" not in each
+    ]
     if not answered:
-        pytest.skip("the service for vulnerabilities knows none of the packages: it cannot be reached from here")
+        pytest.skip(
+            "the service for vulnerabilities knows none of the packages: it cannot be reached "
+            "from here"
+        )
     for each in answered:
-        print(each["name"], each["version"], [vulnerability["id"] for vulnerability in each["vulns"]])
+        print(
+            each["name"], each["version"], [vulnerability["id"] for vulnerability in each["vulns"]]
+        )
     assert {each["name"] for each in answered} <= set(locked("train"))

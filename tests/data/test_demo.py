@@ -15,13 +15,19 @@ def demo(tmp_path_factory):
 
 
 def digest(folder):
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.rglob("*.jpg")}
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*.jpg")
+    }
 
 
 @pytest.mark.slow
 def test_statistics_are_those_of_imagenet(demo):
     """About 500 × 375 pixels and 110 KB an image, 4.5 bits a pixel, with a spread of sizes."""
-    train, val = dp.Manifest.scan(demo / "train", progress=False), dp.Manifest.scan(demo / "val", progress=False)
+    train, val = (
+        dp.Manifest.scan(demo / "train", progress=False),
+        dp.Manifest.scan(demo / "val", progress=False),
+    )
     assert (len(train), len(val)) == (100, 10)
     assert train.classes == val.classes == sorted(PATTERNS)
     assert np.bincount(train.labels).tolist() == [10] * 10
@@ -64,17 +70,31 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_small_network_learns_it(tmp_path):
-    """Well above the 10 % of chance on images it has never seen, after a minute of one core at most."""
+    """Well above the 10 % of chance on images it has never seen, after a minute of one core at
+    most.
+    """
     torch.manual_seed(0)
     demo = make_demo_set(tmp_path, train=200, val=40)
-    train, val = dp.Manifest.scan(demo / "train", progress=False), dp.Manifest.scan(demo / "val", progress=False)
+    train, val = (
+        dp.Manifest.scan(demo / "train", progress=False),
+        dp.Manifest.scan(demo / "val", progress=False),
+    )
     layers = []
     for inner, outer in ((3, 24), (24, 48), (48, 96)):
-        layers += [torch.nn.Conv2d(inner, outer, 5, stride=2, padding=2), torch.nn.BatchNorm2d(outer), torch.nn.ReLU()]
-    model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(96, 10))
+        layers += [
+            torch.nn.Conv2d(inner, outer, 5, stride=2, padding=2),
+            torch.nn.BatchNorm2d(outer),
+            torch.nn.ReLU(),
+        ]
+    model = torch.nn.Sequential(
+        *layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(96, 10)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     with dp.build_loader(
-        train, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=96, scale=(0.5, 1)), batch_size=25
+        train,
+        dp.DaliConfig(device="cpu"),
+        transform=dp.TrainTransform(size=96, scale=(0.5, 1)),
+        batch_size=25,
     ) as loader:
         for _ in range(20):
             for batch in loader:
@@ -82,6 +102,13 @@ def test_a_small_network_learns_it(tmp_path):
                 torch.nn.functional.cross_entropy(model(batch.images), batch.labels).backward()
                 optimizer.step()
     model.eval()
-    with dp.build_loader(val, dp.DaliConfig(device="cpu"), transform=dp.EvalTransform(size=96, resize=96), batch_size=20) as loader:
-        right = sum((model(batch.images).argmax(1) == batch.labels).sum().item() for batch in loader)
+    with dp.build_loader(
+        val,
+        dp.DaliConfig(device="cpu"),
+        transform=dp.EvalTransform(size=96, resize=96),
+        batch_size=20,
+    ) as loader:
+        right = sum(
+            (model(batch.images).argmax(1) == batch.labels).sum().item() for batch in loader
+        )
     assert right / 40 >= 0.4

@@ -1,4 +1,6 @@
-"""Whatever bytes a file holds, looking at it ends with an answer: never a crash, never an exception."""
+"""Whatever bytes a file holds, looking at it ends with an answer: never a crash, never an
+exception.
+"""
 
 import io
 import os
@@ -28,7 +30,9 @@ def good(form: str) -> bytes:
 
 
 GOOD = {form: good(form) for form in (*FORMATS, "GIF")}
-scratch = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+scratch = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @given(
@@ -47,7 +51,15 @@ def test_mutated_images(tmp_path, form, changes, cut):
 @given(
     st.binary(max_size=400),
     st.sampled_from(
-        [b"", b"\xff\xd8\xff\xe0", b"\xff\xd8\xff\xe1\x00\x20Exif\0\0", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP", b"II*\0", b"BM"]
+        [
+            b"",
+            b"\xff\xd8\xff\xe0",
+            b"\xff\xd8\xff\xe1\x00\x20Exif\0\0",
+            b"\x89PNG\r\n\x1a\n",
+            b"RIFF\0\0\0\0WEBP",
+            b"II*\0",
+            b"BM",
+        ]
     ),
 )
 @scratch
@@ -59,7 +71,9 @@ def check_header(path, content):
     path.write_bytes(content)
     for verify in ("header", "full"):
         header = read_header(path, ScanOptions(verify))
-        assert header.problem or (header.height > 0 and header.width > 0 and header.format in FORMATS)
+        assert header.problem or (
+            header.height > 0 and header.width > 0 and header.format in FORMATS
+        )
         assert header.orientation in range(1, 9)
         assert header.problem is None or "\n" not in header.problem.strip()
 
@@ -70,20 +84,32 @@ CELLS = {
     "height": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
     "problem": st.one_of(st.none(), st.text(max_size=5)),
     "member": st.one_of(st.none(), st.binary(max_size=5)),
-    **dict.fromkeys(("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))),
+    **dict.fromkeys(
+        ("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
+    ),
 }
-DEFAULTS = {"path": b"a.jpg", "format": "JPEG", "subsampling": "4:2:0", "decoded": False, "member": b""}
+DEFAULTS = {
+    "path": b"a.jpg",
+    "format": "JPEG",
+    "subsampling": "4:2:0",
+    "decoded": False,
+    "member": b"",
+}
 
 
 @given(st.data(), st.integers(1, 4))
 @scratch
 def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
-    """Any cells: either ManifestError, or a manifest whose every sample has a class, a size, a path, and bytes inside its file."""
+    """Any cells: either ManifestError, or a manifest whose every sample has a class, a size, a
+    path, and bytes inside its file.
+    """
     columns = {name: [DEFAULTS.get(name, 1)] * rows for name in SCHEMA.names}
     columns["problem"] = [None] * rows
     for name in data.draw(st.sets(st.sampled_from(sorted(CELLS)))):
         columns[name] = [data.draw(CELLS[name]) for _ in range(rows)]
-    table = pa.table(columns, schema=SCHEMA).replace_schema_metadata({b"dali_pipes": b'{"root": "/r", "classes": ["a", "b"]}'})
+    table = pa.table(columns, schema=SCHEMA).replace_schema_metadata(
+        {b"dali_pipes": b'{"root": "/r", "classes": ["a", "b"]}'}
+    )
     pq.write_table(table, tmp_path / "m.parquet")
     try:
         manifest = dp.Manifest.load(tmp_path / "m.parquet")
@@ -95,7 +121,9 @@ def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
         assert str(manifest.path(sample)).startswith("/")
         assert os.fsencode(manifest.path(sample)).find(b"\0") < 0
         extent = manifest.extent(sample)
-        assert not extent.member or (extent.offset >= 0 <= extent.length <= extent.stamp[0] - extent.offset)
+        assert not extent.member or (
+            extent.offset >= 0 <= extent.length <= extent.stamp[0] - extent.offset
+        )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +139,9 @@ def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
 )
 def test_a_manifest_with_a_forged_head(tmp_path, head):
     pq.write_table(
-        pa.table({name: [] for name in SCHEMA.names}, schema=SCHEMA).replace_schema_metadata({b"dali_pipes": head}),
+        pa.table({name: [] for name in SCHEMA.names}, schema=SCHEMA).replace_schema_metadata(
+            {b"dali_pipes": head}
+        ),
         tmp_path / "m.parquet",
     )
     with pytest.raises(dp.ManifestError):

@@ -44,17 +44,39 @@ def test_masks_and_coco_files_are_opened_by_their_options(tmp_path):
         (tmp_path / folder).mkdir()
         Image.new(mode, (8, 6)).save(tmp_path / folder / "a.png")
     Image.new("RGB", (8, 6)).save(tmp_path / "images/b.png")
-    masks = DataConfig(val=str(tmp_path / "images"), val_masks=str(tmp_path / "masks"), classes=["sky"], missing="skip")
+    masks = DataConfig(
+        val=str(tmp_path / "images"),
+        val_masks=str(tmp_path / "masks"),
+        classes=["sky"],
+        missing="skip",
+    )
     manifest = images.open_images(masks, "val", unchanged="file")
     assert len(manifest) == 1 and manifest.has_target("mask") and manifest.classes == ["sky"]
-    with pytest.raises(dp.ConfigError, match=r"data\.val_masks is for a folder of images, and data\.val=.*a\.png is a file"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=r"data\.val_masks is for a folder of images, and data\.val=.*a\.png is a file",
+    ):
         images.open_images(replace(masks, val=str(tmp_path / "images/a.png")), "val")
-    boxes = [{"image_id": 1, "bbox": [1, 1, 0, 1], "category_id": 1}, {"image_id": 2, "bbox": [1, 1, 2, 1], "category_id": 1}]
-    coco = {"images": [{"id": number, "file_name": f"{name}.png"} for number, name in ((1, "a"), (2, "b"))], "annotations": boxes}
+    boxes = [
+        {"image_id": 1, "bbox": [1, 1, 0, 1], "category_id": 1},
+        {"image_id": 2, "bbox": [1, 1, 2, 1], "category_id": 1},
+    ]
+    coco = {
+        "images": [
+            {"id": number, "file_name": f"{name}.png"} for number, name in ((1, "a"), (2, "b"))
+        ],
+        "annotations": boxes,
+    }
     (tmp_path / "a.json").write_text(json.dumps(coco | {"categories": [{"id": 1, "name": "cat"}]}))
     listed = DataConfig(
-        train=str(tmp_path / "a.json"), train_images=str(tmp_path / "images"), targets=dp.Targets(bad_objects="problem")
+        train=str(tmp_path / "a.json"),
+        train_images=str(tmp_path / "images"),
+        targets=dp.Targets(bad_objects="problem"),
     )
     with pytest.raises(dp.ConfigError, match="missing is 'no'"):
         DataConfig(missing="no")
-    assert images.open_images(listed, "train").problems[0][1].startswith("annotations[0]: its box is empty")
+    assert (
+        images.open_images(listed, "train")
+        .problems[0][1]
+        .startswith("annotations[0]: its box is empty")
+    )

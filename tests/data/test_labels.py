@@ -1,4 +1,6 @@
-"""What the columns of a table become: labels of every kind, and columns, in a manifest and in a batch."""
+"""What the columns of a table become: labels of every kind, and columns, in a manifest and in a
+batch.
+"""
 
 import re
 from pathlib import Path
@@ -19,14 +21,19 @@ NAN = float("nan")
 
 @pytest.fixture
 def listed(manifest, tmp_path):
-    """A manifest of a Parquet table with these labels and columns, or of a CSV with these cells of labels."""
+    """A manifest of a Parquet table with these labels and columns, or of a CSV with these cells of
+    labels.
+    """
 
     def make(labels, separator=None, **columns):
         paths = [str(manifest.path(number)) for number in range(len(labels))]
         if isinstance(labels, str):
             cells = labels.split("|")
             file = tmp_path / "t.csv"
-            file.write_text("path,label\n" + "".join(f"{manifest.path(number)},{cell}\n" for number, cell in enumerate(cells)))
+            file.write_text(
+                "path,label\n"
+                + "".join(f"{manifest.path(number)},{cell}\n" for number, cell in enumerate(cells))
+            )
         else:
             file = tmp_path / "t.parquet"
             pq.write_table(pa.table({"path": paths, "label": labels, **columns}), file)
@@ -44,15 +51,27 @@ def listed(manifest, tmp_path):
         ("10;x|2", ";", ["10", "2", "x"], [[0, 2], [1]]),
         ([[2, 0], [3], []], None, ["0", "1", "2", "3"], [[0, 2], [3], []]),
         ([["b", "a"], ["c"]], None, ["a", "b", "c"], [[0, 1], [2]]),
-        (pa.array([["b", "a"], ["c"]], pa.large_list(pa.string())), ";", ["a", "b", "c"], [[0, 1], [2]]),
-        (pa.array([[0, 1], [3, 2]], pa.list_(pa.int16(), 2)), None, ["0", "1", "2", "3"], [[0, 1], [2, 3]]),
+        (
+            pa.array([["b", "a"], ["c"]], pa.large_list(pa.string())),
+            ";",
+            ["a", "b", "c"],
+            [[0, 1], [2]],
+        ),
+        (
+            pa.array([[0, 1], [3, 2]], pa.list_(pa.int16(), 2)),
+            None,
+            ["0", "1", "2", "3"],
+            [[0, 1], [2, 3]],
+        ),
     ],
 )
 def test_several_classes(listed, labels, separator, classes, expected):
     manifest = listed(labels, separator)
     assert manifest.task == "multilabel" and manifest.classes == classes
     hot = multi_hot(torch.from_numpy(manifest.labels), len(classes))
-    assert hot.dtype == torch.float32 and [row.nonzero().flatten().tolist() for row in hot] == expected
+    assert (
+        hot.dtype == torch.float32 and [row.nonzero().flatten().tolist() for row in hot] == expected
+    )
     assert ((hot == 0) | (hot == 1)).all()
 
 
@@ -73,7 +92,12 @@ def test_numbers_to_predict(listed, labels, expected):
 
 
 def test_one_class_stays_one_class(listed):
-    assert listed("b|a|b").task == listed([3, 1]).task == listed(pa.array(["b", "a"]).dictionary_encode()).task == "classification"
+    assert (
+        listed("b|a|b").task
+        == listed([3, 1]).task
+        == listed(pa.array(["b", "a"]).dictionary_encode()).task
+        == "classification"
+    )
     assert listed("a;b|a").classes == ["a", "a;b"]
     assert listed([3, 1]).labels.dtype == np.int64
 
@@ -131,7 +155,9 @@ def test_columns_are_kept(listed):
         day=pa.array([0, 1, 2], pa.date32()),
     )
     columns = dict(manifest.columns)
-    assert columns.pop("text").to_pylist() == ["a", "", "ü"] and columns.pop("ragged").to_pylist() == [[1], [], [2, 3]]
+    assert columns.pop("text").to_pylist() == ["a", "", "ü"] and columns.pop(
+        "ragged"
+    ).to_pylist() == [[1], [], [2, 3]]
     assert str(columns.pop("fractions").to_pylist()) == "[[0.5], [], [nan, 2.0]]"
     assert {name: str(each.dtype) for name, each in columns.items()} == {
         "whole": "int64",
@@ -141,7 +167,11 @@ def test_columns_are_kept(listed):
         "pair": "float32",
         "height": "float32",
     }
-    assert columns["whole"].tolist() == [1, 2, 3] and columns["flag"].tolist() == [True, False, True]
+    assert columns["whole"].tolist() == [1, 2, 3] and columns["flag"].tolist() == [
+        True,
+        False,
+        True,
+    ]
     assert np.array_equal(columns["gap"], [1, NAN, 3], equal_nan=True)
     assert np.array_equal(columns["fraction"], [0.5, NAN, np.inf], equal_nan=True)
     assert np.array_equal(columns["pair"], [[1, 2], [3, 4], [5, NAN]], equal_nan=True)
@@ -165,14 +195,22 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_loaded_and_subset(listed, tmp_path, kind):
-    manifest = listed(KINDS[kind], age=[10, 20, 30], vector=pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2)))
+    manifest = listed(
+        KINDS[kind], age=[10, 20, 30], vector=pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2))
+    )
     manifest.save(tmp_path / "m.parquet")
     loaded = dp.Manifest.load(tmp_path / "m.parquet")
-    assert loaded.fingerprint == manifest.fingerprint and loaded.table.equals(manifest.table) and loaded.task == manifest.task
+    assert (
+        loaded.fingerprint == manifest.fingerprint
+        and loaded.table.equals(manifest.table)
+        and loaded.task == manifest.task
+    )
     part = loaded.subset(np.array([2, 0]))
     assert part.columns["age"].tolist() == [30, 10] and part.columns["vector"].shape == (2, 2)
     width = part.labels.shape[1] if part.labels.ndim > 1 else None
-    assert np.array_equal(part.labels, manifest.labels[[2, 0]] if width is None else manifest.labels[[2, 0], :width])
+    assert np.array_equal(
+        part.labels, manifest.labels[[2, 0]] if width is None else manifest.labels[[2, 0], :width]
+    )
     nothing = loaded.subset(np.array([], np.int64))
     assert len(nothing.labels) == len(nothing.columns["vector"]) == 0
 
@@ -207,16 +245,22 @@ def test_a_forged_manifest_is_refused(listed, tmp_path, name, values):
     manifest = listed(KINDS["several"], age=[1, 2, 3])
     manifest.save(tmp_path / "m.parquet")
     table = pq.read_table(tmp_path / "m.parquet")
-    pq.write_table(table.set_column(table.column_names.index(name), name, values), tmp_path / "m.parquet")
+    pq.write_table(
+        table.set_column(table.column_names.index(name), name, values), tmp_path / "m.parquet"
+    )
     with pytest.raises(dp.ManifestError):
         dp.Manifest.load(tmp_path / "m.parquet")
 
 
 def test_a_batch_says_of_its_labels_and_columns(listed):
     manifest = listed(KINDS["several"], age=[10, 20, 30])
-    with dp.build_loader(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2) as loader:
+    with dp.build_loader(
+        manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
+    ) as loader:
         assert "labels=(2, 3) and ids (2,), targets age" in repr(next(iter(loader)))
-    with dp.build_loader(listed([1, 0]), dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2) as loader:
+    with dp.build_loader(
+        listed([1, 0]), dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
+    ) as loader:
         assert repr(next(iter(loader))).endswith("labels and ids (2,))")
 
 
@@ -224,24 +268,49 @@ def test_several_classes_and_numbers_are_mixed_too(listed):
     for kind, labels in KINDS.items():
         if kind != "class":
             mix = dp.MixUp()
-            options = {"transform": dp.TrainTransform(size=8), "batch_size": 3, "shuffle": False, "batch_transform": mix}
-            with dp.build_loader(listed(labels, age=[1, 2, 3]), dp.SyntheticConfig(), **options) as loader:
+            options = {
+                "transform": dp.TrainTransform(size=8),
+                "batch_size": 3,
+                "shuffle": False,
+                "batch_transform": mix,
+            }
+            with dp.build_loader(
+                listed(labels, age=[1, 2, 3]), dp.SyntheticConfig(), **options
+            ) as loader:
                 batch = next(iter(loader))
-            assert batch.labels.dtype == torch.float32 and batch.targets["age"].tolist() == [1, 2, 3]
+            assert batch.labels.dtype == torch.float32 and batch.targets["age"].tolist() == [
+                1,
+                2,
+                3,
+            ]
 
 
 def test_a_scan_says_what_the_labels_are(listed):
-    message = {kind: [row for column in _summary(listed(labels)).columns for row in column.cells] for kind, labels in KINDS.items()}
-    assert "4 (1 without a usable image)" in message["class"] and "3, any number for each image" in message["several"]
+    message = {
+        kind: [row for column in _summary(listed(labels)).columns for row in column.cells]
+        for kind, labels in KINDS.items()
+    }
+    assert (
+        "4 (1 without a usable image)" in message["class"]
+        and "3, any number for each image" in message["several"]
+    )
     assert "numbers to predict" in message["number"] and "2" in message["numbers"]
-    assert "age, size" in [row for column in _summary(listed([0], age=[1], size=[2])).columns for row in column.cells]
+    assert "age, size" in [
+        row for column in _summary(listed([0], age=[1], size=[2])).columns for row in column.cells
+    ]
 
 
 def test_the_example_of_the_documentation(manifest, tmp_path, monkeypatch):
-    rows = [f"{manifest.path(number)},{'cat;dog' if number % 2 else 'dog'},{number}" for number in range(8)]
+    rows = [
+        f"{manifest.path(number)},{'cat;dog' if number % 2 else 'dog'},{number}"
+        for number in range(8)
+    ]
     (tmp_path / "photos.csv").write_text("\n".join(["path,label,age", *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1], names)
     batch = names["batch"]
-    assert batch.labels[:, 0].tolist() == (batch.targets["age"] % 2).tolist() and batch.labels[:, 1].tolist() == [1.0] * 4
+    assert (
+        batch.labels[:, 0].tolist() == (batch.targets["age"] % 2).tolist()
+        and batch.labels[:, 1].tolist() == [1.0] * 4
+    )

@@ -20,7 +20,10 @@ datasets = later("torchvision.datasets")
 def test_order_and_labels_are_those_of_image_folder(image_folder, manifest):
     theirs = datasets.ImageFolder(image_folder)
     assert manifest.classes == theirs.classes
-    assert [(str(manifest.path(number)), int(manifest.labels[number])) for number in range(len(manifest))] == theirs.samples
+    assert [
+        (str(manifest.path(number)), int(manifest.labels[number]))
+        for number in range(len(manifest))
+    ] == theirs.samples
 
 
 def test_odd_names_are_ordered_as_in_image_folder(tmp_path):
@@ -36,7 +39,9 @@ def test_odd_names_are_ordered_as_in_image_folder(tmp_path):
         "10/1.bmp",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 6)).save(tmp_path / name) if not name.endswith("txt") else (tmp_path / name).touch()
+        Image.new("RGB", (8, 6)).save(tmp_path / name) if not name.endswith("txt") else (
+            tmp_path / name
+        ).touch()
     (tmp_path / "a/1.png").write_bytes((tmp_path / "b/x/y/3.png").read_bytes())
     manifest = Manifest.scan(tmp_path, progress=False)
     assert [str(manifest.path(number)) for number in range(len(manifest))] == [
@@ -53,7 +58,9 @@ def test_sizes_are_those_pillow_sees(manifest):
 def test_path_matrix_is_zero_padded(manifest):
     ids = np.array([5, 0, 36])
     matrix = manifest.path_matrix(ids)
-    assert [os.fsdecode(row.tobytes().rstrip(b"\0")) for row in matrix] == [str(manifest.path(number)) for number in ids]
+    assert [os.fsdecode(row.tobytes().rstrip(b"\0")) for row in matrix] == [
+        str(manifest.path(number)) for number in ids
+    ]
 
 
 def test_files_with_a_problem_have_no_id_and_are_named(tmp_path, image_folder):
@@ -72,7 +79,9 @@ def test_files_with_a_problem_have_no_id_and_are_named(tmp_path, image_folder):
     assert "not an image" in problems[some[1].name] and "not an image" in problems[some[2].name]
     assert problems[some[3].name] == "no such file or directory"
     assert problems[some[4].name].startswith("GIF format")
-    assert not {str(manifest.path(number)) for number in range(len(manifest))} & {str(path) for path in some[:5]}
+    assert not {str(manifest.path(number)) for number in range(len(manifest))} & {
+        str(path) for path in some[:5]
+    }
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
@@ -97,7 +106,11 @@ def test_saved_and_loaded_is_the_same(manifest, tmp_path):
     manifest.save(tmp_path / "deep/er/m.parquet")
     loaded = Manifest.load(tmp_path / "deep/er/m.parquet")
     assert loaded.fingerprint == manifest.fingerprint
-    assert loaded.table.equals(manifest.table) and loaded.classes == manifest.classes and loaded.root == manifest.root
+    assert (
+        loaded.table.equals(manifest.table)
+        and loaded.classes == manifest.classes
+        and loaded.root == manifest.root
+    )
     assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["m.parquet"]
 
 
@@ -122,12 +135,20 @@ def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch
     first = Manifest.scan(tmp_path / "set", cache=cache, progress=False)
     read = []
     original = files.read_header
-    monkeypatch.setattr(files, "read_header", lambda path, check: read.append(path) or original(path, check))
-    assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).fingerprint == first.fingerprint
+    monkeypatch.setattr(
+        files, "read_header", lambda path, check: read.append(path) or original(path, check)
+    )
+    assert (
+        Manifest.scan(tmp_path / "set", cache=cache, progress=False).fingerprint
+        == first.fingerprint
+    )
     assert read == []
     changed = first.path(3)
     Image.new("RGB", (40, 30)).save(changed)
-    assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).sizes[3].tolist() == [30, 40]
+    assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).sizes[3].tolist() == [
+        30,
+        40,
+    ]
     assert read == [os.fsencode(changed)]
 
 
@@ -142,7 +163,9 @@ def test_a_file_of_somebody_elses_is_not_overwritten(manifest, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
-    assert len(Manifest.scan(manifest.root, cache="/proc/none/c.parquet", progress=False)) == len(manifest)
+    assert len(Manifest.scan(manifest.root, cache="/proc/none/c.parquet", progress=False)) == len(
+        manifest
+    )
     assert "cannot be cached" in caplog.text
 
 
@@ -156,7 +179,13 @@ def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatc
 def test_a_table_of_path_and_label(manifest, tmp_path, form):
     ids = [3, 1, 2]
     names = [manifest.classes[manifest.labels[number]] for number in ids]
-    table = pa.table({"path": [str(manifest.path(number)) for number in ids], "label": names, "other": [1.0, 2.0, 3.0]})
+    table = pa.table(
+        {
+            "path": [str(manifest.path(number)) for number in ids],
+            "label": names,
+            "other": [1.0, 2.0, 3.0],
+        }
+    )
     file = tmp_path / f"labels.{form}"
     pyarrow.csv.write_csv(table, file) if form == "csv" else pq.write_table(table, file)
     listed = Manifest.open(file, progress=False)
@@ -166,12 +195,21 @@ def test_a_table_of_path_and_label(manifest, tmp_path, form):
 
 def test_a_table_with_relative_paths_and_numbers(manifest, tmp_path):
     file = manifest.root / "labels.csv"
-    file.write_text("path,label\n" + "".join(f"{manifest.path(number).relative_to(manifest.root)},{number}\n" for number in (4, 2)))
+    file.write_text(
+        "path,label\n"
+        + "".join(
+            f"{manifest.path(number).relative_to(manifest.root)},{number}\n" for number in (4, 2)
+        )
+    )
     try:
         listed = Manifest.from_table(file, progress=False)
     finally:
         file.unlink()
-    assert listed.path(0) == manifest.path(4) and listed.labels.tolist() == [4, 2] and len(listed.classes) == 5
+    assert (
+        listed.path(0) == manifest.path(4)
+        and listed.labels.tolist() == [4, 2]
+        and len(listed.classes) == 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,13 +249,23 @@ def test_a_damaged_manifest_is_refused(tmp_path_factory, junk):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("label", 99), ("label", -1), ("height", 0), ("label", None), ("path", b"a\0b"), ("path", b"/etc/passwd")]
+    ("column", "value"),
+    [
+        ("label", 99),
+        ("label", -1),
+        ("height", 0),
+        ("label", None),
+        ("path", b"a\0b"),
+        ("path", b"/etc/passwd"),
+    ],
 )
 def test_a_manifest_that_would_mislead_a_loader_is_refused(manifest, tmp_path, column, value):
     values = manifest.table[column].to_pylist()
     values[2] = value
     field = manifest.table.schema.field(column)
-    forged = manifest.table.set_column(manifest.table.schema.get_field_index(column), field, pa.array(values, field.type))
+    forged = manifest.table.set_column(
+        manifest.table.schema.get_field_index(column), field, pa.array(values, field.type)
+    )
     with pytest.raises(ManifestError):
         Manifest(manifest.root, manifest.classes, forged)
 

@@ -1,4 +1,6 @@
-"""Targets stay with their images, whatever becomes of the manifest; one that is damaged is refused."""
+"""Targets stay with their images, whatever becomes of the manifest; one that is damaged is
+refused.
+"""
 
 import json
 
@@ -13,7 +15,9 @@ from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import replaced
 
-TARGETS = Targets(boxes="b", box_labels="l", keypoints="k", keypoint_names=["left", "right"], mask="m", text="t")
+TARGETS = Targets(
+    boxes="b", box_labels="l", keypoints="k", keypoint_names=["left", "right"], mask="m", text="t"
+)
 
 
 def made(folder, names, targets=TARGETS, left=0.0):
@@ -26,7 +30,13 @@ def made(folder, names, targets=TARGETS, left=0.0):
         "path": [f"{number}.jpg" for number in range(4)],
         "m": [f"{number}.png" for number in range(4)],
         "t": [f"{folder.name} {number}" for number in range(4)],
-        "b": [[[left + number, 0.0, 30.0, 0.0 if number == 3 and not k else 20.0] for k in range(number)] for number in range(4)],
+        "b": [
+            [
+                [left + number, 0.0, 30.0, 0.0 if number == 3 and not k else 20.0]
+                for k in range(number)
+            ]
+            for number in range(4)
+        ],
         "l": [[names[number - 1]] * number for number in range(4)],
         "k": [[[[1.0, 2.0, 2.0], [3.0, 4.0, 1.0]]] * number for number in range(4)],
     }
@@ -40,7 +50,9 @@ def manifest(tmp_path):
 
 
 def described(manifest):
-    """By the name of the image: its mask, text, and the class name, box and keypoints of each object."""
+    """By the name of the image: its mask, text, and the class name, box and keypoints of each
+    object.
+    """
     found = {}
     for number in range(len(manifest)):
         objects = manifest.take_objects(np.array([number]))
@@ -58,8 +70,15 @@ def test_saved_and_loaded_targets_are_the_same(manifest, tmp_path, name):
     manifest.save(tmp_path / name)
     loaded = Manifest.load(tmp_path / name)
     loaded.verify()
-    assert loaded.table.equals(manifest.table) and loaded.keypoints == manifest.keypoints == (["left", "right"], [1, 0])
-    assert described(loaded) == described(manifest) and loaded.dropped == manifest.dropped and len(loaded.dropped) == 1
+    assert loaded.table.equals(manifest.table) and loaded.keypoints == manifest.keypoints == (
+        ["left", "right"],
+        [1, 0],
+    )
+    assert (
+        described(loaded) == described(manifest)
+        and loaded.dropped == manifest.dropped
+        and len(loaded.dropped) == 1
+    )
     assert loaded.fingerprint == manifest.fingerprint
 
 
@@ -70,7 +89,10 @@ def test_parts_keep_their_targets(manifest):
         manifest.filter("path != '0.jpg'"),
         *manifest.split({"a": 0.5, "b": 0.5}).values(),
     ):
-        assert described(part) == {name: whole[name] for name in described(part)} and part.keypoints == manifest.keypoints
+        assert (
+            described(part) == {name: whole[name] for name in described(part)}
+            and part.keypoints == manifest.keypoints
+        )
     assert not manifest.subset(np.arange(3)).dropped
 
 
@@ -87,14 +109,21 @@ def test_joined_manifests_keep_their_targets(manifest, tmp_path):
 
 def test_classes_are_renumbered_in_the_objects_too(manifest):
     merged = manifest.map_classes({"emu": "cat"})
-    assert merged.classes == ["cat", "dog"] and merged.take_objects(np.arange(4)).labels.tolist() == [0, 1, 1, 0, 0]
+    assert merged.classes == ["cat", "dog"] and merged.take_objects(
+        np.arange(4)
+    ).labels.tolist() == [0, 1, 1, 0, 0]
     assert merged.labels.ravel().tolist() == [-1, 0, 1, 0]
 
 
 def test_objects_of_merged_classes_are_in_the_label_once(tmp_path):
     Image.new("RGB", (40, 30)).save(tmp_path / "0.jpg")
-    pq.write_table(pa.table({"path": ["0.jpg"], "b": [[[0, 0, 9, 9]] * 2], "l": [["cat", "dog"]]}), tmp_path / "t.parquet")
-    manifest = Manifest.from_table(tmp_path / "t.parquet", targets=Targets(boxes="b", box_labels="l"), progress=False)
+    pq.write_table(
+        pa.table({"path": ["0.jpg"], "b": [[[0, 0, 9, 9]] * 2], "l": [["cat", "dog"]]}),
+        tmp_path / "t.parquet",
+    )
+    manifest = Manifest.from_table(
+        tmp_path / "t.parquet", targets=Targets(boxes="b", box_labels="l"), progress=False
+    )
     assert manifest.map_classes({"dog": "cat"}).labels.tolist() == [[0]]
 
 
@@ -102,7 +131,9 @@ def test_manifests_of_different_targets_are_not_joined(manifest, tmp_path):
     without = made(tmp_path / "two", ["cat"] * 3, Targets(boxes="b", box_labels="l", mask="m"))
     with pytest.raises(ManifestError, match="different keypoints"):
         Manifest.concat([manifest, without])
-    texts = made(tmp_path / "three", ["cat"] * 3, Targets(boxes="b", box_labels="l", mask="m", text="t"))
+    texts = made(
+        tmp_path / "three", ["cat"] * 3, Targets(boxes="b", box_labels="l", mask="m", text="t")
+    )
     with pytest.raises(ManifestError, match="only some of the manifests have text"):
         Manifest.concat([texts, without])
 
@@ -125,7 +156,12 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
         Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints)
     saved.write(
-        tmp_path / file, str(manifest.root), manifest.classes, forged, manifest.table[:0], {"keypoints": manifest.keypoints}
+        tmp_path / file,
+        str(manifest.root),
+        manifest.classes,
+        forged,
+        manifest.table[:0],
+        {"keypoints": manifest.keypoints},
     )
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
         Manifest.load(tmp_path / file).take_objects(np.arange(4))
@@ -135,13 +171,25 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
 def test_a_strange_path_of_a_mask_is_refused(manifest, path):
     forged = replaced(manifest.samples, "target:mask", pa.array([path] * 4, pa.large_string()))
     with pytest.raises(ManifestError, match="a path that is absolute or has a NUL byte"):
-        Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints).mask_extent(0)
+        Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints).mask_extent(
+            0
+        )
 
 
-@pytest.mark.parametrize("keypoints", [1, [["a"]], [["a"], [1]], [["a", "b"], [0, 0]], [[1], [0]], [["a"], ["x"]], [["a"], [-1]]])
+@pytest.mark.parametrize(
+    "keypoints",
+    [1, [["a"]], [["a"], [1]], [["a", "b"], [0, 0]], [[1], [0]], [["a"], ["x"]], [["a"], [-1]]],
+)
 def test_strange_keypoints_are_refused(manifest, tmp_path, keypoints):
     known = {"keypoints": keypoints}
-    saved.write(tmp_path / "m.arrow", str(manifest.root), manifest.classes, manifest.samples, manifest.table[:0], known)
+    saved.write(
+        tmp_path / "m.arrow",
+        str(manifest.root),
+        manifest.classes,
+        manifest.samples,
+        manifest.table[:0],
+        known,
+    )
     with pytest.raises(ManifestError, match="keypoints"):
         Manifest.load(tmp_path / "m.arrow").keypoints  # noqa: B018
 

@@ -1,4 +1,6 @@
-"""What a manifest leaves out: every file is delivered, or named by its kind, whichever way it comes in."""
+"""What a manifest leaves out: every file is delivered, or named by its kind, whichever way it comes
+in.
+"""
 
 import io
 import json
@@ -39,10 +41,43 @@ def encoded(kind="JPEG"):
 
 
 JPEG = encoded()
-CONTENTS = {"good": JPEG, "cut": JPEG[:40], "empty": b"", "text": b"no image", "gif": encoded("GIF"), "png": encoded("PNG")}
-# Endings by which a scan knows an image, and others; what lies behind a name need not be what the name says.
-ENDINGS = [".jpg", ".JPEG", ".jfif", ".jpe", ".png", ".gif", ".heic", ".avif", ".jp2", ".jpg_large", ".txt", ".json", ""]
-FOLDERS = ["", "cat", "dog/deep", "dog", "train", "B 2", ".ipynb_checkpoints", "cat/.ipynb_checkpoints", "__MACOSX/cat", "@eaDir"]
+CONTENTS = {
+    "good": JPEG,
+    "cut": JPEG[:40],
+    "empty": b"",
+    "text": b"no image",
+    "gif": encoded("GIF"),
+    "png": encoded("PNG"),
+}
+# Endings by which a scan knows an image, and others; what lies behind a name need not be what the
+# name says.
+ENDINGS = [
+    ".jpg",
+    ".JPEG",
+    ".jfif",
+    ".jpe",
+    ".png",
+    ".gif",
+    ".heic",
+    ".avif",
+    ".jp2",
+    ".jpg_large",
+    ".txt",
+    ".json",
+    "",
+]
+FOLDERS = [
+    "",
+    "cat",
+    "dog/deep",
+    "dog",
+    "train",
+    "B 2",
+    ".ipynb_checkpoints",
+    "cat/.ipynb_checkpoints",
+    "__MACOSX/cat",
+    "@eaDir",
+]
 STEMS = ["0", "1", "2.5", "ä ö", "._0", ".hidden", "README", "Thumbs"]
 FILES = st.dictionaries(
     st.tuples(st.sampled_from(FOLDERS), st.sampled_from(STEMS), st.sampled_from(ENDINGS)).map(
@@ -109,7 +144,10 @@ def test_every_file_of_a_folder_is_delivered_or_named(tmp_path_factory, files):
 def test_without_labels_every_image_is_delivered_or_named_wherever_it_lies(tmp_path_factory, files):
     root = tmp_path_factory.mktemp("tree")
     lay(root / "set", files)
-    for manifest in (dp.Manifest.open(root / "set", cache_dir=root / "cache", with_labels=False, progress=False) for _ in range(2)):
+    for manifest in (
+        dp.Manifest.open(root / "set", cache_dir=root / "cache", with_labels=False, progress=False)
+        for _ in range(2)
+    ):
         assert len(manifest) + counted(manifest) == len(files_to_account_for(root / "set"))
         assert not any(each.kind.startswith("images beside") for each in manifest.omissions)
         assert manifest.task == "multilabel" and manifest.labels.size == 0
@@ -125,17 +163,30 @@ def test_a_store_leaves_out_what_a_folder_does(tmp_path_factory, files):
         near = dp.Manifest.scan(root, with_labels=with_labels, progress=False)
         far = dp.Manifest.scan(f"file://{root}", with_labels=with_labels, progress=False)
         assert len(far) + counted(far) == len(files_to_account_for(root))
-        names = [[each.name(number).rpartition("/set/")[2] for number in range(len(each))] for each in (near, far)]
+        names = [
+            [each.name(number).rpartition("/set/")[2] for number in range(len(each))]
+            for each in (near, far)
+        ]
         assert names[0] == names[1] or (not with_labels and sorted(names[0]) == sorted(names[1]))
-        kinds = [[(each.kind, each.number, each.unit) for each in manifest.omissions] for manifest in (near, far)]
+        kinds = [
+            [(each.kind, each.number, each.unit) for each in manifest.omissions]
+            for manifest in (near, far)
+        ]
         assert kinds[0] == kinds[1]
-        used = [{manifest.classes[label] for label in manifest.labels} if with_labels else set() for manifest in (near, far)]
+        used = [
+            {manifest.classes[label] for label in manifest.labels} if with_labels else set()
+            for manifest in (near, far)
+        ]
         assert used[0] == used[1]
     shutil.rmtree(root)
 
 
 ROWS = st.lists(
-    st.tuples(st.sampled_from(["0.jpg", "1.jpg", "gone.jpg", "0.gif", "cut.jpg"]), st.integers(0, 3)), min_size=1, max_size=9
+    st.tuples(
+        st.sampled_from(["0.jpg", "1.jpg", "gone.jpg", "0.gif", "cut.jpg"]), st.integers(0, 3)
+    ),
+    min_size=1,
+    max_size=9,
 )
 
 
@@ -143,7 +194,12 @@ ROWS = st.lists(
 @given(ROWS)
 def test_every_row_of_a_table_is_delivered_or_named(tmp_path_factory, rows):
     root = tmp_path_factory.mktemp("table")
-    for name, content in {"0.jpg": "good", "1.jpg": "good", "0.gif": "gif", "cut.jpg": "cut"}.items():
+    for name, content in {
+        "0.jpg": "good",
+        "1.jpg": "good",
+        "0.gif": "gif",
+        "cut.jpg": "cut",
+    }.items():
         (root / name).write_bytes(CONTENTS[content])
     paths, labels = zip(("1.jpg", 0), *rows, strict=True)
     pq.write_table(pa.table({"path": paths, "label": labels}), root / "t.parquet")
@@ -155,11 +211,17 @@ def test_every_row_of_a_table_is_delivered_or_named(tmp_path_factory, rows):
 @settings(max_examples=EXAMPLES)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([".jpg", ".gif", ".jfif", ".txt", ".png"]), st.booleans(), st.sampled_from(list(CONTENTS))),
+        st.tuples(
+            st.sampled_from([".jpg", ".gif", ".jfif", ".txt", ".png"]),
+            st.booleans(),
+            st.sampled_from(list(CONTENTS)),
+        ),
         max_size=7,
     )
 )
-def test_every_member_of_a_shard_and_every_file_beside_it_is_delivered_or_named(tmp_path_factory, members):
+def test_every_member_of_a_shard_and_every_file_beside_it_is_delivered_or_named(
+    tmp_path_factory, members
+):
     root = tmp_path_factory.mktemp("shards")
     parts = {"0.jpg": JPEG, "0.cls": b"0"}
     for number, (ending, labelled, content) in enumerate(members):
@@ -181,12 +243,22 @@ def test_every_member_of_a_shard_and_every_file_beside_it_is_delivered_or_named(
 def folder(tmp_path):
     """Six images that are used and four that are not, of three kinds, and a note."""
     lay(tmp_path / "set", {f"cat/{number}.jpg": "good" for number in range(4)})
-    lay(tmp_path / "set", {"bus/x.jpg": "cut", "bus/y.jpg": "cut", "bus/z.gif": "gif", "beside.jpg": "good", "note.txt": "text"})
+    lay(
+        tmp_path / "set",
+        {
+            "bus/x.jpg": "cut",
+            "bus/y.jpg": "cut",
+            "bus/z.gif": "gif",
+            "beside.jpg": "good",
+            "note.txt": "text",
+        },
+    )
     return tmp_path / "set"
 
 
 LINE = (
-    "6 of 10 images are used; left out: not an image, or its header is broken: 2 (bus/x.jpg, bus/y.jpg); "
+    "6 of 10 images are used; left out: not an image, or its header is broken: 2 "
+    "(bus/x.jpg, bus/y.jpg); "
     ".gif files: 1 (bus/z.gif); images beside the class folders: 1 (beside.jpg)"
 )
 
@@ -221,7 +293,11 @@ def test_what_is_left_out_is_said_once_in_one_line(folder, caplog, way):
 def test_a_part_of_a_manifest_says_it_no_second_time(folder, caplog):
     manifest = dp.Manifest.scan(folder, progress=False)
     caplog.clear()
-    for part in (manifest.subset(np.arange(3)), manifest.filter("width > 1"), manifest.map_classes({"cat": "pet"})):
+    for part in (
+        manifest.subset(np.arange(3)),
+        manifest.filter("width > 1"),
+        manifest.map_classes({"cat": "pet"}),
+    ):
         part.tell_omissions()
     assert warnings_of(caplog) == []
     assert manifest.map_classes({"cat": "pet"}).omissions == manifest.omissions
@@ -254,7 +330,8 @@ def test_strict_allows_nothing_that_may_be_an_image(tmp_path, extra):
     with pytest.raises(dp.OmissionError, match="strict allows nothing to be left out") as caught:
         dp.Manifest.open(tmp_path, strict=True, progress=False)
     assert (
-        caught.value.status == 1 and next(iter(extra)).split("/")[-1].removesuffix("/a.jpg") in str(caught.value)
+        caught.value.status == 1
+        and next(iter(extra)).split("/")[-1].removesuffix("/a.jpg") in str(caught.value)
     ) or ".hidden" in str(caught.value)
     manifest = dp.Manifest.open(tmp_path, progress=False)
     with pytest.raises(dp.OmissionError):
@@ -265,19 +342,33 @@ def test_dropped_objects_are_said_and_refused(tmp_path, caplog):
     (tmp_path / "a.jpg").write_bytes(JPEG)
     objects = [
         {"id": number, "image_id": image, "category_id": 1, "bbox": box}
-        for number, (image, box) in enumerate([(1, [1, 1, 4, 4]), (1, [1, 1, 0, 0]), (7, [1, 1, 2, 2])])
+        for number, (image, box) in enumerate(
+            [(1, [1, 1, 4, 4]), (1, [1, 1, 0, 0]), (7, [1, 1, 2, 2])]
+        )
     ]
-    content = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": objects, "categories": [{"id": 1, "name": "cat"}]}
+    content = {
+        "images": [{"id": 1, "file_name": "a.jpg"}],
+        "annotations": objects,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
     (tmp_path / "x.json").write_text(json.dumps(content))
     manifest = dp.Manifest.open(tmp_path / "x.json", progress=False)
     (line,) = warnings_of(caplog)
-    assert "1 of 1 images are used" not in line or "objects, or parts of them, left out of images that are used" in line
-    assert [(each.unit, each.number) for each in manifest.omissions] == [("object", 1), ("object", 1)] and manifest.bad_images == 0
+    assert (
+        "1 of 1 images are used" not in line
+        or "objects, or parts of them, left out of images that are used" in line
+    )
+    assert [(each.unit, each.number) for each in manifest.omissions] == [
+        ("object", 1),
+        ("object", 1),
+    ] and manifest.bad_images == 0
     with pytest.raises(dp.OmissionError):
         dp.Manifest.from_coco(tmp_path / "x.json", strict=True, progress=False)
 
 
-def test_masks_without_images_and_images_without_masks_are_named_also_where_they_are_skipped(tmp_path):
+def test_masks_without_images_and_images_without_masks_are_named_also_where_they_are_skipped(
+    tmp_path,
+):
     for name in ("images/a.jpg", "images/b.jpg", "images/c.heic", "masks/a.png", "masks/d.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         image = Image.new("L" if "masks" in name else "RGB", (12, 10))
@@ -286,17 +377,24 @@ def test_masks_without_images_and_images_without_masks_are_named_also_where_they
         ("skip", {"images without a mask", ".heic files", "masks without an image"}),
         ("problem", {"no mask of its name", ".heic files", "a mask without an image of its name"}),
     ):
-        manifest = dp.Manifest.from_masks(tmp_path / "images", tmp_path / "masks", missing=missing, progress=False)
+        manifest = dp.Manifest.from_masks(
+            tmp_path / "images", tmp_path / "masks", missing=missing, progress=False
+        )
         assert {each.kind for each in manifest.omissions} == others
 
 
-@pytest.mark.parametrize(("fraction", "is_allowed"), [(0.25, True), (0.24, False), (0, False), (1, True)])
+@pytest.mark.parametrize(
+    ("fraction", "is_allowed"), [(0.25, True), (0.24, False), (0, False), (1, True)]
+)
 def test_the_share_of_bad_images_is_that_of_the_scan_too(folder, fraction, is_allowed):
     manifest = dp.Manifest.scan(folder, progress=False)  # 2 of 8 cannot be used
     if is_allowed:
         loader_of(manifest, max_bad_fraction=fraction).close()
         return
-    with pytest.raises(dp.ManifestError, match=r"2 of 8 images cannot be used, more than max_bad_fraction=.* allows: bus/x.jpg"):
+    with pytest.raises(
+        dp.ManifestError,
+        match=r"2 of 8 images cannot be used, more than max_bad_fraction=.* allows: bus/x.jpg",
+    ):
         loader_of(manifest, max_bad_fraction=fraction)
 
 
@@ -319,9 +417,15 @@ def test_images_found_bad_later_count_beside_those_of_the_scan(folder):
         ("more than 8 bits a channel; convert it to 8 bits", "more than 8 bits a channel"),
         ("60000 × 60000: more than 89,478,485 pixels", "more than 89,478,485 pixels"),
         ("cannot be decoded by DALI (nvImageCodec: at byte 7)", "cannot be decoded by DALI"),
-        ("its mask masks/a: b.png: 3 × 4, and the image is 5 × 6; make them equal", "its mask: …, and the image is …"),
         (
-            "its mask /a/b.png: its values include 7; or mask_values={7: 1} joins 7 to class 1, {7: 255} …",
+            "its mask masks/a: b.png: 3 × 4, and the image is 5 × 6; make them equal",
+            "its mask: …, and the image is …",
+        ),
+        (
+            (
+                "its mask /a/b.png: its values include 7; or mask_values={7: 1} joins 7 to "
+                "class 1, {7: 255} …"
+            ),
             "its mask: its values include 7",
         ),
         ("its mask masks/b: permission denied", "its mask: permission denied"),
@@ -329,7 +433,10 @@ def test_images_found_bad_later_count_beside_those_of_the_scan(folder):
             "annotation 'x y': its image_id 7 is none of the file's images; correct it",
             "its image_id … is none of the file's images",
         ),
-        ("object 3: its box is empty or inverted (1, 1, 0, 0); correct it or remove it", "its box is empty or inverted"),
+        (
+            "object 3: its box is empty or inverted (1, 1, 0, 0); correct it or remove it",
+            "its box is empty or inverted",
+        ),
     ],
 )
 def test_a_kind_has_nothing_that_differs_from_file_to_file(problem, kind):
@@ -346,7 +453,14 @@ def test_names_that_are_not_unicode_can_be_said(tmp_path):
 
 
 def test_images_in_housekeeping_folders_are_named_wherever_these_are(tmp_path):
-    lay(tmp_path, {"cat/.ipynb_checkpoints/0.jpg": "good", "cat/deep/@eaDir/x.jpg": "good", "lost+found/1.jpg": "good"})
+    lay(
+        tmp_path,
+        {
+            "cat/.ipynb_checkpoints/0.jpg": "good",
+            "cat/deep/@eaDir/x.jpg": "good",
+            "lost+found/1.jpg": "good",
+        },
+    )
     for with_labels in (True, False):
         for root in (tmp_path, f"file://{tmp_path}"):
             manifest = dp.Manifest.scan(root, with_labels=with_labels, progress=False)
@@ -362,7 +476,9 @@ def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path, content, pattern)
         pq.write_table(table, tmp_path / f"train-{number:05d}-of-00002.parquet")
     broken = tmp_path / "train-00001-of-00002.parquet"
     broken.write_bytes(broken.read_bytes()[:-20] if content == "half" else content)
-    with pytest.raises(dp.ManifestError, match=r"train-00001-of-00002.parquet: cannot be read as Parquet"):
+    with pytest.raises(
+        dp.ManifestError, match=r"train-00001-of-00002.parquet: cannot be read as Parquet"
+    ):
         dp.Manifest.open(tmp_path / pattern, progress=False)
 
 
@@ -370,13 +486,22 @@ def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path, content, pattern)
 def test_shards_that_are_missing_by_their_numbers_are_named(tmp_path, kind):
     name = "train-00002-of-00004.parquet" if kind == "parquet" else "train.tfrecord-00001-of-00003"
     if kind == "parquet":
-        pq.write_table(pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]}), tmp_path / name)
+        pq.write_table(
+            pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]}), tmp_path / name
+        )
         (tmp_path / "beside.jpg").write_bytes(JPEG)
         manifest = dp.Manifest.open(tmp_path, progress=False)
-        assert [(each.kind, each.number) for each in manifest.omissions] == [(MISSING_SHARDS, 3), ("images beside the shards", 1)]
-        assert len(dp.Manifest.open(tmp_path / name, strict=True, progress=False)) == 1  # one file was asked for
+        assert [(each.kind, each.number) for each in manifest.omissions] == [
+            (MISSING_SHARDS, 3),
+            ("images beside the shards", 1),
+        ]
+        # one file was asked for
+        assert len(dp.Manifest.open(tmp_path / name, strict=True, progress=False)) == 1
     else:
-        assert missing_of([name]) == ["train.tfrecord-00000-of-00003", "train.tfrecord-00002-of-00003"]
+        assert missing_of([name]) == [
+            "train.tfrecord-00000-of-00003",
+            "train.tfrecord-00002-of-00003",
+        ]
 
 
 def test_parquet_without_a_label_is_read_without_labels(tmp_path):
@@ -387,9 +512,21 @@ def test_parquet_without_a_label_is_read_without_labels(tmp_path):
 def test_parts_that_stand_for_the_whole_keep_what_is_left_out(folder):
     manifest = dp.Manifest.scan(folder, progress=False)
     filtered = manifest.filter("width > 0")
-    saved = [filtered.save(file) or dp.Manifest.load(file) for file in (folder.parent / "f.arrow", folder.parent / "f.parquet")]
-    changed = [filtered.map_classes({"cat": "pet"}), filtered.with_classes(["x", *filtered.classes]), *saved]
-    for part in (filtered, manifest.split({"all": 1.0})["all"], filtered.filter("height > 0"), *changed):
+    saved = [
+        filtered.save(file) or dp.Manifest.load(file)
+        for file in (folder.parent / "f.arrow", folder.parent / "f.parquet")
+    ]
+    changed = [
+        filtered.map_classes({"cat": "pet"}),
+        filtered.with_classes(["x", *filtered.classes]),
+        *saved,
+    ]
+    for part in (
+        filtered,
+        manifest.split({"all": 1.0})["all"],
+        filtered.filter("height > 0"),
+        *changed,
+    ):
         with pytest.raises(dp.ManifestError, match="2 of 8 images cannot be used"):
             loader_of(part)
         with pytest.raises(dp.OmissionError):

@@ -1,4 +1,6 @@
-"""Outlines drawn by ours are those drawn by pycocotools; what it would read out of bounds is refused before."""
+"""Outlines drawn by ours are those drawn by pycocotools; what it would read out of bounds is
+refused before.
+"""
 
 import sys
 
@@ -27,7 +29,11 @@ def test_run_lengths_are_drawn_as_they_were_packed(height, width, share, seed):
 
 
 @pytest.mark.filterwarnings("ignore:__array__")  # of pycocotools with NumPy 2
-@given(st.lists(st.tuples(st.floats(-9, 30), st.floats(-9, 30)), min_size=3, max_size=9), st.integers(1, 30), st.integers(1, 30))
+@given(
+    st.lists(st.tuples(st.floats(-9, 30), st.floats(-9, 30)), min_size=3, max_size=9),
+    st.integers(1, 30),
+    st.integers(1, 30),
+)
 def test_polygons_are_those_of_pycocotools(points, height, width):
     polygon = [number for point in points for number in point]
     wanted = coco.decode(coco.frPyObjects([polygon], height, width))[:, :, 0]
@@ -38,7 +44,12 @@ def test_an_object_of_two_polygons_is_one_mask():
     square, triangle = [2, 1, 8, 1, 8, 5, 2, 5], [10.5, 1, 15, 9.5, 10, 9]
     assert problem_of([square, triangle], 10, 16) is None
     drawn = rasterize([square, triangle], 10, 16)
-    assert drawn.dtype == bool and drawn[1:5, 2:8].all() and drawn.sum() > 24 and not drawn[:, :2].any()
+    assert (
+        drawn.dtype == bool
+        and drawn[1:5, 2:8].all()
+        and drawn.sum() > 24
+        and not drawn[:, :2].any()
+    )
     assert not rasterize([], 10, 16).any()
 
 
@@ -73,23 +84,37 @@ def test_without_pycocotools_the_extra_is_named(monkeypatch):
 
 SIZE = st.integers(1, 20)
 NUMBER = st.one_of(
-    st.integers(-20, 40), st.floats(-40, 60), st.sampled_from([0, 1.5, float("nan"), float("inf"), 10**400, 2**70, True, "1", None])
+    st.integers(-20, 40),
+    st.floats(-40, 60),
+    st.sampled_from([0, 1.5, float("nan"), float("inf"), 10**400, 2**70, True, "1", None]),
 )
-POLYGON = st.one_of(st.lists(st.integers(0, 20) | st.floats(0, 20), min_size=4, max_size=9), st.lists(NUMBER, max_size=9), NUMBER)
+POLYGON = st.one_of(
+    st.lists(st.integers(0, 20) | st.floats(0, 20), min_size=4, max_size=9),
+    st.lists(NUMBER, max_size=9),
+    NUMBER,
+)
 OUTLINE = st.lists(POLYGON, max_size=3) | st.just({"size": [9, 8], "counts": [72]}) | NUMBER
 
 
 @given(st.lists(st.tuples(OUTLINE, SIZE, SIZE), max_size=6), st.booleans())
 def test_the_quick_look_at_many_polygons_finds_what_the_look_at_each_does(some, one_by_one):
-    outlines, height, width = [each[0] for each in some], *(np.array([each[at] for each in some], np.int64) for at in (1, 2))
+    outlines, height, width = (
+        [each[0] for each in some],
+        *(np.array([each[at] for each in some], np.int64) for at in (1, 2)),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dali_pipes.data.outlines._AT_ONCE", 1 if one_by_one else 4)
         quick = are_polygons(outlines, height, width).tolist()
-    good = [isinstance(outline, list) and problem_of(outline, tall, wide) is None for outline, tall, wide in some]
+    good = [
+        isinstance(outline, list) and problem_of(outline, tall, wide) is None
+        for outline, tall, wide in some
+    ]
     assert not any(sure and not each for sure, each in zip(quick, good, strict=True))
     if one_by_one:  # one that is no number makes its companions be looked at one by one
         plain = [
-            all(type(number) in (int, float) for polygon in outline for number in polygon) if each else False
+            all(type(number) in (int, float) for polygon in outline for number in polygon)
+            if each
+            else False
             for outline, each in zip(outlines, good, strict=True)
         ]
         assert quick == plain

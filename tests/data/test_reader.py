@@ -25,7 +25,9 @@ def files(tmp_path):
 
 def part(folder, number, offset, length):
     stat = os.stat(folder / str(number))
-    return Extent(str(folder / str(number)), "member", offset, length, (stat.st_size, stat.st_mtime_ns))
+    return Extent(
+        str(folder / str(number)), "member", offset, length, (stat.st_size, stat.st_mtime_ns)
+    )
 
 
 def test_whole_files_and_parts(files):
@@ -38,7 +40,10 @@ def test_whole_files_and_parts(files):
 
 
 def test_names_for_messages():
-    assert str(Extent("/a/b.jpg")) == "/a/b.jpg" and str(Extent("/a/b.tar", "x/1.jpg", 5, 6)) == "/a/b.tar/x/1.jpg"
+    assert (
+        str(Extent("/a/b.jpg")) == "/a/b.jpg"
+        and str(Extent("/a/b.tar", "x/1.jpg", 5, 6)) == "/a/b.tar/x/1.jpg"
+    )
 
 
 def test_nothing_beyond_the_end_is_made_up(files):
@@ -86,12 +91,18 @@ def test_whole_files_are_closed_at_once(files):
 
 def test_threads_that_push_each_others_files_out_read_what_they_asked_for(files):
     folder, content = files
-    reader, extents = Reader(keep=1), [part(folder, number, 100 * number, 100) for number in range(8)]
+    reader, extents = (
+        Reader(keep=1),
+        [part(folder, number, 100 * number, 100) for number in range(8)],
+    )
     start = threading.Barrier(8)
 
     def read(number):
         start.wait()
-        return all(reader.read(extents[number]).tobytes() == content[number][100 * number :][:100] for _ in range(300))
+        return all(
+            reader.read(extents[number]).tobytes() == content[number][100 * number :][:100]
+            for _ in range(300)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(8)))
@@ -101,12 +112,19 @@ def test_another_process_opens_its_own(files):
     folder, content = files
     reader = Reader(keep=2)
     reader.read(part(folder, 0, 0, 1))
-    assert pickle.loads(pickle.dumps(reader)).read(part(folder, 0, 0, 9)).tobytes() == content[0][:9]
+    assert (
+        pickle.loads(pickle.dumps(reader)).read(part(folder, 0, 0, 9)).tobytes() == content[0][:9]
+    )
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([os.SEEK_SET, os.SEEK_CUR, os.SEEK_END]), st.integers(-30, 30), st.integers(0, 40)), max_size=8
+        st.tuples(
+            st.sampled_from([os.SEEK_SET, os.SEEK_CUR, os.SEEK_END]),
+            st.integers(-30, 30),
+            st.integers(0, 40),
+        ),
+        max_size=8,
     )
 )
 def test_a_part_is_a_file_of_its_own(tmp_path_factory, moves):
@@ -117,7 +135,10 @@ def test_a_part_is_a_file_of_its_own(tmp_path_factory, moves):
     (folder / "part").write_bytes(content[40:65])
     number = os.open(folder / "whole", os.O_RDONLY)
     try:
-        with BufferedReader(RangeFile.of(number, 40, 25), 16) as one, open(folder / "part", "rb") as two:
+        with (
+            BufferedReader(RangeFile.of(number, 40, 25), 16) as one,
+            open(folder / "part", "rb") as two,
+        ):
             for whence, to, count in moves:
                 results = []
                 for file in (one, two):

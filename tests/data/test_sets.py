@@ -46,18 +46,37 @@ FILTERS = {
 
 
 def made(rows, root="/images", names=CLASSES):
-    """Of each row its label, height, width, columns of text, numbers, booleans and lists, and whether it is usable.
+    """Of each row its label, height, width, columns of text, numbers, booleans and lists, and
+    whether it is usable.
 
     Mapped if the number of rows is odd.
     """
     label, height, width, split, score, flag, boxes, usable = map(list, zip(*rows, strict=True))
     count = len(rows)
-    known = {"path": [b"%d.jpg" % number for number in range(count)], "label": label, "height": height, "width": width}
-    known |= {"bytes": [9] * count, "mtime_ns": [0] * count, "orientation": [1] * count, "format": ["JPEG"] * count}
-    known |= {"decoded": [False] * count, "problem": [None if each else "broken" for each in usable], "member": [b""] * count}
+    known = {
+        "path": [b"%d.jpg" % number for number in range(count)],
+        "label": label,
+        "height": height,
+        "width": width,
+    }
+    known |= {
+        "bytes": [9] * count,
+        "mtime_ns": [0] * count,
+        "orientation": [1] * count,
+        "format": ["JPEG"] * count,
+    }
+    known |= {
+        "decoded": [False] * count,
+        "problem": [None if each else "broken" for each in usable],
+        "member": [b""] * count,
+    }
     known["subsampling"] = [""] * count
     table = pa.table(known | {"offset": [0] * count, "file_bytes": [0] * count}, schema=SCHEMA)
-    own = {"split": pa.array(split, pa.large_string()), "score": pa.array(score, pa.float32()), "flag": pa.array(flag)}
+    own = {
+        "split": pa.array(split, pa.large_string()),
+        "score": pa.array(score, pa.float32()),
+        "flag": pa.array(flag),
+    }
     for name, values in (own | {"boxes": pa.array(boxes, pa.large_list(pa.int64()))}).items():
         table = table.append_column(COLUMN + name, values)
     manifest = Manifest(root, names, table)
@@ -86,7 +105,9 @@ def plain(manifest):
 def test_a_filter_keeps_what_python_would(rows, text):
     manifest = made(rows)
     usable = [(*row, place) for place, row in enumerate(rows) if row[-1]]
-    expected = [each for each, row in zip(plain(manifest), usable, strict=True) if FILTERS[text](row)]
+    expected = [
+        each for each, row in zip(plain(manifest), usable, strict=True) if FILTERS[text](row)
+    ]
     assert plain(manifest.filter(text)) == expected
 
 
@@ -126,9 +147,17 @@ def test_a_wrong_filter_names_what_is_wrong(text, message):
 def test_a_filter_on_any_of_several_classes(manifest, tmp_path):
     paths = [manifest.path(number) for number in range(3)]
     file = tmp_path / "t.csv"
-    file.write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in zip(paths, ("a;b", "", "b;c"), strict=True)))
+    file.write_text(
+        "path,label\n"
+        + "".join(
+            f"{path},{label}\n" for path, label in zip(paths, ("a;b", "", "b;c"), strict=True)
+        )
+    )
     several = Manifest.from_table(file, label_separator=";", progress=False)
-    assert [len(several.filter(text)) for text in ("class == 'b'", "class in ('a', 'c')", "class != 'a'")] == [2, 2, 2]
+    assert [
+        len(several.filter(text))
+        for text in ("class == 'b'", "class in ('a', 'c')", "class != 'a'")
+    ] == [2, 2, 2]
 
 
 @given(ROWS, st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3), st.integers(0, 2**32))
@@ -139,16 +168,27 @@ def test_a_split_divides_the_samples(rows, shares, seed):
     assert found.keys() == fractions.keys()
     paths = [row[0] for part in found.values() for row in plain(part)]
     assert len(set(paths)) == len(paths) and set(paths) <= {row[0] for row in plain(manifest)}
-    assert all(plain(part) == sorted(plain(part), key=lambda row: int(row[0][8:-4])) for part in found.values())
+    assert all(
+        plain(part) == sorted(plain(part), key=lambda row: int(row[0][8:-4]))
+        for part in found.values()
+    )
     for end in range(1, len(shares) + 1):
-        assert abs(sum(len(part) for part in list(found.values())[:end]) - sum(shares[:end]) * len(manifest)) <= 0.5
+        assert (
+            abs(
+                sum(len(part) for part in list(found.values())[:end])
+                - sum(shares[:end]) * len(manifest)
+            )
+            <= 0.5
+        )
     again = manifest.split(fractions, seed=seed)
     assert [plain(part) for part in again.values()] == [plain(part) for part in found.values()]
 
 
 def test_a_split_is_random_and_known():
     manifest = made([(0, 1, 1, "a", 0.5, True, [], True)] * 1000)
-    first, second = (manifest.split({"train": 0.8, "val": 0.2}, seed=seed)["val"] for seed in (0, 1))
+    first, second = (
+        manifest.split({"train": 0.8, "val": 0.2}, seed=seed)["val"] for seed in (0, 1)
+    )
     assert len(first) == len(second) == 200
     ids = [int(row[0][8:-4]) for row in plain(first)]
     assert ids[:6] == KNOWN and 400 < np.mean(ids) < 600
@@ -196,7 +236,11 @@ def test_equal_content_has_an_equal_fingerprint(rows, data):
     cut = data.draw(st.integers(0, len(manifest)))
     ids = np.arange(len(manifest))
     halves = [manifest.subset(ids[:cut]), manifest.subset(ids[cut:])]
-    assert Manifest.concat(halves).fingerprint == manifest.subset(ids).fingerprint == manifest.fingerprint
+    assert (
+        Manifest.concat(halves).fingerprint
+        == manifest.subset(ids).fingerprint
+        == manifest.fingerprint
+    )
     assert manifest.filter("height >= 1").map_classes({}).fingerprint == manifest.fingerprint
     changed = made([(*row[:3], row[3] + "x", *row[4:]) for row in rows])
     assert (changed.fingerprint != manifest.fingerprint) == (len(manifest) > 0)
@@ -208,18 +252,26 @@ def test_concat_of_a_folder_and_of_shards(manifest, tmp_path):
     assert len(both) == 2 * len(manifest) and not both.whole_files
     for source, start in ((shards, 0), (manifest, len(shards))):
         for number in (0, 7, 36):
-            assert np.array_equal(both.read(start + number), source.read(number)), both.name(start + number)
+            assert np.array_equal(both.read(start + number), source.read(number)), both.name(
+                start + number
+            )
     both.save(tmp_path / "both.parquet")
     assert Manifest.load(tmp_path / "both.parquet").fingerprint == both.fingerprint
 
 
 @pytest.mark.parametrize(
-    "config", [dp.DaliConfig(device="cpu", num_threads=1), dp.TorchConfig(num_workers=0)], ids=["dali", "torch"]
+    "config",
+    [dp.DaliConfig(device="cpu", num_threads=1), dp.TorchConfig(num_workers=0)],
+    ids=["dali", "torch"],
 )
 def test_a_loader_of_both(manifest, tmp_path, config):
     shards = Manifest.scan(tar_shards(manifest, tmp_path / "shards"), progress=False)
     both = Manifest.concat([shards, manifest]).filter("class in ('class 1', 'class 3')")
-    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 8, "last_batch": "partial"}
+    options = {
+        "transform": dp.EvalTransform(size=16, resize=16),
+        "batch_size": 8,
+        "last_batch": "partial",
+    }
     with dp.build_loader(both, config, **options) as loader:
         batches = list(loader)
     assert sum(map(len, batches)) == len(both)
@@ -228,13 +280,18 @@ def test_a_loader_of_both(manifest, tmp_path, config):
 def test_columns_that_only_some_have(manifest, tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(f"path,label,age,by\n{manifest.path(0)},0,7,me\n{manifest.path(1)},1,8,you\n")
-    joined = Manifest.concat([Manifest.from_table(file, progress=False), manifest.subset(np.arange(2))])
+    joined = Manifest.concat(
+        [Manifest.from_table(file, progress=False), manifest.subset(np.arange(2))]
+    )
     assert np.array_equal(joined.columns["age"], np.float32([7, 8, np.nan, np.nan]), equal_nan=True)
     assert joined.columns["by"].to_pylist() == ["me", "you", "", ""]
 
 
 def test_prefixes_of_one_bucket_are_joined_below_what_they_share(manifest):
-    one, two = (Manifest(f"s3://bucket/data/{name}", manifest.classes, manifest.table) for name in ("one", "two/three"))
+    one, two = (
+        Manifest(f"s3://bucket/data/{name}", manifest.classes, manifest.table)
+        for name in ("one", "two/three")
+    )
     joined = Manifest.concat([one, two])
     assert joined.root == "s3://bucket/data" and len(joined) == 2 * len(manifest)
     assert [joined.name(number) for number in (0, 37)] == [one.name(0), two.name(0)]
@@ -243,7 +300,9 @@ def test_prefixes_of_one_bucket_are_joined_below_what_they_share(manifest):
 def test_what_cannot_be_joined(manifest, tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(f"path,label\n{manifest.path(0)},0.5\n")
-    with pytest.raises(ManifestError, match="labels of different types cannot be joined: float and int32"):
+    with pytest.raises(
+        ManifestError, match="labels of different types cannot be joined: float and int32"
+    ):
         Manifest.concat([manifest, Manifest.from_table(file, progress=False)])
     remote = Manifest("s3://bucket/train", manifest.classes, manifest.table)
     for other in (manifest, Manifest("s3://other/train", manifest.classes, manifest.table)):
@@ -270,13 +329,24 @@ def test_a_mixture_names_its_sources_wherever_it_goes(manifest, tmp_path, name):
     half = manifest.subset(range(10))
     mixed = Manifest.mix({"all": (manifest, 3), "half": (half, 1)})
     assert mixed.mixture == ("stratified", {"all": 0.75, "half": 0.25}) and manifest.mixture is None
-    assert mixed.columns["source"].tolist() == [0] * len(manifest) + [1] * 10 and mixed.classes == manifest.classes
-    assert "source" not in manifest.columns and mixed.take_columns(np.array([0, 40]))["source"].tolist() == [0, 1]
+    assert (
+        mixed.columns["source"].tolist() == [0] * len(manifest) + [1] * 10
+        and mixed.classes == manifest.classes
+    )
+    assert "source" not in manifest.columns and mixed.take_columns(np.array([0, 40]))[
+        "source"
+    ].tolist() == [0, 1]
     mixed.save(tmp_path / name)
     again = Manifest.load(tmp_path / name)
     assert again.mixture == mixed.mixture and again.fingerprint == mixed.fingerprint
-    for part in (again.filter("source == 1"), again.subset([3, 40]), again.map_classes({again.classes[0]: "other"})):
+    for part in (
+        again.filter("source == 1"),
+        again.subset([3, 40]),
+        again.map_classes({again.classes[0]: "other"}),
+    ):
         assert part.mixture == mixed.mixture
-    apart = Manifest.mix({"all": (manifest, 3), "half": (half, 1)}, classes="apart", mode="proportional")
+    apart = Manifest.mix(
+        {"all": (manifest, 3), "half": (half, 1)}, classes="apart", mode="proportional"
+    )
     assert len(apart.classes) == 2 * len(manifest.classes) and apart.mixture.mode == "proportional"
     assert Manifest.concat([manifest, half]).mixture is None

@@ -1,4 +1,6 @@
-"""Annotations of upright pictures are those of the stored ones, turned: with exif=apply they come back as they were made."""
+"""Annotations of upright pictures are those of the stored ones, turned: with exif=apply they come
+back as they were made.
+"""
 
 import json
 
@@ -14,12 +16,15 @@ from dali_pipes.data.outlines import rasterize
 
 HEIGHT, WIDTH = 40, 60  # upright
 BOX, POINTS = [6, 4, 20, 10], [8, 5, 2, 20, 11, 2]  # left, top, width, height
-BACK = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Pillow's transpositions, from upright to stored
+# Pillow's transpositions, from upright to stored
+BACK = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}
 ORIENTATIONS = range(1, 9)
 
 
 def painted(folder, orientation, **image):
-    """A picture with a bright box, stored as this orientation says, and a COCO file of the upright one."""
+    """A picture with a bright box, stored as this orientation says, and a COCO file of the upright
+    one.
+    """
     pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
     pixels[4:14, 6:26] = 255
     upright, tag = Image.fromarray(pixels), Image.Exif()
@@ -37,7 +42,11 @@ def painted(folder, orientation, **image):
         shared | {"id": 4},
     ]
     kinds = [{"id": 1, "name": "x", "keypoints": ["left_eye", "right_eye"]}]
-    content = {"images": [{"id": 1, "file_name": "a.png"} | image], "annotations": objects, "categories": kinds}
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"} | image],
+        "annotations": objects,
+        "categories": kinds,
+    }
     (folder / "a.json").write_text(json.dumps(content))
     return folder / "a.json", np.array(stored)
 
@@ -60,7 +69,9 @@ def test_with_exif_applied_they_are_those_that_were_made(tmp_path, orientation):
     file, _ = painted(tmp_path, orientation)
     manifest = dp.Manifest.open(file, targets=dp.Targets(annotated="upright"), progress=False)
     transform = dp.LetterboxTransform(size=(HEIGHT, WIDTH), flip=0, exif="apply")
-    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu") as loader:
+    with dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu"
+    ) as loader:
         batch = next(iter(loader))
     torch.testing.assert_close(batch["boxes"][0], torch.tensor([[6.0, 4, 26, 14]] * 4))
     torch.testing.assert_close(batch["keypoints"][0][0], torch.tensor(POINTS).reshape(2, 3).float())
@@ -75,12 +86,25 @@ def test_those_of_a_table_too(tmp_path, orientation, format):
     box, points = BOX, POINTS
     if format != "xywh":
         box, points = [6 / 60, 4 / 40, 26 / 60, 14 / 40], [8 / 60, 5 / 40, 2, 20 / 60, 11 / 40, 2]
-    pq.write_table(pa.table({"path": ["a.png"], "b": [[box]], "l": [[0]], "k": [[points]]}), tmp_path / "t.parquet")
-    named = {"boxes": "b", "box_labels": "l", "keypoints": "k", "keypoint_names": ["left", "right"], "box_format": format}
-    of_table = dp.Manifest.open(tmp_path / "t.parquet", targets=dp.Targets(**named, annotated="upright"), progress=False)
+    pq.write_table(
+        pa.table({"path": ["a.png"], "b": [[box]], "l": [[0]], "k": [[points]]}),
+        tmp_path / "t.parquet",
+    )
+    named = {
+        "boxes": "b",
+        "box_labels": "l",
+        "keypoints": "k",
+        "keypoint_names": ["left", "right"],
+        "box_format": format,
+    }
+    of_table = dp.Manifest.open(
+        tmp_path / "t.parquet", targets=dp.Targets(**named, annotated="upright"), progress=False
+    )
     of_coco = dp.Manifest.from_coco(tmp_path / "a.json", annotated="upright", progress=False)
     for name in ("boxes", "keypoints"):
-        found, wanted = (getattr(each.take_objects(np.array([0])), name)[0] for each in (of_table, of_coco))
+        found, wanted = (
+            getattr(each.take_objects(np.array([0])), name)[0] for each in (of_table, of_coco)
+        )
         np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
@@ -88,29 +112,47 @@ def test_those_of_a_table_too(tmp_path, orientation, format):
 def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation):
     file, _ = painted(tmp_path, orientation, height=HEIGHT, width=WIDTH)
     ((_, why),) = dp.Manifest.from_coco(file, progress=False).problems
-    assert "60 × 40 pixels, and the file has 40 × 60: it was annotated upright, and its EXIF tag turns it" in why
+    assert (
+        "60 × 40 pixels, and the file has 40 × 60: it was annotated upright, and its EXIF tag "
+        "turns it"
+    ) in why
     assert why.endswith("set annotated='upright'")
     file, _ = painted(tmp_path, orientation, height=WIDTH, width=HEIGHT)
     ((_, why),) = dp.Manifest.from_coco(file, annotated="upright", progress=False).problems
-    assert why.endswith("it was annotated as stored, and its EXIF tag turns it; set annotated='stored'")
+    assert why.endswith(
+        "it was annotated as stored, and its EXIF tag turns it; set annotated='stored'"
+    )
 
 
 @pytest.mark.parametrize("annotated", [None, "stored", "upright"])
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(tmp_path, caplog, orientation, annotated):
+def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(
+    tmp_path, caplog, orientation, annotated
+):
     file, stored = painted(tmp_path, orientation)
-    table = pa.table({"path": ["a.png"], "boxes": [[BOX]], "box_labels": [[0]], "mask": ["m/a.png"]})
+    table = pa.table(
+        {"path": ["a.png"], "boxes": [[BOX]], "box_labels": [[0]], "mask": ["m/a.png"]}
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     (tmp_path / "m").mkdir()
     shown = Image.fromarray((stored > 0).astype(np.uint8))
     to_upright = {5: 5, 6: 4, 7: 6, 8: 2}.get(orientation)
-    (shown.transpose(to_upright) if annotated == "upright" and to_upright else shown).save(tmp_path / "m/a.png")
-    boxes = {"boxes": "boxes", "box_labels": "box_labels", "box_format": "xywh", "annotated": annotated}
+    (shown.transpose(to_upright) if annotated == "upright" and to_upright else shown).save(
+        tmp_path / "m/a.png"
+    )
+    boxes = {
+        "boxes": "boxes",
+        "box_labels": "box_labels",
+        "box_format": "xywh",
+        "annotated": annotated,
+    }
 
     dp.Manifest.from_coco(file, annotated=annotated, progress=False)
     dp.Manifest.from_table(tmp_path / "a.parquet", targets=dp.Targets(**boxes), progress=False)
     said = 0 if orientation == 1 or annotated else 2
-    assert caplog.text.count("1 annotated images are turned by their EXIF tag, the first is") == said
+    assert (
+        caplog.text.count("1 annotated images are turned by their EXIF tag, the first is") == said
+    )
 
     # The sizes of masks, and of images in the JSON, show it where height and width change places.
     caplog.clear()
@@ -121,7 +163,9 @@ def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(tmp
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_a_size_that_is_the_stored_one_says_so_where_it_is_another_than_upright(tmp_path, caplog, orientation):
+def test_a_size_that_is_the_stored_one_says_so_where_it_is_another_than_upright(
+    tmp_path, caplog, orientation
+):
     height, width = (WIDTH, HEIGHT) if orientation >= 5 else (HEIGHT, WIDTH)
     file, _ = painted(tmp_path, orientation, height=height, width=width)
     dp.Manifest.from_coco(file, progress=False)
@@ -133,14 +177,18 @@ def test_a_size_that_is_the_stored_one_says_so_where_it_is_another_than_upright(
 
 
 def test_options_that_cannot_work_are_refused(tmp_path):
-    with pytest.raises(dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"):
+    with pytest.raises(
+        dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"
+    ):
         dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
 @pytest.mark.parametrize(
-    "config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu", num_threads=1)], ids=["torch", "dali"]
+    "config",
+    [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu", num_threads=1)],
+    ids=["torch", "dali"],
 )
 def test_masks_of_upright_pictures_lie_on_what_they_are_of(tmp_path, orientation, exif, config):
     (tmp_path / "images").mkdir()
@@ -150,16 +198,25 @@ def test_masks_of_upright_pictures_lie_on_what_they_are_of(tmp_path, orientation
     mask[4:14, 6:26] = 1
     Image.fromarray(mask).save(tmp_path / "masks/a.png")
     folders = tmp_path / "images", tmp_path / "masks"
-    options = {"classes": ["ground", "box"], "annotated": "upright", "strict": True, "verify": "full", "progress": False}
+    options = {
+        "classes": ["ground", "box"],
+        "annotated": "upright",
+        "strict": True,
+        "verify": "full",
+        "progress": False,
+    }
     (tmp_path / "images/a.json").unlink()
     manifest = dp.Manifest.from_masks(*folders, **options)
     manifest.save(tmp_path / "m.arrow")
     for made in (manifest, dp.Manifest.load(tmp_path / "m.arrow"), manifest.subset(np.array([0]))):
         size = tuple(made.take_sizes(np.array([0]), upright=exif == "apply")[0].tolist())
         transform = dp.EvalTransform(size=size, resize=size, exif=exif, dtype="uint8")
-        with dp.build_loader(made, config, transform=transform, batch_size=1, device="cpu") as loader:
+        with dp.build_loader(
+            made, config, transform=transform, batch_size=1, device="cpu"
+        ) as loader:
             (batch,) = list(loader)
         bright = batch.images[0, 0] > 127
         assert bright.sum() == 200 and torch.equal(batch["mask"][0] == 1, bright)
     if orientation >= 5:
-        assert len(dp.Manifest.from_masks(*folders, progress=False)) == 0  # of another size than the image as stored
+        # of another size than the image as stored
+        assert len(dp.Manifest.from_masks(*folders, progress=False)) == 0

@@ -1,6 +1,8 @@
-"""One rank of two, each on a GPU of its own: batches of DALI, and DistributedDataParallel over gloo. Started by torchrun.
+"""One rank of two, each on a GPU of its own: batches of DALI, and DistributedDataParallel over
+gloo. Started by torchrun.
 
-Arguments: manifest, output folder. Writes the ids and devices of its batches, and the weights at the end, to OUT/RANK.json.
+Arguments: manifest, output folder. Writes the ids and devices of its batches, and the weights at
+the end, to OUT/RANK.json.
 """
 
 import json
@@ -23,12 +25,19 @@ def main() -> None:
     torch.cuda.set_device(device)
     dist.init_process_group("gloo")
     rank = dp.Rank.from_env()
-    torch.manual_seed(rank.index)  # weights that differ, until DistributedDataParallel sends those of the first rank
-    model = DistributedDataParallel(torch.nn.Linear(CLASSES, CLASSES).to(device), device_ids=[device])
+    # weights that differ, until DistributedDataParallel sends those of the first rank
+    torch.manual_seed(rank.index)
+    model = DistributedDataParallel(
+        torch.nn.Linear(CLASSES, CLASSES).to(device), device_ids=[device]
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     ids, devices = [], set()
-    options = {"transform": dp.TrainTransform(size=32), "batch_size": GLOBAL_BATCH // rank.count, "rank": rank}
+    options = {
+        "transform": dp.TrainTransform(size=32),
+        "batch_size": GLOBAL_BATCH // rank.count,
+        "rank": rank,
+    }
     with dp.build_loader(manifest, dp.DaliConfig(device="gpu"), **options) as loader:
         for _ in range(EPOCHS):
             for batch in loader:
@@ -39,8 +48,12 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
 
-    weights = [value for weight in model.parameters() for value in weight.detach().flatten().tolist()]
-    (out / f"{rank.index}.json").write_text(json.dumps({"ids": ids, "devices": sorted(devices), "weights": weights}))
+    weights = [
+        value for weight in model.parameters() for value in weight.detach().flatten().tolist()
+    ]
+    (out / f"{rank.index}.json").write_text(
+        json.dumps({"ids": ids, "devices": sorted(devices), "weights": weights})
+    )
     dist.destroy_process_group()
 
 

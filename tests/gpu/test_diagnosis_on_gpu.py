@@ -13,11 +13,19 @@ from dali_pipes.tools.diagnosis.probes import Probes, copy_seconds
 from dali_pipes.tools.diagnosis.span import drive
 from dali_pipes.training.recipe import build_model
 
-pytestmark = [pytest.mark.needs_cuda, pytest.mark.gpu_pixels, pytest.mark.alone, pytest.mark.timeout(250)]
+pytestmark = [
+    pytest.mark.needs_cuda,
+    pytest.mark.gpu_pixels,
+    pytest.mark.alone,
+    pytest.mark.timeout(250),
+]
 
 
 def training(width=128, depth=8, after=lambda loss: None):
-    layers = [torch.nn.Conv2d(3, width, 3), *[torch.nn.Conv2d(width, width, 3, padding=1) for _ in range(depth)]]
+    layers = [
+        torch.nn.Conv2d(3, width, 3),
+        *[torch.nn.Conv2d(width, width, 3, padding=1) for _ in range(depth)],
+    ]
     model = torch.nn.Sequential(*layers).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
 
@@ -32,16 +40,33 @@ def training(width=128, depth=8, after=lambda loss: None):
 
 
 def in_memory(side=64):
-    return loader(TensorDataset(torch.zeros(2000, 3, side, side), torch.zeros(2000)), workers=2, batch_size=64)
+    return loader(
+        TensorDataset(torch.zeros(2000, 3, side, side), torch.zeros(2000)), workers=2, batch_size=64
+    )
 
 
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
         (lambda: (in_memory(), training()), "model-bound"),
-        (lambda: (in_memory(8), training(8, 60, after=lambda loss: (loss.item(), time.sleep(0.01)))), "sync-bound"),
-        (lambda: (loader(TensorDataset(torch.zeros(2000, 3, 8, 8)), workers=2, batch_size=2), training(8, 100)), "launch-bound"),
-        (lambda: (loader(Samples(cpu=0.005, side=64), workers=1), training(16, 1)), "prep-bound (too few workers)"),
+        (
+            lambda: (
+                in_memory(8),
+                training(8, 60, after=lambda loss: (loss.item(), time.sleep(0.01))),
+            ),
+            "sync-bound",
+        ),
+        (
+            lambda: (
+                loader(TensorDataset(torch.zeros(2000, 3, 8, 8)), workers=2, batch_size=2),
+                training(8, 100),
+            ),
+            "launch-bound",
+        ),
+        (
+            lambda: (loader(Samples(cpu=0.005, side=64), workers=1), training(16, 1)),
+            "prep-bound (too few workers)",
+        ),
     ],
 )
 def test_a_planted_cause_is_found(program, expected):

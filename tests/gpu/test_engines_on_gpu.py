@@ -1,4 +1,5 @@
-"""The JPEG engines (NVJPG) while a loader runs, by their counter; nothing else proves that they are used.
+"""The JPEG engines (NVJPG) while a loader runs, by their counter; nothing else proves that they are
+used.
 
 With OUT=FOLDER what the counter said is also written there, into engines.jsonl.
 """
@@ -36,23 +37,37 @@ def baseline(real_manifest):
         with Image.open(path) as image:
             return image.format == "JPEG" and "progressive" not in image.info
 
-    return real_manifest.subset(np.flatnonzero([suits(real_manifest.path(number)) for number in range(len(real_manifest))]))
+    return real_manifest.subset(
+        np.flatnonzero([suits(real_manifest.path(number)) for number in range(len(real_manifest))])
+    )
 
 
 def use_during(gpu, manifest, config, seconds):
-    """The highest use of the engines while a loader delivers, once what went before has left the average."""
-    options = {"transform": dp.TrainTransform(dtype="uint8"), "batch_size": 64, "last_batch": "partial"}
+    """The highest use of the engines while a loader delivers, once what went before has left the
+    average.
+    """
+    options = {
+        "transform": dp.TrainTransform(dtype="uint8"),
+        "batch_size": 64,
+        "last_batch": "partial",
+    }
     with dp.build_loader(manifest, config, **options) as loader:
         batches = itertools.chain.from_iterable(itertools.repeat(loader))
         highest_use(gpu, lambda: next(batches), seconds / 2)
         return highest_use(gpu, lambda: next(batches), seconds)
 
 
-@pytest.mark.parametrize("decode", [pytest.param(decode, marks=needs_engines) for decode in ("auto", "whole")])
+@pytest.mark.parametrize(
+    "decode", [pytest.param(decode, marks=needs_engines) for decode in ("auto", "whole")]
+)
 @pytest.mark.parametrize("load", [1.0, dp.DaliConfig().hw_decoder_load, 0.0])
 def test_a_loader_uses_the_engines_as_reported(gpu, baseline, decode, load):
-    """Fancy upsampling if the engines have it. Whether they take regions (decode=auto) is reported; whole images they must."""
-    config = dp.DaliConfig(device="gpu", hw_decoder_load=load, decode=decode, jpeg_fancy_upsampling=gpu.fancy)
+    """Fancy upsampling if the engines have it. Whether they take regions (decode=auto) is reported;
+    whole images they must.
+    """
+    config = dp.DaliConfig(
+        device="gpu", hw_decoder_load=load, decode=decode, jpeg_fancy_upsampling=gpu.fancy
+    )
     use = use_during(gpu, baseline, config, 2)
     tell("engines", decode=decode, hw_decoder_load=load, fancy=gpu.fancy, highest_use=use)
     assert (use > STIR) == (load > 0) or (decode == "auto" and load > 0)

@@ -1,4 +1,6 @@
-"""loader.exact=true: the same bits whatever the batch, so that a resume may be on another number of ranks."""
+"""loader.exact=true: the same bits whatever the batch, so that a resume may be on another number of
+ranks.
+"""
 
 import logging
 
@@ -25,7 +27,13 @@ GLOBAL_BATCH, STEPS_BEFORE = 12, 1
 def ranks(manifest, config, count):
     """A loader for each of so many ranks."""
     return [
-        dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=GLOBAL_BATCH // count, rank=dp.Rank(rank, count))
+        dp.build_loader(
+            manifest,
+            config,
+            transform=TRANSFORM,
+            batch_size=GLOBAL_BATCH // count,
+            rank=dp.Rank(rank, count),
+        )
         for rank in range(count)
     ]
 
@@ -47,27 +55,41 @@ def rest_of_epoch(manifest, config, count, state=None):
             if state:
                 loader.load_state_dict(state)
             batches.append([(batch.ids.cpu(), batch.images.cpu()) for batch in loader])
-    return [tuple(torch.cat(parts) for parts in zip(*step, strict=True)) for step in zip(*batches, strict=True)]
+    return [
+        tuple(torch.cat(parts) for parts in zip(*step, strict=True))
+        for step in zip(*batches, strict=True)
+    ]
 
 
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("count", [2, 3, 12])
-def test_a_resume_on_another_number_of_ranks_goes_on_bit_for_bit(real_manifest, caplog, config, count):
+def test_a_resume_on_another_number_of_ranks_goes_on_bit_for_bit(
+    real_manifest, caplog, config, count
+):
     manifest = real_manifest.subset(torch.arange(min(len(real_manifest), 4 * GLOBAL_BATCH)).numpy())
     uninterrupted = rest_of_epoch(manifest, config, 1)
     with caplog.at_level(logging.WARNING):
-        resumed = rest_of_epoch(manifest, config, count, state_after(manifest, config, STEPS_BEFORE))
+        resumed = rest_of_epoch(
+            manifest, config, count, state_after(manifest, config, STEPS_BEFORE)
+        )
     assert len(resumed) == len(uninterrupted) - STEPS_BEFORE > 0
-    for (ids, images), (expected_ids, expected) in zip(resumed, uninterrupted[STEPS_BEFORE:], strict=True):
+    for (ids, images), (expected_ids, expected) in zip(
+        resumed, uninterrupted[STEPS_BEFORE:], strict=True
+    ):
         assert torch.equal(ids, expected_ids) and torch.equal(images, expected)
     assert OTHER_PIXELS not in caplog.text
 
 
 @pytest.mark.needs_cuda
-@pytest.mark.parametrize(("config", "count"), [(dp.DaliConfig(device="gpu"), 2), (EXACT, 1), (dp.DaliConfig(device="cpu"), 1)])
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [(dp.DaliConfig(device="gpu"), 2), (EXACT, 1), (dp.DaliConfig(device="cpu"), 1)],
+)
 def test_where_the_bits_may_differ_a_resume_warns(real_manifest, caplog, config, count):
-    """After steps of which the JPEG engines had their share: another batch size, another share, no GPU."""
+    """After steps of which the JPEG engines had their share: another batch size, another share, no
+    GPU.
+    """
     state = state_after(real_manifest, dp.DaliConfig(device="gpu"), STEPS_BEFORE)
     first = ranks(real_manifest, config, count)[0]
     with first, caplog.at_level(logging.WARNING):

@@ -1,6 +1,8 @@
-"""Gray JPEGs with every sampling factor, beside others: the JPEG engine writes nothing of some of them (graph.py).
+"""Gray JPEGs with every sampling factor, beside others: the JPEG engine writes nothing of some of
+them (graph.py).
 
-What the decoder writes is looked at, before any kernel of DALI; so the simulated GPU, whose engine does the same, shows it too.
+What the decoder writes is looked at, before any kernel of DALI; so the simulated GPU, whose engine
+does the same, shows it too.
 """
 
 import numpy as np
@@ -22,7 +24,11 @@ def files(tmp_path_factory):
     """Three gray ones and three in color."""
     folder = tmp_path_factory.mktemp("gray")
     image = Image.fromarray(draw_image("rings", np.random.default_rng(0))).resize((WIDTH, HEIGHT))
-    found = [(mode, sampling, folder / f"{mode}_{number}.jpg") for mode in ("L", "RGB") for number, sampling in enumerate(SAMPLING)]
+    found = [
+        (mode, sampling, folder / f"{mode}_{number}.jpg")
+        for mode in ("L", "RGB")
+        for number, sampling in enumerate(SAMPLING)
+    ]
     for mode, sampling, file in found:
         image.convert(mode).save(file, quality=95, subsampling=sampling)
     return [file for _, _, file in found]
@@ -30,7 +36,9 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize("load", [1.0, 0.5, 0.0])
 def test_all_of_them_are_decoded(files, load):
-    options = decoder_options(dp.DaliConfig(device="gpu", hw_decoder_load=load), np.array([[HEIGHT, WIDTH]]), "gpu")
+    options = decoder_options(
+        dp.DaliConfig(device="gpu", hw_decoder_load=load), np.array([[HEIGHT, WIDTH]]), "gpu"
+    )
 
     @pipeline_def(batch_size=len(files), num_threads=2, device_id=0, enable_conditionals=True)
     def regions():

@@ -1,7 +1,8 @@
-"""Odd images on a GPU: delivered with the pixels of the others, or named, and never the end of the process.
+"""Odd images on a GPU: delivered with the pixels of the others, or named, and never the end of the
+process.
 
-With OUT=FOLDER the figures are also written there, into odd_images.jsonl. What is tried runs in a process of its own, so that a
-crash fails one test only.
+With OUT=FOLDER the figures are also written there, into odd_images.jsonl. What is tried runs in a
+process of its own, so that a crash fails one test only.
 """
 
 import numpy as np
@@ -14,8 +15,13 @@ from odd_inputs import ODD
 import dali_pipes as dp
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 
-CONFIGS = {"torch": dp.TorchConfig(num_workers=0), "dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_CPU = pytest.param("dali_cpu", marks=pytest.mark.slow)  # tests/loader/test_inputs.py has them for all loaders on the CPU
+CONFIGS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "dali_cpu": dp.DaliConfig(device="cpu"),
+    **GPU_BACKENDS,
+}
+# tests/loader/test_inputs.py has them for all loaders on the CPU
+ON_CPU = pytest.param("dali_cpu", marks=pytest.mark.slow)
 NAMES = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu")]
 APPLYING_EXIF = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_regions")]
 LIMITS = {"dali_cpu": PixelBound(0.25, 2), "dali_gpu": NVJPEG, "dali_gpu_regions": PLAIN_UPSAMPLING}
@@ -36,7 +42,9 @@ def child():
 
 
 def pixels(folder, config, exif="ignore"):
-    """All images of a folder in one batch, or the sentence that names those that fail; None if a scan refuses one."""
+    """All images of a folder in one batch, or the sentence that names those that fail; None if a
+    scan refuses one.
+    """
     manifest = dp.Manifest.scan(folder, progress=False)
     if manifest.problems:
         return None
@@ -52,7 +60,8 @@ def pixels(folder, config, exif="ignore"):
 @pytest.mark.parametrize("odd", ODD)
 def test_an_odd_image_is_delivered_or_named(child, tmp_path, odd, name):
     (tmp_path / "a").mkdir()
-    ODD["baseline JPEG 4:4:4"](tmp_path / "a/0.jpg")  # where all images of a batch fail, none is to blame
+    # where all images of a batch fail, none is to blame
+    ODD["baseline JPEG 4:4:4"](tmp_path / "a/0.jpg")
     ODD[odd](tmp_path / "a/x.jpg")
     found = child(pixels, tmp_path, CONFIGS[name])
     if not isinstance(found, np.ndarray):
@@ -66,7 +75,15 @@ def test_an_odd_image_is_delivered_or_named(child, tmp_path, odd, name):
         return
     difference = np.abs(found[1] - expected[1])
     mean, p99 = float(difference.mean()), float(np.percentile(difference, 99))
-    tell("odd_images", image=odd, loader=name, outcome="delivered", mean=mean, p99=p99, max=int(difference.max()))
+    tell(
+        "odd_images",
+        image=odd,
+        loader=name,
+        outcome="delivered",
+        mean=mean,
+        p99=p99,
+        max=int(difference.max()),
+    )
     if odd not in DAMAGED and name in LIMITS and makes_pixels(name):
         assert mean <= LIMITS[name].mean and p99 <= LIMITS[name].p99, f"mean {mean:.3f}, p99 {p99}"
 
@@ -89,5 +106,7 @@ def test_orientation_is_that_of_pillow(child, tmp_path, name, exif):
 
 @pytest.mark.slow
 def test_orientation_makes_a_difference(child, tmp_path):
-    stored, upright = (orientations(child, tmp_path, "dali_cpu", exif) for exif in ("ignore", "apply"))
+    stored, upright = (
+        orientations(child, tmp_path, "dali_cpu", exif) for exif in ("ignore", "apply")
+    )
     assert (np.abs(stored - upright).mean(axis=(1, 2, 3)) > 5).tolist() == [False] + [True] * 7

@@ -1,8 +1,11 @@
-"""What a loader has handed out belongs to its holder: for many steps, after the loader's end, and beside another loader.
+"""What a loader has handed out belongs to its holder: for many steps, after the loader's end, and
+beside another loader.
 
-On a GPU all that is handed out lies in PyTorch's memory, a copy of what DALI made (`copy_to_torch_memory`). On the CPU it is
-DALI's own memory: the dynamic executor makes every batch in new memory, and a tensor exported by DLPack is one of its owners
-(dali/pipeline/data/dltensor.h:283-296 in DALI 2.2.0 and 2.4.0): neither the next batch nor the pipeline's end takes it away.
+On a GPU all that is handed out lies in PyTorch's memory, a copy of what DALI made
+(`copy_to_torch_memory`). On the CPU it is DALI's own memory: the dynamic executor makes every batch
+in new memory, and a tensor exported by DLPack is one of its owners
+(dali/pipeline/data/dltensor.h:283-296 in DALI 2.2.0 and 2.4.0): neither the next batch nor the
+pipeline's end takes it away.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +19,15 @@ from gpu_streams import new_stream, wait_for_all
 import dali_pipes as dp
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_regions", "torch_to_gpu")])
+every_loader = pytest.mark.parametrize(
+    "name", ["dali_cpu", *needs_cuda("dali_gpu", "dali_gpu_regions", "torch_to_gpu")]
+)
 
 
 def build(manifest, name, **options):
-    return dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=96), batch_size=8, **options)
+    return dp.build_loader(
+        manifest, CONFIGS[name], transform=dp.TrainTransform(size=96), batch_size=8, **options
+    )
 
 
 def on_host(batch):

@@ -27,22 +27,35 @@ launching = later("dali_pipes.training.launch")
 pytestmark = pytest.mark.alone
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
 MOST = 64  # MiB; one batch of 10 images kept in each step would be 2 GiB in 180 epochs
-every_loader = pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu", "torch_to_gpu")])
+every_loader = pytest.mark.parametrize(
+    "name", ["dali_cpu", *needs_cuda("dali_gpu", "torch_to_gpu")]
+)
 
 
 def build(manifest, name, batch_size, **options):
     transform = dp.TrainTransform(size=224)
-    return dp.build_loader(manifest, CONFIGS[name], transform=transform, batch_size=batch_size, last_batch="partial", **options)
+    return dp.build_loader(
+        manifest,
+        CONFIGS[name],
+        transform=transform,
+        batch_size=batch_size,
+        last_batch="partial",
+        **options,
+    )
 
 
 def used():
-    """MiB of this process and its children on the host, and of the GPU; what malloc keeps for later is given back first."""
+    """MiB of this process and its children on the host, and of the GPU; what malloc keeps for later
+    is given back first.
+    """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     if simulated():
         forget()
     me = psutil.Process()
-    mib = {"host": sum(each.memory_info().rss for each in [me, *me.children(recursive=True)]) / 2**20}
+    mib = {
+        "host": sum(each.memory_info().rss for each in [me, *me.children(recursive=True)]) / 2**20
+    }
     if torch.cuda.is_available():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -58,7 +71,9 @@ def growth(before):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """Two images of each class."""
-    return dp.Manifest.scan(make_demo_set(tmp_path_factory.mktemp("demo"), train=20, val=10) / "train", progress=False)
+    return dp.Manifest.scan(
+        make_demo_set(tmp_path_factory.mktemp("demo"), train=20, val=10) / "train", progress=False
+    )
 
 
 @every_loader
@@ -80,11 +95,19 @@ def test_memory_is_flat_over_1000_steps_of_training(demo, name):
     """Between the 200th step and the 1,000th it grows by less than 64 MiB."""
     config = TrainConfig(precision="fp32", ema_decay=0.9)
     fabric = launching.launch(config.precision)
-    layers = [torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+    layers = [
+        torch.nn.Conv2d(3, 8, 3, 2),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+    ]
     module = torch.nn.Sequential(*layers, torch.nn.Linear(8, 10)).to(fabric.device)
     raw, ema = build_optimizer(OptimizerConfig(), module), build_ema(config, module)
     model, optimizer = fabric.setup(module, raw)
-    step, readback = TrainStep(config, fabric, model, module, optimizer, ema), Readback(fabric.device)
+    step, readback = (
+        TrainStep(config, fabric, model, module, optimizer, ema),
+        Readback(fabric.device),
+    )
     steps = 0
     transform = dp.TrainTransform(size=32)
     with dp.build_loader(demo, CONFIGS[name], transform=transform, batch_size=4) as loader:
@@ -100,29 +123,39 @@ def test_memory_is_flat_over_1000_steps_of_training(demo, name):
 
 @pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu")])
 def test_what_a_failed_pipeline_held_comes_back(image_folder, tmp_path, name):
-    """One more bad file in each of 36 epochs of one batch; memory grows by less than 64 MiB in 25 of them.
+    """One more bad file in each of 36 epochs of one batch; memory grows by less than 64 MiB in 25
+    of them.
 
-    From one epoch to the next what is in flight differs by as much, so medians of ten are compared, which lie 21 epochs apart.
+    From one epoch to the next what is in flight differs by as much, so medians of ten are compared,
+    which lie 21 epochs apart.
     """
     shutil.copytree(image_folder, tmp_path / "set")
     manifest = dp.Manifest.scan(tmp_path / "set", progress=False)
-    with build(manifest, name, len(manifest), on_bad_sample="substitute", max_bad_fraction=1) as loader:
+    with build(
+        manifest, name, len(manifest), on_bad_sample="substitute", max_bad_fraction=1
+    ) as loader:
         seen = []
         for bad in range(36):
             manifest.path(bad).write_bytes(b"gone bad")
-            loader.load_state_dict(loader.state_dict())  # batches made ahead were read when it was good
+            # batches made ahead were read when it was good
+            loader.load_state_dict(loader.state_dict())
             (batch,) = loader
             assert len(loader.bad_samples) == bad + 1
             assert sorted(set(batch.ids.tolist())) == list(range(bad + 1, len(manifest)))
             seen.append(used())
-    early, late = ({place: median(each[place] for each in part) for place in seen[0]} for part in (seen[5:15], seen[-10:]))
+    early, late = (
+        {place: median(each[place] for each in part) for place in seen[0]}
+        for part in (seen[5:15], seen[-10:])
+    )
     grown = {place: late[place] - early[place] for place in early}
     assert max(grown.values()) < MOST * 21 / 25, grown
 
 
 @pytest.mark.needs_cuda
 def test_a_loader_that_is_closed_with_release_leaves_the_gpu_as_it_was(demo):
-    """DALI keeps the memory of its pools for the next pipeline otherwise; what libraries allocate once stays."""
+    """DALI keeps the memory of its pools for the next pipeline otherwise; what libraries allocate
+    once stays.
+    """
     list(build(demo, "dali_gpu", 10))
     before = used()
     release_unused()
@@ -131,4 +164,7 @@ def test_a_loader_that_is_closed_with_release_leaves_the_gpu_as_it_was(demo):
     list(loader)
     with_loader = used()
     loader.close(release=True)
-    assert used()["device"] <= lowest["device"] + 1 < with_loader["device"] and lowest["device"] <= before["device"]
+    assert (
+        used()["device"] <= lowest["device"] + 1 < with_loader["device"]
+        and lowest["device"] <= before["device"]
+    )

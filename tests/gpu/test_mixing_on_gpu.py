@@ -1,4 +1,6 @@
-"""CuPy's kernels against PyTorch on the CPU, bit for bit, and both timed on the GPU (message, never asserted)."""
+"""CuPy's kernels against PyTorch on the CPU, bit for bit, and both timed on the GPU (message, never
+asserted).
+"""
 
 import itertools
 import json
@@ -20,7 +22,13 @@ DOCS = Path(__file__).parents[2] / "docs/mixing.md"
 
 
 def images_of(count, size, dtype, memory_format):
-    pixels = torch.randint(0, 256, (count, 3, size, size), generator=torch.Generator().manual_seed(size), dtype=torch.uint8)
+    pixels = torch.randint(
+        0,
+        256,
+        (count, 3, size, size),
+        generator=torch.Generator().manual_seed(size),
+        dtype=torch.uint8,
+    )
     images = pixels if dtype == torch.uint8 else (pixels.float() / 57 - 2).to(dtype)
     return images.contiguous(memory_format=memory_format)
 
@@ -39,7 +47,11 @@ def test_the_kernels_make_what_pytorch_makes(dtype, memory_format, size, count):
         (blend_with_previous(on_gpu, 0.123456789), blend_with_previous(images, 0.123456789)),
         (paste_previous(on_gpu, box_of(size)), paste_previous(images, box_of(size))),
     ):
-        assert made.dtype == dtype and made.device == on_gpu.device and made.stride() == expected.stride()
+        assert (
+            made.dtype == dtype
+            and made.device == on_gpu.device
+            and made.stride() == expected.stride()
+        )
         assert torch.equal(made.cpu(), expected)
     assert torch.equal(on_gpu.cpu(), images)
 
@@ -47,14 +59,20 @@ def test_the_kernels_make_what_pytorch_makes(dtype, memory_format, size, count):
 def test_parts_of_a_batch_and_odd_strides():
     whole = images_of(9, 9, torch.float16, torch.contiguous_format)
     for part in (slice(1, None), slice(None, None, 2)):
-        assert torch.equal(blend_with_previous(whole.cuda()[part], 0.25).cpu(), blend_with_previous(whole[part], 0.25))
+        assert torch.equal(
+            blend_with_previous(whole.cuda()[part], 0.25).cpu(),
+            blend_with_previous(whole[part], 0.25),
+        )
     assert torch.equal(
-        blend_with_previous(whole.cuda().transpose(2, 3), 0.25).cpu(), blend_with_previous(whole.transpose(2, 3), 0.25)
+        blend_with_previous(whole.cuda().transpose(2, 3), 0.25).cpu(),
+        blend_with_previous(whole.transpose(2, 3), 0.25),
     )
 
 
 def test_it_works_on_the_current_stream_and_outlives_its_inputs():
-    """The images are made late on a stream of their own, and dropped and overwritten as soon as the kernel has been queued."""
+    """The images are made late on a stream of their own, and dropped and overwritten as soon as the
+    kernel has been queued.
+    """
     images = images_of(16, 224, torch.float32, torch.contiguous_format)
     expected, stream = blend_with_previous(images, 0.3), torch.cuda.Stream()
     source = images.cuda()
@@ -89,7 +107,9 @@ def test_images_of_another_stream_are_not_given_away_before_they_are_read():
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_a_gpu_that_is_not_the_current_one():
     images = images_of(4, 32, torch.float32, torch.contiguous_format)
-    assert torch.equal(blend_with_previous(images.to("cuda:1"), 0.3).cpu(), blend_with_previous(images, 0.3))
+    assert torch.equal(
+        blend_with_previous(images.to("cuda:1"), 0.3).cpu(), blend_with_previous(images, 0.3)
+    )
     assert torch.cuda.current_device() == 0
 
 
@@ -108,25 +128,37 @@ def test_mixing_never_waits_for_the_gpu(kind, repeated):
     on_cpu = dp.Batch(images.cpu(), batch.labels.cpu(), batch.ids.cpu())
     for place, each in enumerate(mixed):
         expected = mix(on_cpu, dp.BatchDraws(0, 0, place, ids))
-        assert torch.equal(each.images.cpu(), expected.images) and torch.allclose(each.labels.cpu(), expected.labels)
+        assert torch.equal(each.images.cpu(), expected.images) and torch.allclose(
+            each.labels.cpu(), expected.labels
+        )
 
 
 @pytest.mark.compares_pixels
-@pytest.mark.parametrize("config", [dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=2)], ids=["dali", "torch"])
-@pytest.mark.parametrize(("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)])
+@pytest.mark.parametrize(
+    "config", [dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=2)], ids=["dali", "torch"]
+)
+@pytest.mark.parametrize(
+    ("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)]
+)
 def test_in_a_loader(manifest, config, dtype, memory_format):
     mix = dp.RandomChoice([dp.CutMix(num_classes=5), dp.MixUp(num_classes=5)])
     expected = []
 
     def mix_on_both(batch, draws):
-        expected.append(mix(dp.Batch(batch.images.cpu(), batch.labels.cpu(), batch.ids.cpu()), draws))
+        expected.append(
+            mix(dp.Batch(batch.images.cpu(), batch.labels.cpu(), batch.ids.cpu()), draws)
+        )
         return mix(batch, draws)
 
     transform = dp.TrainTransform(size=64, dtype=dtype, memory_format=memory_format)
-    with dp.build_loader(manifest, config, transform=transform, batch_size=8, batch_transform=mix_on_both) as loader:
+    with dp.build_loader(
+        manifest, config, transform=transform, batch_size=8, batch_transform=mix_on_both
+    ) as loader:
         mixed = [*loader, *loader]
     for ours, on_cpu in zip(mixed, expected, strict=True):
-        assert torch.equal(ours.images.cpu(), on_cpu.images) and torch.allclose(ours.labels.cpu(), on_cpu.labels)
+        assert torch.equal(ours.images.cpu(), on_cpu.images) and torch.allclose(
+            ours.labels.cpu(), on_cpu.labels
+        )
         assert ours.images.stride() == on_cpu.images.stride()
 
 
@@ -171,23 +203,39 @@ def milliseconds(work, *arguments, repeats=50):
     return min(took)
 
 
-PROGRAMS = {"mixup": (blend_with_previous, in_pytorch, 0.3), "cutmix": (paste_previous, cut_in_pytorch, box_of(224))}
+PROGRAMS = {
+    "mixup": (blend_with_previous, in_pytorch, 0.3),
+    "cutmix": (paste_previous, cut_in_pytorch, box_of(224)),
+}
 
 
 @pytest.mark.alone
 @pytest.mark.gpu_pixels
 def test_the_time_of_both_is_reported():
-    """With OUT=FOLDER also as mixing.json there: milliseconds for 256 images of 224 pixels, and GB/s of one read and one write."""
+    """With OUT=FOLDER also as mixing.json there: milliseconds for 256 images of 224 pixels, and
+    GB/s of one read and one write.
+    """
     rows = []
-    for (dtype, memory_format), (name, (cupy, pytorch, argument)) in itertools.product(FORMS, PROGRAMS.items()):
+    for (dtype, memory_format), (name, (cupy, pytorch, argument)) in itertools.product(
+        FORMS, PROGRAMS.items()
+    ):
         images = images_of(256, 224, dtype, memory_format).cuda()
         row = {"kernel": name, "dtype": str(dtype), "memory_format": str(memory_format)}
-        row["cupy_ms"], row["pytorch_ms"] = milliseconds(cupy, images, argument), milliseconds(pytorch, images, argument)
+        row["cupy_ms"], row["pytorch_ms"] = (
+            milliseconds(cupy, images, argument),
+            milliseconds(pytorch, images, argument),
+        )
         row["clone_ms"] = milliseconds(images.clone)
         row["gb_per_s"] = 2 * images.nbytes / row["cupy_ms"] / 1e6
         print(row)
         rows.append(row)
     assert len(rows) == len(FORMS) * len(PROGRAMS) and all(row["cupy_ms"] > 0 for row in rows)
     if os.environ.get("OUT"):
-        message = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "images": 256, "size": 224, "rows": rows}
+        message = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "images": 256,
+            "size": 224,
+            "rows": rows,
+        }
         Path(os.environ["OUT"], "mixing.json").write_text(json.dumps(message, indent=1))

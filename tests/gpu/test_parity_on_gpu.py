@@ -1,6 +1,8 @@
-"""Promise 1 on a GPU: how far its pixels are from Pillow's, and from DALI's on the CPU, in steps of 1/255.
+"""Promise 1 on a GPU: how far its pixels are from Pillow's, and from DALI's on the CPU, in steps of
+1/255.
 
-With OUT=FOLDER the figures are also written there, into parity.jsonl: docs/pixels.md has those of an H100.
+With OUT=FOLDER the figures are also written there, into parity.jsonl: docs/pixels.md has those of
+an H100.
 """
 
 from dataclasses import replace
@@ -58,7 +60,9 @@ def images(real_manifest):
 
 def delivered(manifest, config, transform):
     """Ids, and pixels from 0 to 255, of one epoch."""
-    with dp.build_loader(manifest, config, transform=transform, batch_size=16, last_batch="partial") as loader:
+    with dp.build_loader(
+        manifest, config, transform=transform, batch_size=16, last_batch="partial"
+    ) as loader:
         batches = [(batch.ids.cpu(), to_steps(batch.images.cpu(), transform)) for batch in loader]
     ids, pixels = zip(*batches, strict=True)
     return torch.cat(ids), torch.cat(pixels)
@@ -70,7 +74,9 @@ def reference_of(manifest, side, transform):
 
 
 def compare(manifest, side, transform, fancy=True):
-    """The mean, p99 and max of |difference| to each of the references that is not the side itself."""
+    """The mean, p99 and max of |difference| to each of the references that is not the side
+    itself.
+    """
     config = SIDES[side] if fancy else replace(SIDES[side], jpeg_fancy_upsampling=False)
     ids, pixels = delivered(manifest, config, TRANSFORMS[transform])
     found = {}
@@ -79,7 +85,15 @@ def compare(manifest, side, transform, fancy=True):
             same_ids, expected = reference_of(manifest, other, transform)
             assert torch.equal(ids, same_ids)
             found[other] = difference(pixels, expected)
-            tell("parity", transform=transform, side=side, other=other, fancy=fancy, images=len(ids), **found[other])
+            tell(
+                "parity",
+                transform=transform,
+                side=side,
+                other=other,
+                fancy=fancy,
+                images=len(ids),
+                **found[other],
+            )
     return found
 
 
@@ -87,7 +101,11 @@ def compare(manifest, side, transform, fancy=True):
 @every_transform
 @pytest.mark.parametrize(
     "side",
-    ["dali_cpu", "dali_cpu_whole", *needs_cuda("dali_gpu", "dali_gpu_regions", "dali_gpu_engines_only", "dali_gpu_no_engines")],
+    [
+        "dali_cpu",
+        "dali_cpu_whole",
+        *needs_cuda("dali_gpu", "dali_gpu_regions", "dali_gpu_engines_only", "dali_gpu_no_engines"),
+    ],
 )
 def test_the_same_pixels_as_the_others(images, transform, side):
     mean, p99 = limits(side)
@@ -99,7 +117,11 @@ def test_the_same_pixels_as_the_others(images, transform, side):
 @every_transform
 @pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu")])
 def test_without_fancy_upsampling_they_are_no_closer(images, transform, side):
-    """By the 99th percentile: in the mean nvJPEG's rounding weighs more. On the CPU the option does nothing."""
+    """By the 99th percentile: in the mean nvJPEG's rounding weighs more. On the CPU the option does
+    nothing.
+    """
     plain = compare(images, side, transform, fancy=False)
     for other, fancy in compare(images, side, transform).items():
-        assert plain[other]["p99"] >= fancy["p99"] - ROUNDING, f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"
+        assert plain[other]["p99"] >= fancy["p99"] - ROUNDING, (
+            f"{side} and {other}: {plain[other]}, with fancy upsampling {fancy}"
+        )

@@ -1,4 +1,6 @@
-"""What prepare.py writes, on a GPU: decoded by nvJPEG as by Pillow, and taken by the JPEG engines where they can be seen."""
+"""What prepare.py writes, on a GPU: decoded by nvJPEG as by Pillow, and taken by the JPEG engines
+where they can be seen.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ def test_the_engines_and_pillow_see_the_same_pixels(prepared):
     transform = dp.EvalTransform(size=128, resize=144, dtype="uint8")
     batches = []
     for loader in (dp.TorchConfig(num_workers=0), dp.DaliConfig(device="gpu", hw_decoder_load=1.0)):
-        with dp.build_loader(prepared, loader, transform=transform, batch_size=len(prepared)) as images:
+        with dp.build_loader(
+            prepared, loader, transform=transform, batch_size=len(prepared)
+        ) as images:
             batches.append(next(iter(images)).images.cpu().int())
     assert np.abs((batches[0] - batches[1]).numpy()).mean() < 0.5
 
@@ -36,5 +40,7 @@ def test_the_engines_take_a_prepared_jpeg(prepared):
     if decode.jpeg_engines().status != "ok":
         pytest.skip("this GPU has no JPEG engines that can be seen at work")
     at = next(number for number in range(len(prepared)) if number % 9 != 1)  # in color
-    pipeline = decode._pipeline(prepared.path(at).read_bytes(), decode.BATCH, 0, hw_decoder_load=1.0)
+    pipeline = decode._pipeline(
+        prepared.path(at).read_bytes(), decode.BATCH, 0, hw_decoder_load=1.0
+    )
     assert decode.highest_use(Gpu(machine.uuid()), pipeline.run, 2) > 0.01

@@ -1,7 +1,8 @@
-"""Any options that the schema allows build a pipeline on a GPU and deliver the plan's batches; they are drawn at random.
+"""Any options that the schema allows build a pipeline on a GPU and deliver the plan's batches; they
+are drawn at random.
 
-What it proves is the host's half: the graph, the types of its operators, ids, resuming and bad files. Pixels are compared in
-tests/backends/test_contract.py and test_parity_on_gpu.py.
+What it proves is the host's half: the graph, the types of its operators, ids, resuming and bad
+files. Pixels are compared in tests/backends/test_contract.py and test_parity_on_gpu.py.
 """
 
 import os
@@ -20,8 +21,16 @@ import dali_pipes as dp
 pytestmark = pytest.mark.needs_cuda
 EXAMPLES = int(os.environ.get("EXAMPLES", 15))
 BATCH = 8
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
-FIXED = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]}
+DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "uint8": torch.uint8,
+}
+FIXED = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
 
 sizes = st.sampled_from([32, (40, 24), (17, 31)])
 interpolations = st.sampled_from(["bilinear", "bicubic", "nearest-exact"])
@@ -32,7 +41,17 @@ policies = st.sampled_from(
         [{"name": "TrivialAugmentWide", "interpolation": "bilinear"}],
         [{"name": "RandAugment", "num_ops": 3}],
         ["AutoAugment"],
-        [{"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "p": 0.8}, "RandomGrayscale"],
+        [
+            {
+                "name": "ColorJitter",
+                "brightness": 0.4,
+                "contrast": 0.4,
+                "saturation": 0.4,
+                "hue": 0.1,
+                "p": 0.8,
+            },
+            "RandomGrayscale",
+        ],
         [{"name": "GaussianBlur", "kernel_size": 5}, {"name": "RandomSolarize", "p": 0.5}],
         ["RandomRotation"],
         ["RandomErasing"],
@@ -55,16 +74,25 @@ def transforms(draw):
     resize = draw(st.sampled_from([None, 48, (48, 56)]))
     if kind == "eval":
         return dp.EvalTransform(resize=resize, **common)
-    common |= {"flip": draw(st.sampled_from([0, 0.5, 1])), "vertical_flip": draw(st.sampled_from([0, 0.5]))}
+    common |= {
+        "flip": draw(st.sampled_from([0, 0.5, 1])),
+        "vertical_flip": draw(st.sampled_from([0, 0.5])),
+    }
     common["augment"] = draw(policies)
     if kind == "train":
         return dp.TrainTransform(scale=draw(st.sampled_from([(0.08, 1.0), (1.0, 1.0)])), **common)
     if kind == "centre":
         return dp.CenterCropTransform(resize=resize, **common)
-    return dp.RandomCropTransform(resize=resize, padding=draw(st.sampled_from([0, 4, (1, 2, 3, 4)])), pad_if_needed=True, **common)
+    return dp.RandomCropTransform(
+        resize=resize,
+        padding=draw(st.sampled_from([0, 4, (1, 2, 3, 4)])),
+        pad_if_needed=True,
+        **common,
+    )
 
 
-FORCED = ("region", "force_region")  # refused by name with fancy upsampling and nvJPEG < 13.2, the latter where it is to be exact
+# refused by name with fancy upsampling and nvJPEG < 13.2, the latter where it is to be exact
+FORCED = ("region", "force_region")
 configs = st.builds(
     dp.DaliConfig,
     device=st.just("gpu"),
@@ -81,7 +109,13 @@ configs = st.builds(
     resize=st.sampled_from(["torch", "dali"]),
     read_threads=st.integers(1, 2),
 ).filter(
-    lambda config: not (config.jpeg_fancy_upsampling and config.decode in FORCED and (config.exact or config.decode == "region"))
+    lambda config: (
+        not (
+            config.jpeg_fancy_upsampling
+            and config.decode in FORCED
+            and (config.exact or config.decode == "region")
+        )
+    )
 )
 
 
@@ -92,7 +126,9 @@ def built(thumbnails):
     def build(config, transform, manifest=thumbnails, **options):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return dp.build_loader(manifest, config, transform=transform, batch_size=BATCH, seed=3, **options)
+            return dp.build_loader(
+                manifest, config, transform=transform, batch_size=BATCH, seed=3, **options
+            )
 
     return build
 
@@ -113,7 +149,10 @@ def test_two_epochs_and_a_resume_have_the_plans_samples(built, config, transform
         batches = list(loader)
         assert ids_of(batches) == planned_ids(loader, 0)
         for batch in batches:
-            assert batch.images.shape == (len(batch), 3, height, width) and batch.images.dtype == DTYPES[transform.dtype]
+            assert (
+                batch.images.shape == (len(batch), 3, height, width)
+                and batch.images.dtype == DTYPES[transform.dtype]
+            )
             assert batch.images.device.type == "cuda" and batch.labels.device.type == "cuda"
         epoch = iter(loader)
         begun = ids_of(next(epoch) for _ in range(stop))
@@ -135,5 +174,9 @@ def test_a_file_that_is_no_image_any_more_is_named(built, thumbnails, config, tr
             delivered, planned = ids_of(loader), planned_ids(loader, 0)
             (found,) = loader.bad_samples
     assert found[:2] == (bad, str(manifest.path(bad))) and found[2]
-    pairs = [pair for ids, names in zip(delivered, planned, strict=True) for pair in zip(ids, names, strict=True)]
+    pairs = [
+        pair
+        for ids, names in zip(delivered, planned, strict=True)
+        for pair in zip(ids, names, strict=True)
+    ]
     assert all(one == two or (two == bad and one != bad) for one, two in pairs)

@@ -1,8 +1,10 @@
-"""Promise 2, seen in a pipeline that has run: what DALI built out of the graph, and on which device each operator is.
+"""Promise 2, seen in a pipeline that has run: what DALI built out of the graph, and on which device
+each operator is.
 
-DALI's default executor gives no statistics of its operators (`Pipeline.executor_statistics` is empty). It writes the graph that it
-runs, with the operators that it added, as a dot file in which the device is a color. Files are read on the CPU in every pipeline:
-the color of that operator is the CPU's.
+DALI's default executor gives no statistics of its operators (`Pipeline.executor_statistics` is
+empty). It writes the graph that it runs, with the operators that it added, as a dot file in which
+the device is a color. Files are read on the CPU in every pipeline: the color of that operator is
+the CPU's.
 """
 
 import re
@@ -14,15 +16,19 @@ from backends.test_dali_graph import GUARD, SOURCES
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import DaliBackend, shut_down
 
-READING = [*SOURCES, "ExternalSource", "Read", *GUARD]  # one source more than the images need: the ids
-# Where gray images have a decoder of their own: is this one gray, and then which bytes and which window go where.
+# one source more than the images need: the ids
+READING = [*SOURCES, "ExternalSource", "Read", *GUARD]
+# Where gray images have a decoder of their own: is this one gray, and then which bytes and which
+# window go where.
 BY_COLOR = ["_TensorSubscript", "_ArithmeticGenericOp", *["Split"] * 3]
 OPERATOR = re.compile(r'^__(\w+)\[.*color="?([^",\]]+)', re.MULTILINE)
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.needs_cuda)]
 
 
 def has_run(manifest, transform, device, decode, folder):
-    """The operators of a pipeline that has made two batches, by the color of their device, what held the outputs, the decoding."""
+    """The operators of a pipeline that has made two batches, by the color of their device, what
+    held the outputs, the decoding.
+    """
     config = dp.DaliConfig(device=device, num_threads=2, decode=decode, resize="dali")
     target = torch.device("cuda", 0) if device == "gpu" else torch.device("cpu")
     backend = DaliBackend(manifest, transform, config, 8, target)
@@ -36,13 +42,17 @@ def has_run(manifest, transform, device, decode, folder):
         shut_down(pipeline)
     operators = {}
     for name, color in OPERATOR.findall((folder / "graph.dot").read_text()):
-        operators.setdefault(color, []).append(re.sub(r"^(MakeContiguous_\w+?To\w+?)_.*|_\d+$", r"\1", name))
+        operators.setdefault(color, []).append(
+            re.sub(r"^(MakeContiguous_\w+?To\w+?)_.*|_\d+$", r"\1", name)
+        )
     return operators, kinds, backend.decoding
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("decode", ["auto", "whole"])
-@pytest.mark.parametrize("transform", [dp.TrainTransform(), dp.EvalTransform(dtype="fp16")], ids=["train", "eval"])
+@pytest.mark.parametrize(
+    "transform", [dp.TrainTransform(), dp.EvalTransform(dtype="fp16")], ids=["train", "eval"]
+)
 def test_the_cpu_only_reads_files(manifest, tmp_path, transform, decode, device):
     operators, outputs, decoding = has_run(manifest, transform, device, decode, tmp_path)
     (on_cpu,) = (names for names in operators.values() if "Read" in names)
@@ -52,7 +62,10 @@ def test_the_cpu_only_reads_files(manifest, tmp_path, transform, decode, device)
     pixels = [*decoder, "Resize", "CropMirrorNormalize", *([] if transform.training else ["Slice"])]
     crop = [] if transform.training else ["ExternalSource", "ExternalSource"]
     if device == "cpu":
-        assert sorted(on_cpu) == sorted([*READING, *crop, *pixels, *["MakeContiguous_CpuToCpu"] * 2]) and not elsewhere
+        assert (
+            sorted(on_cpu) == sorted([*READING, *crop, *pixels, *["MakeContiguous_CpuToCpu"] * 2])
+            and not elsewhere
+        )
         assert outputs == ["TensorListCPU"] * 2
     else:
         assert sorted(on_cpu) == sorted([*READING, *crop, *BY_COLOR])

@@ -1,12 +1,16 @@
-"""A batch is whole on the stream that asked for it, and stays so until that stream has read it: PyTorch's rules for its tensors.
+"""A batch is whole on the stream that asked for it, and stays so until that stream has read it:
+PyTorch's rules for its tensors.
 
 Why that holds, by the sources, for what is made on a GPU outside PyTorch:
-- DALI: its iterator asks for a batch with `share_outputs()`, which waits on the host until the batch is finished
-  (plugin/base_iterator.py:403 in 2.4.0, :406 in 2.2.0; executor2/exec2.cc, `PopOutputs`). PyTorch's `from_dlpack` passes the
-  current stream, which waits too, and the copy is made on it, by PyTorch, into PyTorch's memory: `backends/common/transfer.py`,
-  `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole device.
-- torchvision: `decode_jpeg` returns when its stream is done; all else runs on a stream of the loader's own, which the current one
-  waits for: `backends/torchvision_gpu.py`, and `test_torchvision_memory_on_gpu.py` on what the decoder may write into.
+- DALI: its iterator asks for a batch with `share_outputs()`, which waits on the host until the
+  batch is finished (plugin/base_iterator.py:403 in 2.4.0, :406 in 2.2.0; executor2/exec2.cc,
+  `PopOutputs`). PyTorch's `from_dlpack` passes the current stream, which waits too, and the copy is
+  made on it, by PyTorch, into PyTorch's memory: `backends/common/transfer.py`,
+  `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole
+  device.
+- torchvision: `decode_jpeg` returns when its stream is done; all else runs on a stream of the
+  loader's own, which the current one waits for: `backends/torchvision_gpu.py`, and
+  `test_torchvision_memory_on_gpu.py` on what the decoder may write into.
 
 On the CPU the same loops run without streams.
 """
@@ -20,12 +24,16 @@ import dali_pipes as dp
 
 EPOCHS = 3
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_GPU = needs_cuda("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu", "dali_cpu_to_gpu")
+ON_GPU = needs_cuda(
+    "dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu", "dali_cpu_to_gpu"
+)
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])
 
 
 def build(manifest, name, **options):
-    return dp.build_loader(manifest, CONFIGS[name], transform=dp.TrainTransform(size=128), batch_size=8, **options)
+    return dp.build_loader(
+        manifest, CONFIGS[name], transform=dp.TrainTransform(size=128), batch_size=8, **options
+    )
 
 
 def read(batch, name):
@@ -59,7 +67,9 @@ def assert_equal(found, expected):
 
 @every_loader
 def test_a_batch_is_whole_on_the_stream_that_asked_for_it(manifest, name, expected):
-    """Whatever the loader does elsewhere comes too late, unless this stream is made to wait for it."""
+    """Whatever the loader does elsewhere comes too late, unless this stream is made to wait for
+    it.
+    """
     found, keep_the_others_busy = [], Crowd()
     with build(manifest, name) as loader, torch.cuda.stream(new_stream(priority=-1)):
         for _ in range(EPOCHS):
@@ -72,7 +82,9 @@ def test_a_batch_is_whole_on_the_stream_that_asked_for_it(manifest, name, expect
 
 @every_loader
 def test_a_batch_that_was_dropped_is_whole_when_it_is_read_at_last(manifest, name, expected):
-    """The reads are queued ever later behind the loader, which meanwhile makes new batches in whatever memory is free."""
+    """The reads are queued ever later behind the loader, which meanwhile makes new batches in
+    whatever memory is free.
+    """
     found = []
     with build(manifest, name) as loader:
         for _ in range(EPOCHS):
@@ -85,7 +97,9 @@ def test_a_batch_that_was_dropped_is_whole_when_it_is_read_at_last(manifest, nam
 
 
 @every_loader
-def test_closing_the_loader_does_not_take_a_batch_from_the_stream_that_reads_it(manifest, name, expected):
+def test_closing_the_loader_does_not_take_a_batch_from_the_stream_that_reads_it(
+    manifest, name, expected
+):
     found = []
     for _ in range(EPOCHS):
         with build(manifest, name) as loader:

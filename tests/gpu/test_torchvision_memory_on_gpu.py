@@ -1,4 +1,5 @@
-"""torchvision's decoder writes at once, on a stream that waits for no other: never into memory that is still read.
+"""torchvision's decoder writes at once, on a stream that waits for no other: never into memory that
+is still read.
 
 `test_streams_on_gpu.py` and `test_lifetimes_on_gpu.py` see to the batches themselves.
 """
@@ -17,22 +18,33 @@ VALUE = 77
 
 @pytest.mark.parametrize("own_stream", [False, True], ids=["default stream", "another stream"])
 def test_memory_that_was_just_freed_is_not_decoded_into(manifest, own_stream):
-    """Tensors of the very sizes of the images to come are freed while a late kernel has yet to read them.
+    """Tensors of the very sizes of the images to come are freed while a late kernel has yet to read
+    them.
 
-    What is taken on this stream next lies in that memory, and would be what the decoder writes into, were its pool the same.
+    What is taken on this stream next lies in that memory, and would be what the decoder writes
+    into, were its pool the same.
     """
     with (
-        dp.build_loader(manifest, GPU_BACKENDS["torchvision_on_gpu"], transform=dp.EvalTransform(size=96), batch_size=8) as loader,
+        dp.build_loader(
+            manifest,
+            GPU_BACKENDS["torchvision_on_gpu"],
+            transform=dp.EvalTransform(size=96),
+            batch_size=8,
+        ) as loader,
         torch.cuda.stream(new_stream() if own_stream else None),
     ):
         for _ in loader:
-            pass  # the decoder has all that it keeps; to give back what is too small would wait for the device
+            # the decoder has all that it keeps; to give back what is too small would wait for the
+            # device
+            pass
         wait_for_all()
         batches = iter(loader)
         for step in range(len(loader)):
             ids = range(8 * step, min(8 * step + 8, len(manifest)))
             images = [3 * int(np.prod(manifest.sizes[each])) for each in ids]
-            freed = [torch.full((size,), VALUE, dtype=torch.uint8, device="cuda") for size in images]
+            freed = [
+                torch.full((size,), VALUE, dtype=torch.uint8, device="cuda") for size in images
+            ]
             copies = [torch.empty_like(each) for each in freed]
             delay()
             late = torch.cuda.current_stream().record_event()
@@ -43,4 +55,6 @@ def test_memory_that_was_just_freed_is_not_decoded_into(manifest, own_stream):
             assert not late.query(), "the copies were not late; nothing can be said"
             wait_for_all()
             assert batch.ids.tolist() == list(ids)
-            assert all((copy == VALUE).all() for copy in copies), f"overwritten while batch {step} was decoded"
+            assert all((copy == VALUE).all() for copy in copies), (
+                f"overwritten while batch {step} was decoded"
+            )

@@ -24,10 +24,17 @@ def test_a_step_never_waits_for_the_gpu(precision, name):
     module = build_network(ModelConfig(name="resnet18"), 10).to(fabric.device)
     raw, ema = build_optimizer(OptimizerConfig(name=name), module), build_ema(config, module)
     model, optimizer = fabric.setup(module, raw)
-    step, readback = TrainStep(config, fabric, model, module, optimizer, ema), Readback(fabric.device)
+    step, readback = (
+        TrainStep(config, fabric, model, module, optimizer, ema),
+        Readback(fabric.device),
+    )
     count, side = (4, 32) if simulated() else (16, 64)
     images = torch.rand(count, 3, side, side, device=fabric.device, dtype=torch.float16)
-    batch = dp.Batch(images, torch.arange(count, device=fabric.device) % 10, torch.arange(count, device=fabric.device))
+    batch = dp.Batch(
+        images,
+        torch.arange(count, device=fabric.device) % 10,
+        torch.arange(count, device=fabric.device),
+    )
     for _ in range(3):  # what is allocated or chosen once
         readback.push(step(batch, 0.1))
     losses = []
@@ -55,11 +62,23 @@ def test_counting_an_evaluation_never_waits_for_the_gpu():
 def test_running_out_of_memory_is_reported_with_a_snapshot(image_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images, device: None)
     torch.cuda.set_per_process_memory_fraction(0.002)
-    options = {"data": DataConfig(train=str(image_folder), val=str(image_folder)), "transform": dp.TrainTransform()}
+    options = {
+        "data": DataConfig(train=str(image_folder), val=str(image_folder)),
+        "transform": dp.TrainTransform(),
+    }
     try:
-        with pytest.raises(trainer.TrainingError, match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in"):
+        with pytest.raises(
+            trainer.TrainingError,
+            match=r"the GPU has no memory left .* PyTorch holds .* What PyTorch holds is in",
+        ):
             training.train(
-                TrainConfig(**options, eval_transform=dp.EvalTransform(), loader=dp.DaliConfig(), batch_size=37, out=str(tmp_path))
+                TrainConfig(
+                    **options,
+                    eval_transform=dp.EvalTransform(),
+                    loader=dp.DaliConfig(),
+                    batch_size=37,
+                    out=str(tmp_path),
+                )
             )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -76,7 +95,9 @@ def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
     options = {
         "data": DataConfig(train=str(image_folder), val=str(image_folder)),
         "transform": dp.TrainTransform(size=64, dtype=dtype, memory_format="channels_last"),
-        "eval_transform": dp.EvalTransform(size=64, resize=72, dtype=dtype, memory_format="channels_last"),
+        "eval_transform": dp.EvalTransform(
+            size=64, resize=72, dtype=dtype, memory_format="channels_last"
+        ),
         # Without DALI's kernels the loss is not a number; torchvision's images are real there.
         "loader": dp.TorchvisionGpuConfig() if simulated() else dp.DaliConfig(device="gpu"),
         "model": ModelConfig(name="resnet18"),

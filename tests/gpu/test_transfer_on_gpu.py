@@ -29,13 +29,18 @@ def overwrite():
 
 def assert_numbered(copies, dtype):
     for number, copy in enumerate(copies):
-        assert copy.images.dtype == dtype and (copy.images == number).all() and (copy.ids == number).all()
+        assert (
+            copy.images.dtype == dtype
+            and (copy.images == number).all()
+            and (copy.ids == number).all()
+        )
 
 
 @pytest.fixture
 def late():
     """A stream whose work begins later, as the event on it says."""
-    # The first use of a kernel waits for the whole device, so those that a test needs are loaded before the stream sleeps.
+    # The first use of a kernel waits for the whole device, so those that a test needs are loaded
+    # before the stream sleeps.
     for dtype in (torch.float32, torch.bfloat16):
         list(copy_to_torch_memory(made(1), dtype))
     cupy.cuda.Device().synchronize()
@@ -46,9 +51,11 @@ def late():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_memory_of_another_library_is_not_given_back_before_it_is_copied(late, dtype):
-    """CuPy's memory here: given back, it is handed out again at once, to a stream that waits for nobody.
+    """CuPy's memory here: given back, it is handed out again at once, to a stream that waits for
+    nobody.
 
-    DALI's would wait in a thread for the whole device; that the copies are right must not rest on it.
+    DALI's would wait in a thread for the whole device; that the copies are right must not rest on
+    it.
     """
     batches = copy_to_torch_memory(made(3), dtype)
     copies = [next(batches)[1] for _ in range(3)]

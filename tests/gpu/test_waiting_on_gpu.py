@@ -1,9 +1,10 @@
 """The loop over a loader never makes the host wait for what is queued on the GPU.
 
-Two witnesses. PyTorch's debug mode raises at whatever in PyTorch waits. The profiler sees every call of the CUDA runtime, DALI's
-too: this thread must make none that waits for a whole stream or device. One wait is DALI's own and allowed: its iterator hands a
-batch out when that batch is finished, and waits for the event that says so. It holds up nothing but that batch; what training has
-queued on its streams goes on meanwhile.
+Two witnesses. PyTorch's debug mode raises at whatever in PyTorch waits. The profiler sees every
+call of the CUDA runtime, DALI's too: this thread must make none that waits for a whole stream or
+device. One wait is DALI's own and allowed: its iterator hands a batch out when that batch is
+finished, and waits for the event that says so. It holds up nothing but that batch; what training
+has queued on its streams goes on meanwhile.
 """
 
 import json
@@ -19,9 +20,21 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import dali_pipes as dp
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_GPU = needs_cuda("dali_gpu", "dali_gpu_regions", "dali_cpu_to_gpu", "torch_to_gpu", "cached_on_gpu", "synthetic_on_gpu")
+ON_GPU = needs_cuda(
+    "dali_gpu",
+    "dali_gpu_regions",
+    "dali_cpu_to_gpu",
+    "torch_to_gpu",
+    "cached_on_gpu",
+    "synthetic_on_gpu",
+)
 MARK = "the loop"
-WAITS = {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cuCtxSynchronize", "cuStreamSynchronize"}
+WAITS = {
+    "cudaDeviceSynchronize",
+    "cudaStreamSynchronize",
+    "cuCtxSynchronize",
+    "cuStreamSynchronize",
+}
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])
 
 
@@ -31,13 +44,21 @@ def build(manifest, name):
 
 
 def calls(trace):
-    """How often the thread that set the mark called what of CUDA within it; `trace` is in Chrome's format."""
-    (mark,) = (each for each in trace["traceEvents"] if each.get("name") == MARK and each.get("cat") == "user_annotation")
+    """How often the thread that set the mark called what of CUDA within it; `trace` is in Chrome's
+    format.
+    """
+    (mark,) = (
+        each
+        for each in trace["traceEvents"]
+        if each.get("name") == MARK and each.get("cat") == "user_annotation"
+    )
     begin, end = mark["ts"], mark["ts"] + mark["dur"]
     return Counter(
         each["name"]
         for each in trace["traceEvents"]
-        if each.get("cat") in ("cuda_runtime", "cuda_driver") and each["tid"] == mark["tid"] and begin <= each["ts"] < end
+        if each.get("cat") in ("cuda_runtime", "cuda_driver")
+        and each["tid"] == mark["tid"]
+        and begin <= each["ts"] < end
     )
 
 
@@ -47,7 +68,10 @@ def calls_during(work, folder):
         work()
         queued, waited = (now - then for now, then in zip(of_this_thread(), before, strict=True))
         return +Counter(cudaLaunchKernel=queued, cudaStreamSynchronize=waited)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    activities = [
+        ProfilerActivity.CPU,
+        *([ProfilerActivity.CUDA] if torch.cuda.is_available() else []),
+    ]
     with profile(activities=activities, acc_events=True) as profiled, record_function(MARK):
         work()
     profiled.export_chrome_trace(str(folder / "trace.json"))
@@ -91,7 +115,11 @@ def test_this_thread_never_waits_for_a_stream_or_the_device(manifest, name, tmp_
 
 
 @pytest.mark.needs_cuda
-@pytest.mark.parametrize("wait", [torch.cuda.synchronize, lambda: torch.ones(1, device="cuda").item()], ids=["device", "stream"])
+@pytest.mark.parametrize(
+    "wait",
+    [torch.cuda.synchronize, lambda: torch.ones(1, device="cuda").item()],
+    ids=["device", "stream"],
+)
 def test_a_wait_would_be_seen(wait, tmp_path):
     wait()
     assert WAITS & calls_during(wait, tmp_path).keys()
@@ -107,6 +135,9 @@ def test_only_calls_of_this_thread_within_the_mark_count():
         event("gpu_user_annotation", MARK, 7, 10),
         {"name": "process_name", "ph": "M", "tid": 1},
     ]
-    mine = [event("cuda_runtime", "cudaLaunchKernel", 1, 11), event("cuda_driver", "cuStreamSynchronize", 1, 12)]
+    mine = [
+        event("cuda_runtime", "cudaLaunchKernel", 1, 11),
+        event("cuda_driver", "cuStreamSynchronize", 1, 12),
+    ]
     trace = {"traceEvents": [*others, {**event("user_annotation", MARK, 1, 10), "dur": 10}, *mine]}
     assert calls(trace) == {"cudaLaunchKernel": 1, "cuStreamSynchronize": 1}

@@ -20,7 +20,10 @@ def bench(tmp_path, monkeypatch):
 
 
 def test_the_last_line_of_stdout_is_the_result(bench, tmp_path):
-    program = "import sys\nprint('chatter', file=sys.stderr)\nprint('more')\nprint('{\"a\": 1}')\nsys.exit(2)"
+    program = (
+        "import sys\nprint('chatter', file=sys.stderr)\nprint('more')\nprint('{\"a\": "
+        "1}')\nsys.exit(2)"
+    )
     assert bench(program).script("part", "x.py", ["b=2"], 20, statuses=(0, 2)) == {"a": 1}
     log = (tmp_path / "part.log").read_text()
     assert "x.py data.train=m.parquet b=2" in log and "chatter" in log
@@ -40,7 +43,10 @@ def test_a_script_sees_one_gpu(bench, monkeypatch, visible, seen):
     assert bench(program).script("part", "x.py", [], 20) == seen
 
 
-@pytest.mark.parametrize("program", ["import sys; sys.exit('no such thing')", "print('')", "raise ValueError('no such thing')"])
+@pytest.mark.parametrize(
+    "program",
+    ["import sys; sys.exit('no such thing')", "print('')", "raise ValueError('no such thing')"],
+)
 def test_a_script_that_fails_is_reported_with_its_last_words(bench, program):
     with pytest.raises(PartError, match=r"x\.py ended with status [01]:.*") as error:
         bench(program).script("part", "x.py", [], 20)

@@ -1,4 +1,6 @@
-"""The ways into PyTorch's memory that gpu_check's part `copies` measures, on the CPU: no copy there, but the same batches."""
+"""The ways into PyTorch's memory that gpu_check's part `copies` measures, on the CPU: no copy
+there, but the same batches.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,13 @@ DEVICES = ["cpu", pytest.param("gpu", marks=[pytest.mark.needs_cuda, pytest.mark
 
 
 def config(image_folder, loader, **options):
-    return PreviewConfig(data=DataConfig(train=str(image_folder)), transform=TRANSFORM, loader=loader, batch_size=8, **options)
+    return PreviewConfig(
+        data=DataConfig(train=str(image_folder)),
+        transform=TRANSFORM,
+        loader=loader,
+        batch_size=8,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -29,20 +37,41 @@ def test_every_way_delivers_the_batches_of_the_loader(image_folder, manifest, de
         with ways._batches(work, way) as batches:
             found = [next(batches) for _ in range(steps)]
         for one, other in zip(found, expected, strict=True):
-            assert all(torch.equal(getattr(one, each), getattr(other, each)) for each in ("images", "ids")), name
-            assert one.images.dtype == torch.float16 and one.images.is_contiguous(memory_format=torch.channels_last), name
+            assert all(
+                torch.equal(getattr(one, each), getattr(other, each)) for each in ("images", "ids")
+            ), name
+            assert one.images.dtype == torch.float16 and one.images.is_contiguous(
+                memory_format=torch.channels_last
+            ), name
             assert one.images.device == work.device, name
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_measured(image_folder, device):
-    found = ways.copies(config(image_folder, dp.DaliConfig(device=device, hw_decoder_load=0.0, resize="dali"), batches=2))
+    found = ways.copies(
+        config(
+            image_folder,
+            dp.DaliConfig(device=device, hw_decoder_load=0.0, resize="dali"),
+            batches=2,
+        )
+    )
     assert found["rounds"] == 1 and list(found["agreement"]) == list(ways.WAYS)
-    assert all(each == {"same_ids": True, "max_difference": 0.0} for each in found["agreement"].values())
+    assert all(
+        each == {"same_ids": True, "max_difference": 0.0} for each in found["agreement"].values()
+    )
     assert list(found["consumers"]) == (["reads"] if device == "cpu" else list(ways.CONSUMERS))
-    for figures in (figures for consumer in found["consumers"].values() for figures in consumer.values()):
-        assert 0 < figures["images_per_s_low"] <= figures["images_per_s"] <= figures["images_per_s_high"]
-        assert figures["cpu_s_per_1000_images"] > 0 and (figures["device_mib"] is None) == (device == "cpu")
+    for figures in (
+        figures for consumer in found["consumers"].values() for figures in consumer.values()
+    ):
+        assert (
+            0
+            < figures["images_per_s_low"]
+            <= figures["images_per_s"]
+            <= figures["images_per_s_high"]
+        )
+        assert figures["cpu_s_per_1000_images"] > 0 and (figures["device_mib"] is None) == (
+            device == "cpu"
+        )
 
 
 def test_another_order_or_other_pixels_would_be_seen(image_folder, monkeypatch):
@@ -51,8 +80,13 @@ def test_another_order_or_other_pixels_would_be_seen(image_folder, monkeypatch):
         return (batch for _, batch in work.backend.stream(rows))
 
     monkeypatch.setitem(ways.WAYS, "another plan", other_plan)
-    agreement = ways._agreement(ways._work(config(image_folder, dp.DaliConfig(device="cpu", resize="dali"))))
-    assert agreement["another plan"]["same_ids"] is False and agreement["another plan"]["max_difference"] > 0
+    agreement = ways._agreement(
+        ways._work(config(image_folder, dp.DaliConfig(device="cpu", resize="dali")))
+    )
+    assert (
+        agreement["another plan"]["same_ids"] is False
+        and agreement["another plan"]["max_difference"] > 0
+    )
 
 
 def test_only_dalis_pipeline_has_these_ways(image_folder):

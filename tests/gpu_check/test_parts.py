@@ -23,7 +23,12 @@ GRID = [
     for loader in (
         dp.TorchConfig(decoder="torchvision", num_workers=24),
         dp.DaliConfig(num_threads=12, hw_decoder_load=0.35, decode="whole"),
-        dp.DaliConfig(num_threads=11, hw_decoder_load=0.15, jpeg_fancy_upsampling=False, preallocate_width_hint=6000),
+        dp.DaliConfig(
+            num_threads=11,
+            hw_decoder_load=0.15,
+            jpeg_fancy_upsampling=False,
+            preallocate_width_hint=6000,
+        ),
         DaliNativeConfig(num_threads=10, hybrid_huffman_threshold=1, decode="auto"),
     )
 ]
@@ -40,18 +45,28 @@ class Asked(Bench):
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("part", ["doctor", "loader", "resnet50", "copies", "corun", "diagnose", "resnet18"])
+@pytest.mark.parametrize(
+    "part", ["doctor", "loader", "resnet50", "copies", "corun", "diagnose", "resnet18"]
+)
 def test_options_are_understood(part, dry_run):
     bench = Asked(GpuCheckConfig(dry_run=dry_run), "m.parquet", "/images", Path("/details"), 16)
     asked = PARTS[part][1](bench, {"grid": {"result": GRID}}, 100.0)
     assert "batch_size: 256" in asked
     if part == "copies":
-        assert "num_threads: 12" in asked and "hw_decoder_load: 0.35" in asked and "decode: whole" in asked
+        assert (
+            "num_threads: 12" in asked
+            and "hw_decoder_load: 0.35" in asked
+            and "decode: whole" in asked
+        )
         assert ("batches: 4" in asked) == dry_run
     if part in ("doctor", "diagnose", "copies"):
         return
     few = part in ("corun", "resnet18")
-    arms = {"synthetic", "dali"} if few else {"torch_torchvision", *(ARMS if part == "loader" else TRAINED)}
+    arms = (
+        {"synthetic", "dali"}
+        if few
+        else {"torch_torchvision", *(ARMS if part == "loader" else TRAINED)}
+    )
     assert all(f"- {arm}\n" in asked for arm in arms) and "- torch\n" not in asked
     assert "restart: false" in asked and "minutes: 1.33" in asked
     assert ("num_workers: 24" in asked) == (part != "corun")
@@ -62,8 +77,13 @@ def test_options_are_understood(part, dry_run):
 
 
 def _each_has_its_own_settings(loaders):
-    """A yardstick that was not in the grid has those of the arm that decodes alike; what is None in the grid stays so."""
-    found = {arm: (loaders[arm].num_threads, loaders[arm].hw_decoder_load, loaders[arm].decode) for arm in FANCY}
+    """A yardstick that was not in the grid has those of the arm that decodes alike; what is None in
+    the grid stays so.
+    """
+    found = {
+        arm: (loaders[arm].num_threads, loaders[arm].hw_decoder_load, loaders[arm].decode)
+        for arm in FANCY
+    }
     assert found == {
         "dali": (12, 0.35, "whole"),
         "dali_native_fancy": (12, 0.35, "whole"),
@@ -71,7 +91,10 @@ def _each_has_its_own_settings(loaders):
         "dali_native": (10, 0.65, "auto"),
     }
     assert {arm: loaders[arm].jpeg_fancy_upsampling for arm in FANCY} == FANCY
-    assert loaders.dali_native.hybrid_huffman_threshold == 1 and loaders.dali.preallocate_width_hint is None
+    assert (
+        loaders.dali_native.hybrid_huffman_threshold == 1
+        and loaders.dali.preallocate_width_hint is None
+    )
     assert loaders.dali_fastest.preallocate_width_hint == 6000
 
 

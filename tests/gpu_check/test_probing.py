@@ -1,4 +1,6 @@
-"""The trials of decoding at the front of the check: which, and what becomes of one that crashes; on the CPU."""
+"""The trials of decoding at the front of the check: which, and what becomes of one that crashes; on
+the CPU.
+"""
 
 import json
 from pathlib import Path
@@ -16,17 +18,42 @@ from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.images import KINDS, SIZES
 
 MADE = len(KINDS) * len(SIZES) + 1
-FINE = {"images": 60, "mean": 0.1, "far": {}, "refused": [], "accepted": [], "cpu_ms": 0.4, "cpu_ms_on_cpu": 2.0}
-FINE |= {"engine_load": 0.65, "nvjpg": 0.3, "sm": 0.2, "digest": "ab", "decodes": "…", "fallbacks": {}}
+FINE = {
+    "images": 60,
+    "mean": 0.1,
+    "far": {},
+    "refused": [],
+    "accepted": [],
+    "cpu_ms": 0.4,
+    "cpu_ms_on_cpu": 2.0,
+}
+FINE |= {
+    "engine_load": 0.65,
+    "nvjpg": 0.3,
+    "sm": 0.2,
+    "digest": "ab",
+    "decodes": "…",
+    "fallbacks": {},
+}
 
 
 def test_what_users_run_comes_first_and_every_way_to_decode_is_tried_once():
     every = list(tried(256))
-    assert every[:3] == [(dp.DaliConfig(), 256), (dp.DaliConfig(exact=True), 256), (dp.DaliConfig(exact=True), 64)]
-    ways = [(config.decode, config.jpeg_fancy_upsampling, config.hw_decoder_load) for config, _ in every[3:]]
+    assert every[:3] == [
+        (dp.DaliConfig(), 256),
+        (dp.DaliConfig(exact=True), 256),
+        (dp.DaliConfig(exact=True), 64),
+    ]
+    ways = [
+        (config.decode, config.jpeg_fancy_upsampling, config.hw_decoder_load)
+        for config, _ in every[3:]
+    ]
     assert len(set(ways)) == len(ways) == 2 * 2 * 3 and {way[2] for way in ways} == {0, 0.65, 1}
-    assert {way[:2] for way in ways[:4]} == {(decode, fancy) for decode in ("force_region", "whole") for fancy in (True, False)}
-    # what no other part shows: the engine alone and the CUDA decoder alone; the mix of both is the default, which came first
+    assert {way[:2] for way in ways[:4]} == {
+        (decode, fancy) for decode in ("force_region", "whole") for fancy in (True, False)
+    }
+    # what no other part shows: the engine alone and the CUDA decoder alone; the mix of both is the
+    # default, which came first
     assert [way[2] for way in ways] == [1.0] * 4 + [0.0] * 4 + [0.65] * 4
     assert [size for _, size in tried(1)][:3] == [1, 1, 1]
 
@@ -36,12 +63,16 @@ def test_made_and_real_images_lie_together(manifest, tmp_path):
     assert len(found) == MADE + len(manifest)
     last = len(manifest) - 1
     name = Path(found.name(int(np.flatnonzero(found.labels == found.classes.index("real"))[-1])))
-    assert name.match(f"real/{last:06d}.jpg") and name.read_bytes() == manifest.path(last).read_bytes()
+    assert (
+        name.match(f"real/{last:06d}.jpg") and name.read_bytes() == manifest.path(last).read_bytes()
+    )
     many = manifest.subset(np.arange(600) % len(manifest))
     assert len(together(many, tmp_path / "many")) == IMAGES
 
 
-def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(manifest, tmp_path, monkeypatch):
+def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(
+    manifest, tmp_path, monkeypatch
+):
     def trial(manifest, exif, config, batch_size, device, limit_s):
         if config.decode == "force_region":
             raise ChildError("crashed: its process ended with SIGSEGV")
@@ -49,7 +80,9 @@ def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(manifest, 
 
     monkeypatch.setattr(probing, "probe", trial)
     found = probed(manifest, 64, tmp_path, 60.0, torch.device("cpu"))
-    assert found == [json.loads(line) for line in (tmp_path / "probe.jsonl").read_text().splitlines()]
+    assert found == [
+        json.loads(line) for line in (tmp_path / "probe.jsonl").read_text().splitlines()
+    ]
     assert [row["loader"] for row in found] == [to_dict(config) for config, _ in tried(64)]
     assert found[0]["faults"] == [] and "b.jpg" in found[0]["doubts"][0]
     assert {row["error"] for row in found if row["loader"]["decode"] == "force_region"} == {
@@ -60,7 +93,10 @@ def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(manifest, 
 
 
 def row(decode, fancy, **outcome):
-    return {"loader": to_dict(dp.DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy)), **({"faults": []} | outcome)}
+    return {
+        "loader": to_dict(dp.DaliConfig(decode=decode, jpeg_fancy_upsampling=fancy)),
+        **({"faults": []} | outcome),
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ TESTS = {
     "test_fine.py": """
 import os, pytest
 pytestmark = pytest.mark.needs_cuda
-def test_passes(): assert os.environ["DALI_PIPES_IMAGES"] == "/images" and os.environ.get("FAIL_WITHOUT_CUDA") == "1"
+def test_passes():
+    assert os.environ["DALI_PIPES_IMAGES"] == "/images"
+    assert os.environ.get("FAIL_WITHOUT_CUDA") == "1"
 @pytest.mark.parametrize("number", range(4))
 def test_fails_for_one(number): assert number != 2, "two is wrong"
 def test_skips(): pytest.skip("no such thing here")
@@ -26,7 +28,10 @@ def test_after(): pass
     "test_other.py": "def test_needs_no_gpu(): assert False",
     "test_missing.py": "import no_such_package  # needs_cuda",
 }
-INI = '[tool.pytest.ini_options]\ntimeout = 300\naddopts = "-n 2"\nmarkers = ["needs_cuda", "alone"]\n'
+INI = (
+    '[tool.pytest.ini_options]\ntimeout = 300\naddopts = "-n 2"\nmarkers = ["needs_cuda", '
+    '"alone"]\n'
+)
 
 
 @pytest.fixture
@@ -44,8 +49,12 @@ def checkout(tmp_path):
 
 
 def outcomes(checkout, seconds=60.0, **options):
-    found = run(checkout, "/images", checkout / "out", seconds, cpus=4, fail_without_cuda=True, **options)
-    assert len((checkout / "out/outcomes.jsonl").read_text().splitlines()) == sum(found["counts"].values())
+    found = run(
+        checkout, "/images", checkout / "out", seconds, cpus=4, fail_without_cuda=True, **options
+    )
+    assert len((checkout / "out/outcomes.jsonl").read_text().splitlines()) == sum(
+        found["counts"].values()
+    )
     return found["counts"], {each["test"].split("/")[-1]: each for each in found["failed"]}, found
 
 
@@ -59,12 +68,23 @@ def test_a_test_that_ends_its_process_costs_no_other(checkout):
 
 
 def test_what_does_not_fit_into_the_time_is_named_and_ended_with_all_that_it_started(checkout):
-    slow = "import pytest, subprocess\n@pytest.mark.needs_cuda\n@pytest.mark.parametrize('n', range(3))\n"
+    slow = (
+        "import pytest, subprocess\n@pytest.mark.needs_cuda\n@pytest.mark.parametrize('n', "
+        "range(3))\n"
+    )
     slow += "def test_n(n): subprocess.run(['sleep', '777.5'])\n"
     counts, failed, found = outcomes(checkout(test_slow=slow), seconds=40.0)
     assert counts == {"not begun": 1, "not ended": 2} and not failed
-    assert [test.split("::")[1] for test in sorted(found["no_time"])] == ["test_n[0]", "test_n[1]", "test_n[2]"]
-    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "777.5"]]
+    assert [test.split("::")[1] for test in sorted(found["no_time"])] == [
+        "test_n[0]",
+        "test_n[1]",
+        "test_n[2]",
+    ]
+    assert not [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if each.info["cmdline"] == ["sleep", "777.5"]
+    ]
 
 
 def test_nothing_to_run(checkout):

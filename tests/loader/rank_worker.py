@@ -1,4 +1,5 @@
-"""One rank of a run: takes batches, writes down what it got, and saves the loader's state after every step. Started by torchrun.
+"""One rank of a run: takes batches, writes down what it got, and saves the loader's state after
+every step. Started by torchrun.
 
 Arguments: manifest, output folder, loader ("dali" or "torch"), global batch size, epochs, sampling.
 """
@@ -13,12 +14,21 @@ import torch.distributed as dist
 
 import dali_pipes as dp
 
-CONFIGS = {"dali": dp.DaliConfig(device="cpu", num_threads=1), "torch": dp.TorchConfig(num_workers=1)}
+CONFIGS = {
+    "dali": dp.DaliConfig(device="cpu", num_threads=1),
+    "torch": dp.TorchConfig(num_workers=1),
+}
 TRANSFORM = dp.TrainTransform(size=16)
 
 
 def main() -> None:
-    manifest, out, name, global_batch_size, epochs = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+    manifest, out, name, global_batch_size, epochs = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        sys.argv[3],
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+    )
     sampling = sys.argv[6] if len(sys.argv) > 6 else None
     dist.init_process_group("gloo")
     rank = dp.Rank.from_env()
@@ -37,9 +47,16 @@ def main() -> None:
         while loader.epoch < epochs:
             epoch = loader.epoch
             for batch in loader:
-                row = {"epoch": epoch, "ids": batch.ids.tolist(), "pixels": float(batch.images.double().sum()), "samples": None}
+                row = {
+                    "epoch": epoch,
+                    "ids": batch.ids.tolist(),
+                    "pixels": float(batch.images.double().sum()),
+                    "samples": None,
+                }
                 after = loader.state_dict()
-                row["samples"] = after["samples"] if after["epoch"] == epoch else loader.plan.epoch_samples
+                row["samples"] = (
+                    after["samples"] if after["epoch"] == epoch else loader.plan.epoch_samples
+                )
                 log.write(json.dumps(row) + "\n")
                 log.flush()
                 dist.barrier()

@@ -10,7 +10,14 @@ import dali_pipes as dp
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("train/a/0.jpg", "train/b/0.jpg", "train/c/0.jpg", "val/a/0.jpg", "val/c/0.jpg", "other/c/0.jpg"):
+    for name in (
+        "train/a/0.jpg",
+        "train/b/0.jpg",
+        "train/c/0.jpg",
+        "val/a/0.jpg",
+        "val/c/0.jpg",
+        "other/c/0.jpg",
+    ):
         (tmp_path / name).parent.mkdir(parents=True)
         Image.new("RGB", (8, 6)).save(tmp_path / name)
     return tmp_path
@@ -20,7 +27,9 @@ EVAL = dp.EvalTransform(size=8, resize=8)
 
 
 def loader(manifest, transform=EVAL):
-    return dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu")
+    return dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu"
+    )
 
 
 def test_the_split_of_a_set_with_other_numbers_is_refused(folder):
@@ -28,13 +37,21 @@ def test_the_split_of_a_set_with_other_numbers_is_refused(folder):
     val = dp.Manifest.scan(folder / "val", progress=False)
     with loader(train, dp.TrainTransform(size=8)):
         with pytest.raises(
-            dp.ManifestError, match=r"not the same classes: 1 only in the first \(b\).*with_classes\(train\.classes\)"
+            dp.ManifestError,
+            match=(
+                r"not the same classes: 1 only in the first "
+                r"\(b\).*with_classes\(train\.classes\)"
+            ),
         ):
             loader(val)
-        for good in (val.with_classes(train.classes), dp.Manifest.scan(folder / "val", classes=train.classes, progress=False)):
+        for good in (
+            val.with_classes(train.classes),
+            dp.Manifest.scan(folder / "val", classes=train.classes, progress=False),
+        ):
             with loader(good) as batches:
                 assert [batch.labels.tolist() for batch in batches] == [[0], [2]]
-        loader(dp.Manifest.scan(folder / "other", progress=False)).close()  # another set, not a split of this one
+        # another set, not a split of this one
+        loader(dp.Manifest.scan(folder / "other", progress=False)).close()
     del train
     gc.collect()
     loader(val).close()
@@ -44,7 +61,9 @@ def test_other_classes_of_the_same_images_are_no_mistake(folder):
     train = dp.Manifest.scan(folder / "train", progress=False)
     with loader(train, dp.TrainTransform(size=8)):
         loader(train.map_classes({"a": "vowel", "b": "consonant", "c": "consonant"})).close()
-        loader(dp.Manifest.scan(folder / "val", classes=["a", "b", "c", "d"], progress=False)).close()
+        loader(
+            dp.Manifest.scan(folder / "val", classes=["a", "b", "c", "d"], progress=False)
+        ).close()
 
 
 def test_it_does_not_matter_which_loader_is_built_first(folder):

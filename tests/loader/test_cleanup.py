@@ -33,7 +33,9 @@ GPU_CONFIGS = {
 EVERY_CONFIG = CONFIGS | GPU_CONFIGS
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda(*GPU_CONFIGS)])
-every_program = pytest.mark.parametrize("name", ["dali", "torch", "tfdata", *needs_cuda("dali_gpu")])
+every_program = pytest.mark.parametrize(
+    "name", ["dali", "torch", "tfdata", *needs_cuda("dali_gpu")]
+)
 
 OPENED = """
 import signal, sys
@@ -48,7 +50,8 @@ if __name__ == "__main__":
         "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
     }
     manifest = dp.Manifest.load(sys.argv[1])
-    loader = dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=64), batch_size=8)
+    options = {"transform": dp.TrainTransform(size=64), "batch_size": 8}
+    loader = dp.build_loader(manifest, configs[sys.argv[2]], **options)
 """
 ENDLESS = f"""{OPENED}
     with loader:
@@ -77,12 +80,18 @@ def open_files() -> dict[str, str]:
 def left_behind() -> tuple[int, int, set[str]]:
     """Descendants, open files, and shared memory whose owner has ended."""
     me = psutil.Process()
-    shared = {path.name for path in Path("/dev/shm").glob("torch_*") if not psutil.pid_exists(int(path.name.split("_")[1]))}
+    shared = {
+        path.name
+        for path in Path("/dev/shm").glob("torch_*")
+        if not psutil.pid_exists(int(path.name.split("_")[1]))
+    }
     return len(me.children(recursive=True)), me.num_fds(), shared
 
 
 def use(manifest, config, error=None):
-    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, config, transform=dp.TrainTransform(size=32), batch_size=8
+    ) as loader:
         for number, _ in enumerate(loader):
             if error and number == 1:
                 raise error
@@ -113,7 +122,9 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     (tmp_path / "endless.py").write_text(ENDLESS)
     shared = left_behind()[2]
     command = [sys.executable, str(tmp_path / "endless.py"), str(tmp_path / "m.parquet"), name]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     for _ in range(6):
         assert process.stdout.readline()
     family = psutil.Process(process.pid).children(recursive=True)
@@ -129,10 +140,17 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
 @every_program
 def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
     manifest.save(tmp_path / "files.parquet")
-    dp.Manifest.open(tar_shards(manifest, tmp_path / "shards"), progress=False).save(tmp_path / "shards.parquet")
+    dp.Manifest.open(tar_shards(manifest, tmp_path / "shards"), progress=False).save(
+        tmp_path / "shards.parquet"
+    )
     (tmp_path / "careless.py").write_text(CARELESS)
     for images in ("files", "shards", "files"):  # what could hang here is a race
-        command = [sys.executable, str(tmp_path / "careless.py"), str(tmp_path / f"{images}.parquet"), name]
+        command = [
+            sys.executable,
+            str(tmp_path / "careless.py"),
+            str(tmp_path / f"{images}.parquet"),
+            name,
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=90)
         assert ended.returncode == 1 and ended.stderr.endswith("ValueError: never closed\n")
 
@@ -140,20 +158,32 @@ def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_without_fork(manifest, context):
     config = dp.TorchConfig(num_workers=1, multiprocessing_context=context)
-    with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=32), batch_size=8) as loader:
-        assert [batch.ids.tolist() for batch in loader] == [loader.plan.batch(0, step).ids.tolist() for step in range(4)]
+    with dp.build_loader(
+        manifest, config, transform=dp.TrainTransform(size=32), batch_size=8
+    ) as loader:
+        assert [batch.ids.tolist() for batch in loader] == [
+            loader.plan.batch(0, step).ids.tolist() for step in range(4)
+        ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda("torchvision_on_gpu", marks=[pytest.mark.alone])])
+@pytest.mark.parametrize(
+    "name", [*CONFIGS, *needs_cuda("torchvision_on_gpu", marks=[pytest.mark.alone])]
+)
 def test_memory_is_flat_over_many_epochs(photographs, name):
-    """60 epochs; between the 10th and the last, resident memory of the process tree grows by less than 30 MiB."""
+    """60 epochs; between the 10th and the last, resident memory of the process tree grows by less
+    than 30 MiB.
+    """
     me = psutil.Process()
 
     def resident():
-        return sum(process.memory_info().rss for process in [me, *me.children(recursive=True)]) / 2**20
+        return (
+            sum(process.memory_info().rss for process in [me, *me.children(recursive=True)]) / 2**20
+        )
 
-    with dp.build_loader(photographs, EVERY_CONFIG[name], transform=dp.TrainTransform(size=64), batch_size=8) as loader:
+    with dp.build_loader(
+        photographs, EVERY_CONFIG[name], transform=dp.TrainTransform(size=64), batch_size=8
+    ) as loader:
         for epoch in range(60):
             for _ in loader:
                 pass
@@ -166,10 +196,13 @@ def test_memory_is_flat_over_many_epochs(photographs, name):
 def test_a_loader_can_abandon_many_epochs(manifest, name):
     use(manifest, EVERY_CONFIG[name])
     before = psutil.Process().num_threads(), left_behind()[1]
-    with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8
+    ) as loader:
         for epoch in range(10):
             assert next(iter(loader)).ids.tolist() == loader.plan.batch(epoch, 0).ids.tolist()
-    deadline = time.monotonic() + 10  # the plan's threads end by themselves, once they have made the next epoch's order
+    # the plan's threads end by themselves, once they have made the next epoch's order
+    deadline = time.monotonic() + 10
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process().num_threads() <= before[0] + 1 and left_behind()[1] <= before[1]
@@ -177,7 +210,8 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
 
 @pytest.fixture
 def workers_kept_until_exit(monkeypatch):
-    """The worker processes that PyTorch keeps until the program ends, by atexit, as it does where memory is page-locked.
+    """The worker processes that PyTorch keeps until the program ends, by atexit, as it does where
+    memory is page-locked.
 
     Without a GPU it locks none, so this keeps them in its place.
     """
@@ -195,18 +229,25 @@ def workers_kept_until_exit(monkeypatch):
 
 @pytest.mark.parametrize("loaders", [5, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["torch", *needs_cuda("torch_to_gpu")])
-def test_loaders_with_persistent_workers_leave_no_open_files(manifest, workers_kept_until_exit, name, loaders):
-    """As `train` builds and closes one for each validation; PyTorch's own DataLoader leaves two a worker (its issue 91252)."""
+def test_loaders_with_persistent_workers_leave_no_open_files(
+    manifest, workers_kept_until_exit, name, loaders
+):
+    """As `train` builds and closes one for each validation; PyTorch's own DataLoader leaves two a
+    worker (its issue 91252).
+    """
 
     def use_briefly():
-        with dp.build_loader(manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        with dp.build_loader(
+            manifest, EVERY_CONFIG[name], transform=dp.TrainTransform(size=32), batch_size=8
+        ) as loader:
             next(iter(loader))
 
     use_briefly()  # what libraries open once and keep
     files = open_files()
     for _ in range(loaders):
         use_briefly()
-    deadline = time.monotonic() + 10  # other threads of this process may have a file open for a moment
+    # other threads of this process may have a file open for a moment
+    deadline = time.monotonic() + 10
     while len(open_files()) > len(files) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(open_files()) <= len(files), sorted(set(open_files().items()) - set(files.items()))
@@ -217,12 +258,17 @@ ENDS = ["dali", "dali_graph", "torch", "torch_inline", "torchvision_gpu"]
 
 
 def config_of(name):
-    more = {"dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"), "torch_inline": dp.TorchConfig(num_workers=0)}
+    more = {
+        "dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
+        "torch_inline": dp.TorchConfig(num_workers=0),
+    }
     return {**CONFIGS, **more}[name]
 
 
 def build(manifest, name):
-    return dp.build_loader(manifest, config_of(name), transform=dp.TrainTransform(size=32), batch_size=8)
+    return dp.build_loader(
+        manifest, config_of(name), transform=dp.TrainTransform(size=32), batch_size=8
+    )
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -235,12 +281,19 @@ def test_the_last_reference_ends_a_loader_without_the_collector(manifest, name):
     gc.disable()
     try:
         before = running()
-        for use in (lambda loader: next(iter(loader)), lambda loader: list(loader), lambda loader: None):
+        for use in (
+            lambda loader: next(iter(loader)),
+            lambda loader: list(loader),
+            lambda loader: None,
+        ):
             loader = build(manifest, name)
             kept = use(loader)  # batches outlive it
             del loader
             until = time.monotonic() + 5
-            while any(now > then for now, then in zip(running(), before, strict=True)) and time.monotonic() < until:
+            while (
+                any(now > then for now, then in zip(running(), before, strict=True))
+                and time.monotonic() < until
+            ):
                 time.sleep(0.01)
             assert running() <= before, kept
     finally:
@@ -280,7 +333,8 @@ configs = {
     "tfdata": dp.TfDataConfig(num_threads=2),
 }
 manifest = dp.Manifest.load(sys.argv[1])
-loader = dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=32), batch_size=2)
+options = {"transform": dp.TrainTransform(size=32), "batch_size": 2}
+loader = dp.build_loader(manifest, configs[sys.argv[2]], **options)
 for images, labels in loader:
     break
 """
@@ -288,10 +342,11 @@ FORKED = (
     LOOKED_AT
     + """
 def build():
-    return dp.build_loader(manifest, configs[sys.argv[2]], transform=dp.TrainTransform(size=32), batch_size=2)
+    return dp.build_loader(manifest, configs[sys.argv[2]], **options)
 
 def work():
-    for use in (lambda: next(iter(loader)), lambda: loader.set_epoch(3), lambda: loader.load_state_dict(loader.state_dict())):
+    uses = [lambda: next(iter(loader)), lambda: loader.set_epoch(3)]
+    for use in (*uses, lambda: loader.load_state_dict(loader.state_dict())):
         try:
             use()
         except RuntimeError as error:
@@ -302,7 +357,8 @@ def work():
     own = build()
     assert sum(len(batch) for batch in own) == len(manifest) // 2 * 2
 
-if sys.argv[2].startswith("torch"):  # a child that is forked otherwise would end its parent's workers: Python's exit does that
+# A child that is forked otherwise would end its parent's workers: Python's exit does that.
+if sys.argv[2].startswith("torch"):
     child = multiprocessing.get_context("fork").Process(target=work)
     child.start()
     child.join()
@@ -319,7 +375,9 @@ assert sum(len(batch) for batch in loader) == len(manifest) // 2 * 2  # the pare
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic", "tfdata"])
+@pytest.mark.parametrize(
+    "name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic", "tfdata"]
+)
 def test_a_program_that_looks_at_one_batch_ends_well(manifest, tmp_path, name):
     run_program(manifest, tmp_path, LOOKED_AT, name, times=2)
 

@@ -1,4 +1,6 @@
-"""Ranks that load other images, or in another way, are found by whoever comes later; nobody waits. Real ranks: test_ranks.py."""
+"""Ranks that load other images, or in another way, are found by whoever comes later; nobody waits.
+Real ranks: test_ranks.py.
+"""
 
 import logging
 import time
@@ -25,13 +27,20 @@ def group(monkeypatch):
 
 @pytest.fixture
 def as_rank(group, monkeypatch):
-    """Builds a loader as another process would at this place of the program: it has built none before."""
+    """Builds a loader as another process would at this place of the program: it has built none
+    before.
+    """
     built = {}
 
     def build(rank, manifest, count=2, place=("train.py:12", "train.py:40"), **options):
         monkeypatch.setattr(ranks, "_built", built.setdefault(rank, ranks.Counter()))
         monkeypatch.setattr(ranks, "_find_place", lambda: place)
-        options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "rank": dp.Rank(rank, count), **options}
+        options = {
+            "transform": dp.TrainTransform(size=32),
+            "batch_size": 4,
+            "rank": dp.Rank(rank, count),
+            **options,
+        }
         with dp.build_loader(manifest, CONFIG, **options) as loader:
             return loader
 
@@ -49,7 +58,10 @@ def test_equal_ranks_are_equal(manifest, as_rank):
 def test_a_missing_file_is_named(scanned, as_rank):
     as_rank(0, scanned)
     less = scanned.subset(np.delete(np.arange(len(scanned)), 7))
-    with pytest.raises(dp.ConfigError, match=f"rank 1 loads 36 images in 4 steps, and rank 0 37 in 4; .* {scanned.path(8)} on"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=f"rank 1 loads 36 images in 4 steps, and rank 0 37 in 4; .* {scanned.path(8)} on",
+    ):
         as_rank(1, less)
 
 
@@ -57,7 +69,9 @@ def test_a_renamed_file_is_named(scanned, as_rank):
     as_rank(1, scanned)
     scanned.path(9).rename(scanned.path(9).with_name("009a.jpg"))
     renamed = dp.Manifest.scan(scanned.root, progress=False)
-    with pytest.raises(dp.ConfigError, match=r"rank 0 loads 37 images .* they differ from .*009a.jpg on"):
+    with pytest.raises(
+        dp.ConfigError, match=r"rank 0 loads 37 images .* they differ from .*009a.jpg on"
+    ):
         as_rank(0, renamed)
 
 
@@ -73,27 +87,41 @@ def test_a_renamed_file_is_named(scanned, as_rank):
 )
 def test_other_options_are_named(manifest, as_rank, options, what):
     as_rank(0, manifest)
-    with pytest.raises(dp.ConfigError, match=f"rank 1 loads in another way than rank 0: .*{what}.*; give all ranks the same"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=f"rank 1 loads in another way than rank 0: .*{what}.*; give all ranks the same",
+    ):
         as_rank(1, manifest, **options)
 
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_a_loader_that_one_rank_has_in_addition_is_compared_with_none(scanned, as_rank, last):
-    """Wherever in the program it is, and whoever comes first; those that all have are compared as before."""
+    """Wherever in the program it is, and whoever comes first; those that all have are compared as
+    before.
+    """
     more, place = scanned.subset(np.arange(20)), ("data.py:5", "train.py:30")
-    order = [lambda: as_rank(0, more, place=place), lambda: as_rank(0, scanned), lambda: as_rank(1, scanned)]
+    order = [
+        lambda: as_rank(0, more, place=place),
+        lambda: as_rank(0, scanned),
+        lambda: as_rank(1, scanned),
+    ]
     for build in np.roll(order, last):
         build()
     as_rank(1, scanned.subset(np.arange(30)), place=("data.py:5", "train.py:31"))
     renamed = scanned.subset(np.delete(np.arange(len(scanned)), 7))
-    with pytest.raises(dp.ConfigError, match="rank 1 loads 36 images in 4 steps, and rank 0 20 in 2"):
+    with pytest.raises(
+        dp.ConfigError, match="rank 1 loads 36 images in 4 steps, and rank 0 20 in 2"
+    ):
         as_rank(1, renamed, place=place)
 
 
 def test_a_rank_that_is_started_in_another_way_is_compared(manifest, as_rank):
     as_rank(0, manifest, place=("train.py:12", "train.py:40"))
-    with pytest.raises(dp.ConfigError, match="rank 1 loads in another way than rank 0: seed 1, not 0"):
-        as_rank(1, manifest, seed=1, place=("train.py:12",))  # such as by torch.multiprocessing.spawn, from no line of the program
+    with pytest.raises(
+        dp.ConfigError, match="rank 1 loads in another way than rank 0: seed 1, not 0"
+    ):
+        # such as by torch.multiprocessing.spawn, from no line of the program
+        as_rank(1, manifest, seed=1, place=("train.py:12",))
 
 
 def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
@@ -105,13 +133,17 @@ def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
     dp.build_loader(manifest, CONFIG, **options).close()
     assert [*built.values()] == [2, 1]
     assert all(any(each.startswith("test_compared_ranks.py") for each in place) for place in built)
-    assert not any(each.startswith(("python.py", "runner.py")) for place in built for each in place)  # pytest's
+    # pytest's
+    assert not any(each.startswith(("python.py", "runner.py")) for place in built for each in place)
 
 
 def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
     monkeypatch.setattr(ranks, "_BLOCKS", {})
     as_rank(0, manifest)
-    with pytest.raises(dp.ConfigError, match="rank 1 loads 20 images in 2 steps, and rank 0 37 in 4; give all ranks"):
+    with pytest.raises(
+        dp.ConfigError,
+        match="rank 1 loads 20 images in 2 steps, and rank 0 37 in 4; give all ranks",
+    ):
         as_rank(1, manifest.subset(np.arange(20)))
 
 
@@ -121,7 +153,8 @@ def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank)
     as_rank(0, manifest, transform=dp.EvalTransform(size=32))
     as_rank(0, manifest)
     as_rank(1, manifest)
-    assert time.monotonic() - start < 30  # a wait for others would last as long as the store's time-out
+    # a wait for others would last as long as the store's time-out
+    assert time.monotonic() - start < 30
 
 
 def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog):
@@ -130,6 +163,11 @@ def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog):
         caplog.clear()
         with (
             caplog.at_level(logging.WARNING),
-            dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, rank=rank),
+            dp.build_loader(
+                manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, rank=rank
+            ),
         ):
-            assert sum("4 ranks were started" in record.getMessage() for record in caplog.records) == warned
+            assert (
+                sum("4 ranks were started" in record.getMessage() for record in caplog.records)
+                == warned
+            )

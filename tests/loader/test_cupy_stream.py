@@ -1,4 +1,6 @@
-"""PyTorch's current stream handed to CuPy, as each of its versions wants it; on a GPU: tests/gpu/test_mixing_on_gpu.py."""
+"""PyTorch's current stream handed to CuPy, as each of its versions wants it; on a GPU:
+tests/gpu/test_mixing_on_gpu.py.
+"""
 
 import sys
 from contextlib import contextmanager, nullcontext
@@ -23,7 +25,9 @@ class TorchStream:
 
 
 def cupy_of(version, used):
-    """CuPy's streams and devices as that major version has them; what is current within a block is in `used`."""
+    """CuPy's streams and devices as that major version has them; what is current within a block is
+    in `used`.
+    """
 
     @contextmanager
     def current(*what):
@@ -33,15 +37,21 @@ def cupy_of(version, used):
 
     class Stream:
         if version >= 14:
-            from_external = staticmethod(lambda stream: current("stream", stream.__cuda_stream__()[1]))
+            from_external = staticmethod(
+                lambda stream: current("stream", stream.__cuda_stream__()[1])
+            )
 
     def external(pointer, device_id):
         if version >= 14:
-            raise DeprecationWarning("ExternalStream is deprecated. Use Stream.from_external() instead")
+            raise DeprecationWarning(
+                "ExternalStream is deprecated. Use Stream.from_external() instead"
+            )
         assert device_id == CUDA.index
         return current("stream", pointer)
 
-    cuda = SimpleNamespace(Stream=Stream, ExternalStream=external, Device=lambda index: current("device", index))
+    cuda = SimpleNamespace(
+        Stream=Stream, ExternalStream=external, Device=lambda index: current("device", index)
+    )
     return SimpleNamespace(cuda=cuda)
 
 
@@ -57,15 +67,19 @@ def test_cupy_works_on_the_current_stream_of_the_device(version, monkeypatch):
 
 
 def test_the_installed_cupy_takes_it_without_a_warning():
-    """And does not destroy it afterwards, as it does its own (cupy/cuda/stream.pyx, `Stream.__del__`; CuPy's pull request 9567).
+    """And does not destroy it afterwards, as it does its own (cupy/cuda/stream.pyx,
+    `Stream.__del__`; CuPy's pull request 9567).
 
-    Warnings are errors in these tests, and so is what is raised by a destructor: a stream of this number cannot be destroyed.
+    Warnings are errors in these tests, and so is what is raised by a destructor: a stream of this
+    number cannot be destroyed.
     """
     assert mixing._as_cupy(TorchStream()).ptr == 4711
 
 
 def test_pytorchs_streams_have_what_cupy_asks_for():
-    assert hasattr(torch.cuda.Stream, "__cuda_stream__") and {"cuda_stream", "device_index"} <= set(dir(torch.cuda.Stream))
+    assert hasattr(torch.cuda.Stream, "__cuda_stream__") and {"cuda_stream", "device_index"} <= set(
+        dir(torch.cuda.Stream)
+    )
 
 
 def test_without_a_gpu_it_does_nothing(monkeypatch):

@@ -1,4 +1,6 @@
-"""What made the pixels, in the state of a loader: a resume where something else makes them warns, since last bits may differ."""
+"""What made the pixels, in the state of a loader: a resume where something else makes them warns,
+since last bits may differ.
+"""
 
 import logging
 
@@ -29,7 +31,9 @@ class Backend:
 
 
 def loader(manifest, mix):
-    return Loader(dp.Plan(manifest, TRANSFORM, 8), TRANSFORM, lambda transform: Backend(mix), "raise", 0.01)
+    return Loader(
+        dp.Plan(manifest, TRANSFORM, 8), TRANSFORM, lambda transform: Backend(mix), "raise", 0.01
+    )
 
 
 def warnings_of(manifest, caplog, state, mix):
@@ -39,11 +43,17 @@ def warnings_of(manifest, caplog, state, mix):
     return [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize(("before", "after"), [(ENGINE, ENGINE.replace("8", "16")), (ENGINE, EXACT), (None, ENGINE), (EXACT, None)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(ENGINE, ENGINE.replace("8", "16")), (ENGINE, EXACT), (None, ENGINE), (EXACT, None)],
+)
 def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
     state = loader(manifest, before).state_dict()
     (message,) = warnings_of(manifest, caplog, state, after)
-    assert message.startswith(f"{OTHER_PIXELS}: {before or 'no GPU'} before, now {after or 'no GPU'}") and "exact=True" in message
+    assert (
+        message.startswith(f"{OTHER_PIXELS}: {before or 'no GPU'} before, now {after or 'no GPU'}")
+        and "exact=True" in message
+    )
 
 
 @pytest.mark.parametrize("mix", [None, ENGINE, EXACT])
@@ -61,20 +71,34 @@ def test_a_state_from_before_there_was_a_mix_is_resumed(manifest, caplog):
 
 def test_only_the_exact_mix_is_the_same_whatever_the_batch():
     shared, exact, regions = dp.DaliConfig(), dp.DaliConfig(exact=True), Decoding(True, "")
-    assert engine_mix(shared, regions, 256) != engine_mix(shared, regions, 128) != engine_mix(exact, regions, 128)
+    assert (
+        engine_mix(shared, regions, 256)
+        != engine_mix(shared, regions, 128)
+        != engine_mix(exact, regions, 128)
+    )
     assert engine_mix(exact, regions, 256) == engine_mix(exact, regions, 128)
-    assert engine_mix(exact, regions, 8) == engine_mix(dp.DaliConfig(hw_decoder_load=0.0), regions, 8)
+    assert engine_mix(exact, regions, 8) == engine_mix(
+        dp.DaliConfig(hw_decoder_load=0.0), regions, 8
+    )
 
 
 def test_the_mix_says_all_that_the_pixels_depend_on():
     exact = dp.DaliConfig(exact=True)
     plain = dp.DaliConfig(exact=True, jpeg_fancy_upsampling=False)
-    mixes = {engine_mix(config, Decoding(region, ""), 8) for config in (exact, plain) for region in (True, False)}
+    mixes = {
+        engine_mix(config, Decoding(region, ""), 8)
+        for config in (exact, plain)
+        for region in (True, False)
+    }
     assert len(mixes) == 4
 
 
 def test_regions_that_differ_between_runs_are_not_called_exact():
-    """decode=force_region with a decoder whose pixels at an image's edge are others each time (decoding.py)."""
+    """decode=force_region with a decoder whose pixels at an image's edge are others each time
+    (decoding.py).
+    """
     config = dp.DaliConfig(decode="force_region", hw_decoder_load=0.0)
     assert engine_mix(config, Decoding(True, "forced"), 8).endswith("exact")
-    assert engine_mix(config, Decoding(True, "forced", repeats=False), 8).endswith("hw_decoder_load=0 of 8")
+    assert engine_mix(config, Decoding(True, "forced", repeats=False), 8).endswith(
+        "hw_decoder_load=0 of 8"
+    )

@@ -1,4 +1,6 @@
-"""Ctrl-C at every moment at which Python looks for signals; its traceback is kept, as a notebook keeps it."""
+"""Ctrl-C at every moment at which Python looks for signals; its traceback is kept, as a notebook
+keeps it.
+"""
 
 import signal
 import sys
@@ -10,21 +12,34 @@ import torch
 
 import dali_pipes as dp
 
-# where something is changed for a while; what makes the batch is left out, for it takes thousands of steps
-PLACES = "contextlib", "threading.py", "loader/work.py", "loader/loader.py", "system/", "torch/", "_ufunc_config"
+# where something is changed for a while; what makes the batch is left out, for it takes thousands
+# of steps
+PLACES = (
+    "contextlib",
+    "threading.py",
+    "loader/work.py",
+    "loader/loader.py",
+    "system/",
+    "torch/",
+    "_ufunc_config",
+)
 SIGNALS = signal.SIGINT, signal.SIGALRM, signal.SIGTERM
 
 
 def interrupted_at(moment, use):
-    """The KeyboardInterrupt that came out of `use`, or None if it ended before that moment; all handlers of signals are as before.
+    """The KeyboardInterrupt that came out of `use`, or None if it ended before that moment; all
+    handlers of signals are as before.
 
-    Python looks for signals at the beginning of a function, where a generator goes on, and after a function of C.
+    Python looks for signals at the beginning of a function, where a generator goes on, and after a
+    function of C.
     """
     count = 0
 
     def strike(frame, event, argument):
         nonlocal count
-        if event not in ("call", "c_return") or not any(each in frame.f_code.co_filename for each in PLACES):
+        if event not in ("call", "c_return") or not any(
+            each in frame.f_code.co_filename for each in PLACES
+        ):
             return
         count += 1
         if count == moment:
@@ -42,7 +57,11 @@ def interrupted_at(moment, use):
 
 
 def modes():
-    kinds = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_device()
+    kinds = (
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_default_device(),
+    )
     return *kinds, tuple(np.geterr().items()), tuple(map(signal.getsignal, SIGNALS))
 
 
@@ -57,12 +76,19 @@ def handlers():
 
 @contextmanager
 def every_mode():
-    with np.errstate(all="raise"), torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"):
+    with (
+        np.errstate(all="raise"),
+        torch.inference_mode(),
+        torch.autocast("cpu"),
+        torch.device("meta"),
+    ):
         yield
 
 
 def build(manifest):
-    return dp.build_loader(manifest, dp.SyntheticConfig(), transform=dp.TrainTransform(size=8), batch_size=2)
+    return dp.build_loader(
+        manifest, dp.SyntheticConfig(), transform=dp.TrainTransform(size=8), batch_size=2
+    )
 
 
 USES = {
@@ -73,7 +99,8 @@ USES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a destructor Python ignores it
+# in a destructor Python ignores it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("around", [ExitStack, every_mode])
 @pytest.mark.parametrize("use", USES)
 def test_a_loader_works_on_after_it(manifest, handlers, use, around):
@@ -82,7 +109,11 @@ def test_a_loader_works_on_after_it(manifest, handlers, use, around):
         before = modes()
         while True:
             batches, moment = iter(loader), moment + 1
-            if (interrupt := interrupted_at(moment, lambda batches=batches: USES[use](loader, batches))) is None:
+            if (
+                interrupt := interrupted_at(
+                    moment, lambda batches=batches: USES[use](loader, batches)
+                )
+            ) is None:
                 break
             kept.append(interrupt)
             assert modes() == before, moment

@@ -1,4 +1,6 @@
-"""Shards that do not all fit into the local cache: fetched window by window, about once, and never more of them than fit."""
+"""Shards that do not all fit into the local cache: fetched window by window, about once, and never
+more of them than fit.
+"""
 
 import collections
 import gc
@@ -31,7 +33,9 @@ SHARDS, EACH = 40, 20
 @pytest.fixture(scope="module")
 def store(manifest, tmp_path_factory):
     """40 shards of 20 images, whose size is about the same."""
-    return tar_shards(manifest.subset(np.arange(SHARDS * EACH) % 37), tmp_path_factory.mktemp("fetching"), EACH)
+    return tar_shards(
+        manifest.subset(np.arange(SHARDS * EACH) % 37), tmp_path_factory.mktemp("fetching"), EACH
+    )
 
 
 @pytest.fixture
@@ -90,7 +94,9 @@ def test_every_image_comes_once_an_epoch_and_no_more_than_fits_is_here(far, cach
 
 
 @pytest.mark.parametrize("count", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_caches_of_several_machines_fetch_the_data_about_once(far, cache, fetched, tmp_path, monkeypatch, count):
+def test_caches_of_several_machines_fetch_the_data_about_once(
+    far, cache, fetched, tmp_path, monkeypatch, count
+):
     """Each rank on a machine of its own, for three epochs."""
     monkeypatch.setenv("WORLD_SIZE", str(count))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
@@ -104,21 +110,34 @@ def test_caches_of_several_machines_fetch_the_data_about_once(far, cache, fetche
 
 
 def test_sources_of_a_mixture_have_windows_of_their_own(far, cache, fetched):
-    sources = {"large": (far.subset(np.arange(600)), 3), "small": (far.subset(np.arange(600, 800)), 1)}
+    sources = {
+        "large": (far.subset(np.arange(600)), 3),
+        "small": (far.subset(np.arange(600, 800)), 1),
+    }
     mixture = Manifest.mix(sources)
     with Disk(cache) as disk, build(mixture, batch_size=8) as loader:
         for _ in range(2):
             batches = [(batch.ids.tolist(), batch.targets["source"].tolist()) for batch in loader]
-            assert all(source.count(1) == 2 for _, source in batches) and len(batches) == len(mixture) // 8
+            assert (
+                all(source.count(1) == 2 for _, source in batches)
+                and len(batches) == len(mixture) // 8
+            )
             assert len({sample for ids, _ in batches for sample in ids}) == len(mixture)
         assert not loader.bad_samples
     assert 0 < disk.most <= copies.cache_bytes()
-    assert set(fetched) == {f"shard-{number:06d}.tar" for number in range(SHARDS)} and len(fetched) <= 1.2 * 2 * SHARDS
+    assert (
+        set(fetched) == {f"shard-{number:06d}.tar" for number in range(SHARDS)}
+        and len(fetched) <= 1.2 * 2 * SHARDS
+    )
 
 
 @pytest.mark.parametrize("epoch_size", [800, 500, 480])
-def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_epoch(far, epoch_size):
-    """Batches of 32, the last of an epoch of 500 left out: some windows begin among images that are."""
+def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_epoch(
+    far, epoch_size
+):
+    """Batches of 32, the last of an epoch of 500 left out: some windows begin among images that
+    are.
+    """
     largest = int(far.shards.bytes.max())
     sampling = dp.Windows(window_gb=3 * largest / 1e9, epoch_size=epoch_size)
     planned = Plan(far, TRANSFORM, 32, sampling=sampling, last_batch="drop", rank=dp.Rank(0, 1))
@@ -128,32 +147,53 @@ def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_ep
     for epoch in range(6):
         for step in range(planned.steps):
             fetcher.deliver(epoch, step)
-            assert {*far.shards.numbers[planned.batch(epoch, step).ids].tolist()} <= {*fetcher._wanted}, (epoch, step)
+            assert {*far.shards.numbers[planned.batch(epoch, step).ids].tolist()} <= {
+                *fetcher._wanted
+            }, (epoch, step)
 
 
 def test_a_batch_larger_than_a_window_is_warned_of(far, caplog):
     window = {"name": "windows", "window_gb": 1.1 * int(far.shards.bytes.max()) / 1e9}
     for batch_size, warnings in ((16, 0), (64, 1)):
         caplog.clear()
-        build(far, batch_size=batch_size, sampling=dp.Windows(window_gb=window["window_gb"])).close()
-        assert sum("shards are fetched several times" in record.getMessage() for record in caplog.records) == warnings
+        build(
+            far, batch_size=batch_size, sampling=dp.Windows(window_gb=window["window_gb"])
+        ).close()
+        assert (
+            sum(
+                "shards are fetched several times" in record.getMessage()
+                for record in caplog.records
+            )
+            == warnings
+        )
 
 
 def test_the_next_window_is_fetched_while_this_one_is_read(far, cache):
     with build(far) as loader:
         next(iter(loader))
         lanes = loader.plan.lanes(0)
-        present, following = (set(window.shards.tolist()) for window, _ in zip(lanes.windows(0)[0], range(2), strict=False))
+        present, following = (
+            set(window.shards.tolist())
+            for window, _ in zip(lanes.windows(0)[0], range(2), strict=False)
+        )
         wait_until(lambda: len(copies_in(cache)) == len(present | following))
         shards = far.shards
         here = {
-            copies.copy_of(shards.files[each], (int(shards.bytes[each]), int(shards.times[each]))).name
+            copies.copy_of(
+                shards.files[each], (int(shards.bytes[each]), int(shards.times[each]))
+            ).name
             for each in present | following
         }
         assert copies_in(cache) == here
         stats = loader.stats()
-        assert stats.window == (len(here), len(here)) and stats.fetched == len(here) and stats.found >= 1
-        assert stats.fetched_bytes == sum(path.stat().st_size for path in cache.iterdir() if not path.suffix)
+        assert (
+            stats.window == (len(here), len(here))
+            and stats.fetched == len(here)
+            and stats.found >= 1
+        )
+        assert stats.fetched_bytes == sum(
+            path.stat().st_size for path in cache.iterdir() if not path.suffix
+        )
 
 
 def copies_in(cache):
@@ -180,25 +220,44 @@ def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
     with build(far, batch_size=20, sampling=sampling) as one:
         expected = [joined(batch) for batch in batches([one], 9)]
     for before, after in ((1, 2), (2, 1)):
-        first = [build(far, rank=dp.Rank(index, before), batch_size=20 // before, sampling=sampling) for index in range(before)]
+        first = [
+            build(far, rank=dp.Rank(index, before), batch_size=20 // before, sampling=sampling)
+            for index in range(before)
+        ]
         found = [joined(batch) for batch in batches(first, 4)]
         state = first[-1].state_dict()
-        second = [build(far, rank=dp.Rank(index, after), batch_size=20 // after, sampling=sampling) for index in range(after)]
+        second = [
+            build(far, rank=dp.Rank(index, after), batch_size=20 // after, sampling=sampling)
+            for index in range(after)
+        ]
         for each in second:
             each.load_state_dict(state)
         found += [joined(batch) for batch in batches(second, 5)]
         for each in [*first, *second]:
             each.close()
-        assert all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(found, expected, strict=True))
-    with pytest.raises(ConfigError, match=r"3 ranks cannot share sampling.lanes=2; 1, 2 ranks would do, or a multiple of 2"):
+        assert all(
+            torch.equal(a, c) and torch.equal(b, d)
+            for (a, b), (c, d) in zip(found, expected, strict=True)
+        )
+    with pytest.raises(
+        ConfigError,
+        match=r"3 ranks cannot share sampling.lanes=2; 1, 2 ranks would do, or a multiple of 2",
+    ):
         build(far, rank=dp.Rank(0, 3), batch_size=20, sampling=sampling)
 
 
 def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache, monkeypatch):
-    with pytest.raises(ConfigError, match=r"set DALI_PIPES_CACHE_GB to .* at least, .* or load them with sampling='windows'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"set DALI_PIPES_CACHE_GB to .* at least, .* or load them with sampling='windows'",
+    ):
         build(far, sampling=None)
     with pytest.raises(
-        ConfigError, match=r"1 lanes with two windows of .* set DALI_PIPES_CACHE_GB to .*, or lower sampling.window_gb"
+        ConfigError,
+        match=(
+            r"1 lanes with two windows of .* set DALI_PIPES_CACHE_GB to .*, or lower "
+            r"sampling.window_gb"
+        ),
     ):
         build(far, sampling={"name": "windows", "window_gb": 0.7 * copies.cache_bytes() / 1e9})
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "much")
@@ -211,7 +270,11 @@ def test_lanes_and_windows_follow_the_machines(monkeypatch):
     assert (dp.Windows().lanes, dp.Windows().window_gb) == (1, 40)
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert (dp.Windows().lanes, dp.Windows().window_gb, dp.Windows(lanes=8).window_gb) == (2, 40, 10)
+    assert (dp.Windows().lanes, dp.Windows().window_gb, dp.Windows(lanes=8).window_gb) == (
+        2,
+        40,
+        10,
+    )
 
 
 def test_files_that_were_not_fetched_stay(far, cache):
@@ -255,15 +318,23 @@ def test_a_killed_rank_leaves_no_lock_and_no_half_shard(far, cache, monkeypatch)
 
 
 def test_readers_do_not_wait_for_ever_for_what_others_hold(far, cache, monkeypatch):
-    """A program that holds all of the cache; its copies are taken after a while, and it fetches them again if it needs them."""
+    """A program that holds all of the cache; its copies are taken after a while, and it fetches
+    them again if it needs them.
+    """
     monkeypatch.setattr(copies, "_PATIENCE_S", 0.2)
     shards = far.shards
     held = []
     for each in range(5):
-        held.append(copies.hold_copy(shards.files[each], (int(shards.bytes[each]), int(shards.times[each]))))
+        held.append(
+            copies.hold_copy(shards.files[each], (int(shards.bytes[each]), int(shards.times[each])))
+        )
     with pytest.raises(copies.NoRoomError):
         for each in range(5, 9):
-            held.append(copies.hold_copy(shards.files[each], (int(shards.bytes[each]), int(shards.times[each]))))
+            held.append(
+                copies.hold_copy(
+                    shards.files[each], (int(shards.bytes[each]), int(shards.times[each]))
+                )
+            )
     assert [len(far.read(sample)) for sample in range(160, 240)] == far.bytes_each[160:240].tolist()
     assert size_of(cache) <= copies.cache_bytes() and any(map(copies.is_gone, held))
     for number in held:
@@ -279,7 +350,9 @@ def test_a_reader_whose_copy_was_removed_opens_it_anew(far, cache):
     assert reader.read(far.extent(0)).tobytes() == first
     used = sum(
         os.fstat(file.number).st_blocks
-        for file in [reader._opened(far.extent(at).file, far.extent(at).stamp) for at in (0, len(far) - 1)]
+        for file in [
+            reader._opened(far.extent(at).file, far.extent(at).stamp) for at in (0, len(far) - 1)
+        ]
     )
     assert used * 512 <= copies.cache_bytes()
     reader.close()
@@ -287,8 +360,13 @@ def test_a_reader_whose_copy_was_removed_opens_it_anew(far, cache):
 
 def test_evaluation_in_order_needs_a_few_shards_at_a_time(far, cache):
     options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 10, "device": "cpu"}
-    with Disk(cache) as disk, dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader:
-        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(range(len(far)))
+    with (
+        Disk(cache) as disk,
+        dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader,
+    ):
+        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(
+            range(len(far))
+        )
     assert disk.most <= copies.cache_bytes()
 
 
@@ -332,6 +410,10 @@ def test_a_cache_that_cannot_be_written_is_named_before_the_first_batch(far, tmp
     (tmp_path / "file").touch()
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "file/cache"))
     with pytest.raises(
-        ConfigError, match=r"DALI_PIPES_CACHE=.*file/cache: not a directory; name a folder of yours on a local disk"
+        ConfigError,
+        match=(
+            r"DALI_PIPES_CACHE=.*file/cache: not a directory; name a folder of yours on a "
+            r"local disk"
+        ),
     ):
         build(far)

@@ -1,4 +1,6 @@
-"""A loader's state is text and numbers, whatever its options were made of: JSON and `torch.load(weights_only=True)` take it."""
+"""A loader's state is text and numbers, whatever its options were made of: JSON and
+`torch.load(weights_only=True)` take it.
+"""
 
 import io
 import json
@@ -20,10 +22,17 @@ WRAP = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()], to
 SHARE = st.builds(lambda wrap, x: wrap(x), WRAP, st.sampled_from([0.25, 0.5, 1.0]))
 COUNT = st.builds(lambda wrap, x: wrap(x), WRAP, st.integers(1, 4))
 SIZE = st.builds(lambda wrap, x: wrap(x), WRAP, st.sampled_from([16, 32]))
-PAIR = st.one_of(st.tuples(SHARE.map(lambda x: x / 8), SHARE), st.just(np.array([0.1, 1.0])), st.just(torch.tensor([0.1, 1.0])))
+PAIR = st.one_of(
+    st.tuples(SHARE.map(lambda x: x / 8), SHARE),
+    st.just(np.array([0.1, 1.0])),
+    st.just(torch.tensor([0.1, 1.0])),
+)
 POLICY = st.one_of(
     st.builds(lambda p: {"name": "RandomErasing", "p": p}, SHARE),
-    st.builds(lambda bins: {"name": "TrivialAugmentWide", "num_magnitude_bins": bins}, COUNT.map(lambda x: x + 2)),
+    st.builds(
+        lambda bins: {"name": "TrivialAugmentWide", "num_magnitude_bins": bins},
+        COUNT.map(lambda x: x + 2),
+    ),
 )
 
 
@@ -41,7 +50,9 @@ class Own:
     kinds: Any = field(default_factory=lambda: {"b", "a"})
     place: Any = Path("/x")
     colour: Any = Colour.RED
-    by_number: Any = field(default_factory=lambda: {np.int64(3): [np.float32(0.5), (np.str_("x"), float("inf"))]})
+    by_number: Any = field(
+        default_factory=lambda: {np.int64(3): [np.float32(0.5), (np.str_("x"), float("inf"))]}
+    )
     function: Any = print
     other: Any = field(default_factory=object)
     kind: Any = np.float32
@@ -60,20 +71,43 @@ def check_state(state):
 
 @given(
     transform=st.builds(
-        dp.TrainTransform, size=SIZE, flip=SHARE, scale=PAIR, augment=POLICY.map(lambda each: [each]), min_box_size=SHARE
+        dp.TrainTransform,
+        size=SIZE,
+        flip=SHARE,
+        scale=PAIR,
+        augment=POLICY.map(lambda each: [each]),
+        min_box_size=SHARE,
     ),
-    mix=st.one_of(st.none(), st.builds(dp.MixUp, alpha=SHARE, num_classes=st.just(np.int64(5)), probability=SHARE), st.just(Own())),
+    mix=st.one_of(
+        st.none(),
+        st.builds(dp.MixUp, alpha=SHARE, num_classes=st.just(np.int64(5)), probability=SHARE),
+        st.just(Own()),
+    ),
     sampling=st.one_of(
         st.none(),
         st.builds(lambda times: dp.Repeated(times=times, spread=np.bool_(True)), COUNT),
-        st.builds(lambda size: {"name": "weighted", "weights": np.ones(37), "epoch_size": size}, SIZE),
-        st.builds(lambda since: {"name": "schedule", "schedule": {0: "balanced", np.int64(3): {"name": "uniform"}}}, COUNT),
+        st.builds(
+            lambda size: {"name": "weighted", "weights": np.ones(37), "epoch_size": size}, SIZE
+        ),
+        st.builds(
+            lambda since: {
+                "name": "schedule",
+                "schedule": {0: "balanced", np.int64(3): {"name": "uniform"}},
+            },
+            COUNT,
+        ),
     ),
     batch_size=SIZE.map(lambda x: x // 4),
     seed=st.integers(0, 2**64 - 1).map(np.uint64),
 )
 def test_a_state_is_text_and_numbers(thumbnails, transform, mix, sampling, batch_size, seed):
-    options = {"transform": transform, "batch_transform": mix, "sampling": sampling, "batch_size": batch_size, "seed": seed}
+    options = {
+        "transform": transform,
+        "batch_transform": mix,
+        "sampling": sampling,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
     with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as one:
         next(iter(one))
         state = one.state_dict()
@@ -87,6 +121,8 @@ def test_arrays_are_told_apart_by_what_they_hold():
     check_state(described(Own()))
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, 1j, np.array([1, 2]), torch.zeros(()), np.datetime64("2020-01-01")])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, 1j, np.array([1, 2]), torch.zeros(()), np.datetime64("2020-01-01")]
+)
 def test_what_is_no_number_is_described(value):
     check_state({"value": described(value)})

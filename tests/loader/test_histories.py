@@ -1,4 +1,5 @@
-"""What people do to a loader, in any order: whatever happened before, it goes on exactly where it says, and leaves nothing behind.
+"""What people do to a loader, in any order: whatever happened before, it goes on exactly where it
+says, and leaves nothing behind.
 
 DALI_PIPES_EXAMPLES is the number of histories for each backend; 1,000 in all were run with 200.
 """
@@ -36,7 +37,11 @@ DEEDS = st.one_of(
     st.tuples(st.just("begin_in_thread")),
     st.tuples(st.just("fail_in_the_loop"), st.integers(1, 3)),
     st.tuples(st.just("interrupt"), st.sampled_from(["next", "iter", "first"]), st.floats(0, 0.03)),
-    st.tuples(st.just("race"), st.sampled_from(["iter", "set_epoch", "load_state_dict"]), st.floats(0, 0.01)),
+    st.tuples(
+        st.just("race"),
+        st.sampled_from(["iter", "set_epoch", "load_state_dict"]),
+        st.floats(0, 0.01),
+    ),
     st.tuples(st.just("take_from_a_stale_one")),
     st.tuples(st.just("set_epoch"), st.integers(0, 4)),
     st.tuples(st.just("save")),
@@ -63,7 +68,12 @@ class History:
     def build(self):
         transform = dp.TrainTransform(size=16)
         return dp.build_loader(
-            self.manifest, self.config, transform=transform, batch_size=BATCH, seed=3, on_bad_sample="substitute"
+            self.manifest,
+            self.config,
+            transform=transform,
+            batch_size=BATCH,
+            seed=3,
+            on_bad_sample="substitute",
         )
 
     def build_anew(self):
@@ -77,7 +87,11 @@ class History:
             with self.build() as reference:
                 reference.set_epoch(epoch)
                 for number, batch in enumerate(reference):
-                    self.known[epoch, number] = batch.ids.tolist(), batch.labels.tolist(), batch.images.clone()
+                    self.known[epoch, number] = (
+                        batch.ids.tolist(),
+                        batch.labels.tolist(),
+                        batch.images.clone(),
+                    )
         return self.known[epoch, step]
 
     def where(self):
@@ -86,7 +100,9 @@ class History:
 
     def check(self, batch, place):
         ids, labels, images = self.expected(*place)
-        assert (batch.ids.tolist(), batch.labels.tolist()) == (ids, labels) and torch.equal(batch.images, images)
+        assert (batch.ids.tolist(), batch.labels.tolist()) == (ids, labels) and torch.equal(
+            batch.images, images
+        )
 
     def after(self, place):
         epoch, step = place
@@ -153,7 +169,10 @@ class History:
         if what == "first":
             self.begin()
         before, abandoned = self.place, self.abandoned
-        done = interrupted((lambda: iter(self.loader)) if what == "iter" else (lambda: next(self.batches, None)), delay)
+        done = interrupted(
+            (lambda: iter(self.loader)) if what == "iter" else (lambda: next(self.batches, None)),
+            delay,
+        )
         now = self.where()
         if what == "iter":
             begun = (before[0] + 1, 0) if abandoned else before
@@ -167,7 +186,8 @@ class History:
         if now != before:
             self.delivered()
         if done is INTERRUPTED or self.place[1] == 0:
-            self.stale = self.batches = None  # whether Ctrl-C came before the iterator was asked is not known
+            # whether Ctrl-C came before the iterator was asked is not known
+            self.stale = self.batches = None
 
     def race(self, what, delay):
         """A thread asks for a batch while this one begins another epoch or goes elsewhere."""
@@ -268,7 +288,10 @@ def interrupted(deed, delay):
         if armed:
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGALRM, strike), signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = (
+        signal.signal(signal.SIGALRM, strike),
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         signal.setitimer(signal.ITIMER_REAL, delay + 1e-6)
         found = deed()
@@ -290,7 +313,8 @@ def left():
 def nothing_is_left(before):
     """By the last reference alone: the collector does not run."""
     threads, children, descriptors = before
-    more = 2 if "tensorflow" in sys.modules else 0  # it starts threads of its own when it likes, and keeps them
+    # it starts threads of its own when it likes, and keeps them
+    more = 2 if "tensorflow" in sys.modules else 0
 
     def is_left():
         now = left()

@@ -1,4 +1,6 @@
-"""The table of odd inputs in docs/inputs.md: every line is what the backends do now. UPDATE_DOCS=1 writes it anew."""
+"""The table of odd inputs in docs/inputs.md: every line is what the backends do now. UPDATE_DOCS=1
+writes it anew.
+"""
 
 import itertools
 import os
@@ -30,14 +32,22 @@ def pixels(manifest, config, exif):
 
 
 def outcome(manifest, config, reference, exif="ignore"):
-    """ "equal" within the contract's tolerance, "differs by the mean", or "named" for an image that BadSampleError names."""
+    """ "equal" within the contract's tolerance, "differs by the mean", or "named" for an image that
+    BadSampleError names.
+    """
     got = pixels(manifest, config, exif)
     if got is None:
         return "named"
     if reference is None:
         return "delivered"
     mean = np.abs(got - reference).mean()
-    return "equal" if mean <= 0.25 else f"differs ({mean:.0f} of 255)" if mean >= 1 else "differs (< 1 of 255)"
+    return (
+        "equal"
+        if mean <= 0.25
+        else f"differs ({mean:.0f} of 255)"
+        if mean >= 1
+        else "differs (< 1 of 255)"
+    )
 
 
 def row(name, folder) -> list[str]:
@@ -45,19 +55,32 @@ def row(name, folder) -> list[str]:
     EVERY[name](folder / "a/x.jpg")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        scans = [dp.Manifest.scan(folder, verify=verify, progress=False) for verify in ("header", "full")]
+        scans = [
+            dp.Manifest.scan(folder, verify=verify, progress=False) for verify in ("header", "full")
+        ]
         message = [
-            "; ".join(problem.split("(")[0].split(";")[0].strip() for _, problem in scan.problems) or "usable" for scan in scans
+            "; ".join(problem.split("(")[0].split(";")[0].strip() for _, problem in scan.problems)
+            or "usable"
+            for scan in scans
         ]
         if not len(scans[0]):
             return [name, *message, *["not in the plan"] * len(BACKENDS)]
         reference = pixels(scans[0], BACKENDS["torch"], "ignore")
         first = "named" if reference is None else "reference"
-        return [name, *message, first, *(outcome(scans[0], BACKENDS[each], reference) for each in list(BACKENDS)[1:])]
+        return [
+            name,
+            *message,
+            first,
+            *(outcome(scans[0], BACKENDS[each], reference) for each in list(BACKENDS)[1:]),
+        ]
 
 
 def documented() -> dict[str, list[str]]:
-    lines = [line for line in DOC.read_text().splitlines() if line.startswith("| ")] if DOC.exists() else []
+    lines = (
+        [line for line in DOC.read_text().splitlines() if line.startswith("| ")]
+        if DOC.exists()
+        else []
+    )
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return {line[0]: line for line in cells if line[0] in EVERY}
 
@@ -65,18 +88,24 @@ def documented() -> dict[str, list[str]]:
 HUGE = "400-megapixel PNG of 389 KB"  # seconds
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == HUGE else name for name in EVERY])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == HUGE else name for name in EVERY]
+)
 def test_the_table_says_what_happens(tmp_path, name):
     found = row(name, tmp_path)
     if os.environ.get("UPDATE_DOCS") == "1":
         (DOC.parent / ".inputs").mkdir(exist_ok=True)
-        (DOC.parent / ".inputs" / f"{list(EVERY).index(name):03d}").write_text("| " + " | ".join(found) + " |\n")
+        (DOC.parent / ".inputs" / f"{list(EVERY).index(name):03d}").write_text(
+            "| " + " | ".join(found) + " |\n"
+        )
     else:
         assert documented().get(name) == found
 
 
 def test_loaders_agree_on_whatever_a_full_scan_finds_usable(tmp_path):
-    """No pair of them differs by more than the contract's mean of 0.25 of 255 on any of more than three hundred files."""
+    """No pair of them differs by more than the contract's mean of 0.25 of 255 on any of more than
+    three hundred files.
+    """
     (tmp_path / "a").mkdir()
     for number, content in enumerate(many()):
         (tmp_path / f"a/{number:03d}.jpg").write_bytes(content)

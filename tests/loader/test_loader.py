@@ -23,7 +23,9 @@ CONFIGS = [
 ]
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 ON_GPU = needs_cuda_configs("dali_gpu", "torchvision_on_gpu", "torch_to_gpu")
-every_config = pytest.mark.parametrize("config", [*CONFIGS, *ON_GPU], ids=lambda config: type(config).__name__)
+every_config = pytest.mark.parametrize(
+    "config", [*CONFIGS, *ON_GPU], ids=lambda config: type(config).__name__
+)
 same_images_again = pytest.mark.parametrize(
     "config",
     [
@@ -54,7 +56,9 @@ def test_each_iter_is_the_next_epoch(manifest, config):
 @every_config
 def test_leaving_early_abandons_the_epoch(manifest, config):
     with build(manifest, config) as loader:
-        assert ids(itertools.islice(loader, 2)) == [loader.plan.batch(0, step).ids.tolist() for step in (0, 1)]
+        assert ids(itertools.islice(loader, 2)) == [
+            loader.plan.batch(0, step).ids.tolist() for step in (0, 1)
+        ]
         assert ids(loader)[0] == loader.plan.batch(1, 0).ids.tolist()
         assert ids(loader)[3] == loader.plan.batch(2, 3).ids.tolist()
 
@@ -88,7 +92,11 @@ def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config):
     for delivered in (0, 1, 3, 4, 5):
         with build(manifest, config) as loader:
             loader.load_state_dict(states[delivered])
-            rest = list(itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 12 - delivered))
+            rest = list(
+                itertools.islice(
+                    itertools.chain.from_iterable(itertools.repeat(loader)), 12 - delivered
+                )
+            )
         for one, two in zip(whole[delivered:], rest, strict=True):
             assert torch.equal(one.ids, two.ids)
             assert torch.equal(one.images, two.images) or not makes_pixels(config)
@@ -117,7 +125,11 @@ def test_defaults_follow_the_transform(manifest):
         build(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=32)) as evaluation,
     ):
         assert (train.plan.sampling, train.plan.last_batch, len(train)) == (dp.Uniform(), "drop", 4)
-        assert (evaluation.plan.sampling, evaluation.plan.last_batch, len(evaluation)) == (dp.Sequential(), "partial", 5)
+        assert (evaluation.plan.sampling, evaluation.plan.last_batch, len(evaluation)) == (
+            dp.Sequential(),
+            "partial",
+            5,
+        )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -149,7 +161,9 @@ def test_options_that_cannot_work(manifest, options, message):
 
 
 def test_not_a_config(manifest):
-    with pytest.raises(dp.ConfigError, match=r"config is 'dali'; it takes a config; write DaliConfig\(\)"):
+    with pytest.raises(
+        dp.ConfigError, match=r"config is 'dali'; it takes a config; write DaliConfig\(\)"
+    ):
         build(manifest, "dali")
 
 
@@ -170,14 +184,24 @@ def test_nothing_is_left_after_the_block(manifest, config):
         (dp.TfDataConfig(), dp.DaliConfig(device="cpu")),
         (dp.TorchConfig(num_workers=1), dp.TfDataConfig()),
         (dp.TfDataConfig(), dp.TorchvisionGpuConfig()),
-        pytest.param(dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
-        pytest.param(dp.DaliConfig(device="gpu"), dp.DaliConfig(device="cpu"), marks=pytest.mark.needs_cuda),
-        pytest.param(dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=1), marks=pytest.mark.needs_cuda),
-        pytest.param(dp.TorchConfig(num_workers=1), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda),
+        pytest.param(
+            dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda
+        ),
+        pytest.param(
+            dp.DaliConfig(device="gpu"), dp.DaliConfig(device="cpu"), marks=pytest.mark.needs_cuda
+        ),
+        pytest.param(
+            dp.DaliConfig(device="gpu"), dp.TorchConfig(num_workers=1), marks=pytest.mark.needs_cuda
+        ),
+        pytest.param(
+            dp.TorchConfig(num_workers=1), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda
+        ),
     ],
 )
 def test_resume_on_another_backend(manifest, before, after):
-    """Same ids in the same order; pixels within the contract's tolerance, here in units of the normalized image."""
+    """Same ids in the same order; pixels within the contract's tolerance, here in units of the
+    normalized image.
+    """
     transform = dp.TrainTransform()
     with build(manifest, before, transform=transform) as loader:
         whole = [batch for _ in range(2) for batch in loader]
@@ -188,19 +212,26 @@ def test_resume_on_another_backend(manifest, before, after):
         loader.load_state_dict(state)
         rest = [*loader, *loader]
     assert ids(rest) == ids(whole)[1:]
-    difference = torch.stack([(one.images - two.images).abs().mean() for one, two in zip(whole[1:], rest, strict=True)])
+    difference = torch.stack(
+        [(one.images - two.images).abs().mean() for one, two in zip(whole[1:], rest, strict=True)]
+    )
     assert difference.max() < 0.5 / 255 / 0.225 or not makes_pixels(before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 6), (6, 1)])
 def test_resume_with_another_number_of_shards(manifest, before, after):
     def ranks(count):
-        options = [{"rank": dp.Rank(index, count), "batch_size": 12 // count} for index in range(count)]
+        options = [
+            {"rank": dp.Rank(index, count), "batch_size": 12 // count} for index in range(count)
+        ]
         return [build(manifest, dp.SyntheticConfig(), **each) for each in options]
 
     def global_batches(loaders, count):
         streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
-        return [[sample for stream in streams for sample in next(stream).ids.tolist()] for _ in range(count)]
+        return [
+            [sample for stream in streams for sample in next(stream).ids.tolist()]
+            for _ in range(count)
+        ]
 
     whole = global_batches(ranks(1), 9)
     first = ranks(before)
@@ -231,7 +262,9 @@ def test_prefetched_batches_do_not_count(manifest, device):
         assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 8)
 
 
-def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(thumbnails, monkeypatch):
+def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(
+    thumbnails, monkeypatch
+):
     """On the manifest's sizes, some at a time."""
     monkeypatch.setattr(transforms, "_CHECKED_AT_ONCE", 10)
     too_small = (thumbnails.sizes < [40, 36]).any(axis=1)
@@ -240,11 +273,26 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(thum
     crop = dp.RandomCropTransform(size=(44, 36), padding=(0, 0, 0, 4), sizes={3: (20, 30)})
     with pytest.raises(dp.ConfigError) as error:
         build(images, dp.SyntheticConfig(), transform=crop)
-    first = f"height of 40 and a width of 36 pixels; the first is {images.name(37 - count)}. Set transform.pad_if_needed"
-    assert str(error.value).startswith(f"{count} of 37 images are smaller") and first in str(error.value)
-    fits = [{"size": 32}, {"size": 40, "padding": 4}, {"resize": 64}, {"resize": (64, 64)}, {"pad_if_needed": True}]
+    first = (
+        f"height of 40 and a width of 36 pixels; the first is {images.name(37 - count)}. Set "
+        "transform.pad_if_needed"
+    )
+    assert str(error.value).startswith(f"{count} of 37 images are smaller") and first in str(
+        error.value
+    )
+    fits = [
+        {"size": 32},
+        {"size": 40, "padding": 4},
+        {"resize": 64},
+        {"resize": (64, 64)},
+        {"pad_if_needed": True},
+    ]
     for options in fits:
-        build(thumbnails, dp.SyntheticConfig(), transform=dp.RandomCropTransform(**{"size": 64} | options)).close()
+        build(
+            thumbnails,
+            dp.SyntheticConfig(),
+            transform=dp.RandomCropTransform(**{"size": 64} | options),
+        ).close()
     good = thumbnails.filter("height >= 40 and width >= 36")
     build(good, dp.SyntheticConfig(), batch_size=2, transform=crop).close()
     turned = dp.RandomCropTransform(size=(64, 65), exif="apply")
@@ -254,11 +302,22 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(thum
 
 def test_progressive_sizes_of_a_random_crop_are_all_checked(thumbnails):
     with pytest.raises(dp.ConfigError, match="height of 32 and a width of 65 pixels"):
-        build(thumbnails, dp.SyntheticConfig(), transform=dp.RandomCropTransform(size=16, sizes={0: (32, 8), 5: (8, 65)}))
+        build(
+            thumbnails,
+            dp.SyntheticConfig(),
+            transform=dp.RandomCropTransform(size=16, sizes={0: (32, 8), 5: (8, 65)}),
+        )
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"epoch": 0}, {"epoch": 0, "samples": 3}, {"epoch": -1, "samples": 0}, {"epoch": 0, "samples": 800}]
+    "state",
+    [
+        {},
+        {"epoch": 0},
+        {"epoch": 0, "samples": 3},
+        {"epoch": -1, "samples": 0},
+        {"epoch": 0, "samples": 800},
+    ],
 )
 def test_a_damaged_state_is_refused(manifest, state):
     with build(manifest, dp.SyntheticConfig()) as loader:
@@ -268,11 +327,20 @@ def test_a_damaged_state_is_refused(manifest, state):
 
 
 @every_config
-@pytest.mark.parametrize(("batch_size", "last_batch"), [(1, "drop"), (5, "partial"), (37, "drop"), (40, "pad"), (40, "partial")])
+@pytest.mark.parametrize(
+    ("batch_size", "last_batch"),
+    [(1, "drop"), (5, "partial"), (37, "drop"), (40, "pad"), (40, "partial")],
+)
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_sample_once_over_all_shards(manifest, config, batch_size, last_batch, count):
     loaders = [
-        build(manifest, config, batch_size // count or 1, last_batch=last_batch, rank=dp.Rank(index, count))
+        build(
+            manifest,
+            config,
+            batch_size // count or 1,
+            last_batch=last_batch,
+            rank=dp.Rank(index, count),
+        )
         for index in range(count)
     ]
     epochs = [[ids(loader) for loader in loaders] for _ in range(2)]
@@ -290,9 +358,14 @@ def test_each_sample_once_over_all_shards(manifest, config, batch_size, last_bat
 
 
 def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manifest):
-    """37 = 3 × 12 + 1: the last sample is one rank's alone. Resumed before it, the other rank has an epoch without batches."""
+    """37 = 3 × 12 + 1: the last sample is one rank's alone. Resumed before it, the other rank has
+    an epoch without batches.
+    """
     options = {"batch_size": 6, "last_batch": "partial"}
-    ranks = [build(manifest, dp.SyntheticConfig(), rank=dp.Rank(index, 2), **options) for index in range(2)]
+    ranks = [
+        build(manifest, dp.SyntheticConfig(), rank=dp.Rank(index, 2), **options)
+        for index in range(2)
+    ]
     assert [len(loader) for loader in ranks] == [3, 4]
     state = {**ranks[0].state_dict(), "samples": 36}
     for loader in ranks:
@@ -308,7 +381,10 @@ def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manife
 
 def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
     """Also where the last global batch, of one sample, leaves a rank without a part of it."""
-    ranks = [build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(index, 2), last_batch="partial") for index in range(2)]
+    ranks = [
+        build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(index, 2), last_batch="partial")
+        for index in range(2)
+    ]
     for epoch in range(2):
         streams = [iter(loader) for loader in ranks]
         for _ in range(3):
@@ -320,9 +396,13 @@ def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
 
 
 def test_a_finished_shard_goes_on_although_its_last_iterator_was_not_used_up(manifest):
-    with build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial") as loader:
+    with build(
+        manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial"
+    ) as loader:
         for epoch in range(3):
-            assert ids(itertools.islice(loader, 3)) == [loader.plan.batch(epoch, step).ids.tolist() for step in range(3)]
+            assert ids(itertools.islice(loader, 3)) == [
+                loader.plan.batch(epoch, step).ids.tolist() for step in range(3)
+            ]
 
 
 @every_config
@@ -335,7 +415,10 @@ def test_a_closed_loader_says_so(manifest, config):
 
 @every_config
 def test_a_table_with_absolute_paths(manifest, config, tmp_path):
-    lines = [f"{manifest.path(number)},{manifest.classes[manifest.labels[number]]}" for number in range(20)]
+    lines = [
+        f"{manifest.path(number)},{manifest.classes[manifest.labels[number]]}"
+        for number in range(20)
+    ]
     (tmp_path / "t.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
     listed = dp.Manifest.open(tmp_path / "t.csv", progress=False)
     with build(listed, config, transform=dp.EvalTransform(size=32)) as loader:
@@ -345,7 +428,11 @@ def test_a_table_with_absolute_paths(manifest, config, tmp_path):
 def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
     """Ctrl-C ends the generator that it strikes."""
     with dp.build_loader(
-        manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8, device="cpu"
+        manifest,
+        dp.TorchConfig(num_workers=0),
+        transform=dp.TrainTransform(size=16),
+        batch_size=8,
+        device="cpu",
     ) as loader:
         stream = loader._work.backend_at(0).stream
 
@@ -364,7 +451,11 @@ def test_a_loader_that_was_interrupted_goes_on(manifest, monkeypatch):
 def test_a_manifest_that_a_loader_has_used_goes_to_other_processes(manifest):
     with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
         next(iter(loader))
-    assert pickle.loads(pickle.dumps(manifest)).fingerprint == deepcopy(manifest).fingerprint == manifest.fingerprint
+    assert (
+        pickle.loads(pickle.dumps(manifest)).fingerprint
+        == deepcopy(manifest).fingerprint
+        == manifest.fingerprint
+    )
 
 
 def test_a_state_at_the_start_of_an_epoch_goes_on_with_another_batch_size(manifest):
@@ -376,25 +467,40 @@ def test_a_state_at_the_start_of_an_epoch_goes_on_with_another_batch_size(manife
         next(iter(loader))
         inside = loader.state_dict()
     with dp.build_loader(manifest, config, batch_size=4, **options) as loader:
-        with pytest.raises(dp.ConfigError, match=r"global_batch_size \(8 → 4\); restore them, or go on with .* by set_epoch\(1\)"):
+        with pytest.raises(
+            dp.ConfigError,
+            match=r"global_batch_size \(8 → 4\); restore them, or go on with .* by set_epoch\(1\)",
+        ):
             loader.load_state_dict(between)
         with pytest.raises(dp.ConfigError, match=r"restore them, or start a new run"):
             loader.load_state_dict(inside)
         loader.set_epoch(1)
-        assert loader.epoch == 1 and next(iter(loader)).ids.tolist() == loader.plan.batch(1, 0).ids.tolist()
+        assert (
+            loader.epoch == 1
+            and next(iter(loader)).ids.tolist() == loader.plan.batch(1, 0).ids.tolist()
+        )
 
 
 def test_it_answers_what_a_dataloader_is_asked(manifest):
-    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=dp.TrainTransform(size=16), batch_size=8
+    ) as loader:
         assert len(loader.dataset) == len(manifest) and loader.batch_size == 8
 
 
-@pytest.mark.parametrize("ask", [dp.Loader.state_dict, dp.Loader.explain, repr], ids=["state_dict", "explain", "repr"])
+@pytest.mark.parametrize(
+    "ask", [dp.Loader.state_dict, dp.Loader.explain, repr], ids=["state_dict", "explain", "repr"]
+)
 def test_what_is_asked_beside_next_leaves_its_backend_alone(manifest, monkeypatch, ask):
     """While another thread makes the backend in next(), and after close()."""
     with build(manifest, dp.TorchConfig(num_workers=0)) as loader:
         loader._work.end_backend()
-        build_one, built, is_building, goes_on = loader._work._build_backend, [], threading.Event(), threading.Event()
+        build_one, built, is_building, goes_on = (
+            loader._work._build_backend,
+            [],
+            threading.Event(),
+            threading.Event(),
+        )
 
         def build_slowly(transform):
             built.append(threading.current_thread())

@@ -1,4 +1,6 @@
-"""MixUp and CutMix in PyTorch against torchvision's, their random numbers, and their place in a loader."""
+"""MixUp and CutMix in PyTorch against torchvision's, their random numbers, and their place in a
+loader.
+"""
 
 import inspect
 import itertools
@@ -32,16 +34,24 @@ def batch_of(count, dtype=torch.float32, memory_format=torch.contiguous_format, 
     generator = torch.Generator().manual_seed(count)
     pixels = torch.randint(0, 256, (count, *shape), generator=generator, dtype=torch.uint8)
     images = pixels if dtype == torch.uint8 else (pixels.float() / 77 - 1).to(dtype)
-    return dp.Batch(images.contiguous(memory_format=memory_format), torch.arange(count) % 5, torch.arange(count))
+    return dp.Batch(
+        images.contiguous(memory_format=memory_format), torch.arange(count) % 5, torch.arange(count)
+    )
 
 
 def theirs(kind, batch, draws, monkeypatch, images=None):
     """What torchvision makes of the batch where it is given our λ, and our centre of the box."""
     radius, angle, *centre = draws.uniform(0).tolist()
     mix = getattr(v2, kind.__name__)(alpha=0.7, num_classes=5)
-    monkeypatch.setattr(mix._dist, "sample", lambda shape: torch.tensor(symmetric_beta(0.7, radius, angle), dtype=torch.float64))
+    monkeypatch.setattr(
+        mix._dist,
+        "sample",
+        lambda shape: torch.tensor(symmetric_beta(0.7, radius, angle), dtype=torch.float64),
+    )
     coordinates = iter(centre)
-    monkeypatch.setattr(torch, "randint", lambda high, size: torch.tensor([int(next(coordinates) * high)]))
+    monkeypatch.setattr(
+        torch, "randint", lambda high, size: torch.tensor([int(next(coordinates) * high)])
+    )
     return mix(batch.images if images is None else images, batch.labels)
 
 
@@ -66,10 +76,18 @@ def test_float32_is_torchvisions_bit_for_bit(kind, memory_format, count, monkeyp
 @mixes
 @pytest.mark.parametrize("ids", [[0, 1, 2, 3], [0, 1, 1, 2]], ids=["different", "repeated"])
 def test_mixing_never_waits_for_a_device(kind, ids, monkeypatch):
-    """The order in which repeated images stand apart is made on the host, and copied from page-locked memory."""
+    """The order in which repeated images stand apart is made on the host, and copied from
+    page-locked memory.
+    """
     batch, draws = batch_of(4), dp.BatchDraws(3, 1, 0, np.array(ids))
-    there = replace(batch, images=batch.images.to(GPU), labels=batch.labels.to(GPU), ids=torch.tensor(ids).to(GPU))
-    mix = inspect.unwrap(kind.__call__)  # without what shuts out the modes of a program, of which the witness is one
+    there = replace(
+        batch,
+        images=batch.images.to(GPU),
+        labels=batch.labels.to(GPU),
+        ids=torch.tensor(ids).to(GPU),
+    )
+    # without what shuts out the modes of a program, of which the witness is one
+    mix = inspect.unwrap(kind.__call__)
     assert waits_of(lambda: mix(kind(num_classes=5), there, draws), monkeypatch) == []
 
 
@@ -83,7 +101,9 @@ def test_other_dtypes_are_rounded_to_nearest(kind, dtype, memory_format, monkeyp
         mixed = kind(alpha=0.7, num_classes=5)(batch, draws)
         with monkeypatch.context() as patched:
             exact, labels = theirs(kind, batch, draws, patched, batch.images.double())
-        assert mixed.images.dtype == dtype and mixed.images.is_contiguous(memory_format=memory_format)
+        assert mixed.images.dtype == dtype and mixed.images.is_contiguous(
+            memory_format=memory_format
+        )
         assert torch.equal(mixed.labels, labels)
         distance = (mixed.images.double() - exact).abs()
         if kind is dp.CutMix:
@@ -107,7 +127,9 @@ def test_labels_that_are_no_class_numbers_are_mixed_as_they_are(kind):
     for labels in (multi_hot, multi_hot[:, 0]):
         mixed = kind()(replace(batch_of(2), labels=labels), dp.BatchDraws(0, 0, 0))
         assert mixed.labels.shape == labels.shape
-        assert torch.allclose(mixed.labels.sum(0), labels.sum(0)) and not torch.equal(mixed.labels, labels)
+        assert torch.allclose(mixed.labels.sum(0), labels.sum(0)) and not torch.equal(
+            mixed.labels, labels
+        )
 
 
 def test_probability_is_that_of_mixing_and_the_labels_are_soft_anyway():
@@ -129,11 +151,15 @@ def test_a_choice_takes_each_as_often():
     assert 440 < sum(same) < 560
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.5, 1.0, 2.5, 40.0])  # for smaller ones floats just below 1 are too far apart
+# for smaller ones floats just below 1 are too far apart
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 1.0, 2.5, 40.0])
 def test_the_share_is_beta_distributed(alpha):
     numbers = dp.BatchDraws(7, 0, 0).uniform(np.arange(20_000))
     for radius, angle in (numbers[:2], numbers[2:]):
-        drawn = [symmetric_beta(alpha, *each) for each in zip(radius.tolist(), angle.tolist(), strict=True)]
+        drawn = [
+            symmetric_beta(alpha, *each)
+            for each in zip(radius.tolist(), angle.tolist(), strict=True)
+        ]
         assert stats.kstest(drawn, stats.beta(alpha, alpha).cdf).pvalue > 0.001
 
 
@@ -143,10 +169,14 @@ def test_a_share_is_a_share(alpha, radius, angle):
 
 
 def test_shares_are_those_of_the_first_version():
-    """Written down once: another NumPy, or another order of the same arithmetic, must not change a run."""
+    """Written down once: another NumPy, or another order of the same arithmetic, must not change a
+    run.
+    """
     numbers = dp.BatchDraws(1234, 5, 678).uniform([0, 1])
     assert numbers[:, 0].tolist() == dp.BatchDraws(1234, 5, 678).uniform(0).tolist()
-    assert [symmetric_beta(alpha, *numbers[:2, 0].tolist()).hex() for alpha in (0.2, 1.0)] == KNOWN_SHARES
+    assert [
+        symmetric_beta(alpha, *numbers[:2, 0].tolist()).hex() for alpha in (0.2, 1.0)
+    ] == KNOWN_SHARES
 
 
 KNOWN_SHARES = ["0x1.fffff1c4d1203p-1", "0x1.effe2ce8ac9eep-1"]
@@ -175,9 +205,15 @@ def test_draws_of_batches_and_of_samples_are_others():
         (lambda: dp.CutMix(alpha=float("nan")), "CutMix.alpha is nan; it takes finite numbers"),
         (lambda: dp.CutMix(probability=1.5), "probability of CutMix is 1.5"),
         (lambda: dp.RandomChoice([]), "nothing to choose from"),
-        (lambda: dp.RandomChoice([dp.RandomChoice([dp.MixUp(num_classes=2)])]), "pass all transforms to one"),
+        (
+            lambda: dp.RandomChoice([dp.RandomChoice([dp.MixUp(num_classes=2)])]),
+            "pass all transforms to one",
+        ),
         (lambda: dp.MixUp()(batch_of(2), dp.BatchDraws(0, 0, 0)), "pass num_classes=len"),
-        (lambda: dp.MixUp(num_classes=3)(batch_of(9), dp.BatchDraws(0, 0, 0)), "a label is 4, but num_classes is 3"),
+        (
+            lambda: dp.MixUp(num_classes=3)(batch_of(9), dp.BatchDraws(0, 0, 0)),
+            "a label is 4, but num_classes is 3",
+        ),
     ],
 )
 def test_what_cannot_work_is_said(build, message):
@@ -198,25 +234,42 @@ def build(manifest, batch_transform, config=None, **options):
 
 def both(manifest):
     classes = len(manifest.classes)
-    mixed = [dp.CutMix(alpha=1.0, num_classes=classes), dp.MixUp(alpha=0.2, num_classes=classes, probability=0.7)]
+    mixed = [
+        dp.CutMix(alpha=1.0, num_classes=classes),
+        dp.MixUp(alpha=0.2, num_classes=classes, probability=0.7),
+    ]
     return dp.RandomChoice(mixed)
 
 
 @pytest.mark.parametrize(
     "config",
-    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=1), dp.CachedConfig(), dp.SyntheticConfig()],
+    [
+        dp.DaliConfig(device="cpu"),
+        dp.TorchConfig(num_workers=1),
+        dp.CachedConfig(),
+        dp.SyntheticConfig(),
+    ],
     ids=lambda config: type(config).__name__,
 )
-@pytest.mark.parametrize(("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)])
-def test_every_loader_mixes_alike_and_nothing_that_it_keeps_is_written_to(manifest, config, dtype, memory_format):
+@pytest.mark.parametrize(
+    ("dtype", "memory_format"), [*itertools.product(TORCH_DTYPES, MEMORY_FORMATS)]
+)
+def test_every_loader_mixes_alike_and_nothing_that_it_keeps_is_written_to(
+    manifest, config, dtype, memory_format
+):
     transform = dp.TrainTransform(size=16, dtype=dtype, memory_format=memory_format)
     options = {"config": config, "transform": transform, "last_batch": "partial", "seed": 3}
-    with build(manifest, None, **options) as plain, build(manifest, both(manifest), **options) as mixing:
+    with (
+        build(manifest, None, **options) as plain,
+        build(manifest, both(manifest), **options) as mixing,
+    ):
         for epoch in range(2):
             places = itertools.accumulate([8] * 4, initial=0)
             for place, clean, mixed in zip(places, plain, mixing, strict=True):
                 expected = both(manifest)(clean, dp.BatchDraws(3, epoch, place))
-                assert torch.equal(mixed.images, expected.images) and torch.equal(mixed.labels, expected.labels)
+                assert torch.equal(mixed.images, expected.images) and torch.equal(
+                    mixed.labels, expected.labels
+                )
                 assert torch.equal(mixed.ids, clean.ids)
                 assert mixed.images.is_contiguous(memory_format=MEMORY_FORMATS[memory_format])
 
@@ -232,7 +285,9 @@ def test_mixes_resume_bit_for_bit(manifest, delivered):
         state = json.loads(json.dumps(loader.state_dict()))
     with build(manifest, both(manifest)) as loader:
         loader.load_state_dict(state)
-        rest = list(itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 8 - delivered))
+        rest = list(
+            itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), 8 - delivered)
+        )
     for one, two in zip(whole[delivered:], rest, strict=True):
         assert torch.equal(one.images, two.images) and torch.equal(one.labels, two.labels)
 
@@ -254,11 +309,20 @@ def test_shards_and_batches_draw_other_numbers(manifest):
 def test_other_mixing_is_another_run(manifest):
     with build(manifest, None) as loader:
         state = loader.state_dict()
-        old = {**state, "fingerprint": {name: value for name, value in state["fingerprint"].items() if name != "batch_transform"}}
+        old = {
+            **state,
+            "fingerprint": {
+                name: value
+                for name, value in state["fingerprint"].items()
+                if name != "batch_transform"
+            },
+        }
         loader.load_state_dict(old)
     with build(manifest, both(manifest)) as loader:
         loader.load_state_dict(loader.state_dict())
-        with pytest.raises(dp.ConfigError, match=r"have changed: batch_transform \(None → .*MixUp.*0\.2"):
+        with pytest.raises(
+            dp.ConfigError, match=r"have changed: batch_transform \(None → .*MixUp.*0\.2"
+        ):
             loader.load_state_dict(state)
 
     def mix_in_another_way(batch, draws):
@@ -270,7 +334,10 @@ def test_other_mixing_is_another_run(manifest):
 
 def test_too_few_classes_are_found_before_the_first_batch(manifest):
     for transform in (dp.MixUp(num_classes=4), dp.RandomChoice([dp.CutMix()])):
-        with pytest.raises(dp.ConfigError, match=r"but the images have 5 classes; pass num_classes=len\(manifest.classes\)"):
+        with pytest.raises(
+            dp.ConfigError,
+            match=r"but the images have 5 classes; pass num_classes=len\(manifest.classes\)",
+        ):
             build(manifest, transform)
 
 
@@ -281,7 +348,8 @@ def test_a_transform_that_fails_is_not_blamed_on_the_images(manifest):
     with build(manifest, fails, dp.DaliConfig(device="cpu"), on_bad_sample="substitute") as loader:
         with pytest.raises(ZeroDivisionError, match="mine"):
             next(iter(loader))
-        assert loader.bad_samples == [] and loader.state_dict()["samples"] == 0  # this batch has not been delivered
+        # this batch has not been delivered
+        assert loader.bad_samples == [] and loader.state_dict()["samples"] == 0
 
 
 def test_the_example_of_the_documentation(manifest, monkeypatch):
@@ -290,7 +358,12 @@ def test_the_example_of_the_documentation(manifest, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", np)
     names = {"manifest": manifest}
     exec(example[1], names)
-    with names["loader"] as loader, build(manifest, None, dp.DaliConfig(), batch_size=32, transform=dp.TrainTransform()) as plain:
+    with (
+        names["loader"] as loader,
+        build(
+            manifest, None, dp.DaliConfig(), batch_size=32, transform=dp.TrainTransform()
+        ) as plain,
+    ):
         for mixed, clean in zip(loader, plain, strict=True):
             gain = mixed.images.flatten(1).norm(dim=1) / clean.images.flatten(1).norm(dim=1)
             assert ((gain > 0.8) & (gain < 1.2)).all() and gain.std() > 0.01

@@ -1,4 +1,6 @@
-"""Orientation is read once, by the scan, and every backend obeys it: for each container, each way to state it, and each value."""
+"""Orientation is read once, by the scan, and every backend obeys it: for each container, each way
+to state it, and each value.
+"""
 
 import itertools
 
@@ -12,7 +14,8 @@ import dali_pipes as dp
 ALL = {**BACKENDS, "dali graph": dp.DaliConfig(device="cpu", resize="dali")}
 UPRIGHT = {name: config for name, config in ALL.items() if name != "tfdata"}
 SIZE = 96  # DALI's own resize differs at the outermost pixels only
-TOLERANCE = 4  # of 255, on average, for lossy files and a resize of its own; what is turned wrongly is off by more
+# of 255, on average, for lossy files and a resize of its own; what is turned wrongly is off by more
+TOLERANCE = 4
 
 
 @pytest.fixture(scope="module", params=WAYS)
@@ -23,12 +26,20 @@ def files(request, tmp_path_factory):
     (folder / "a").mkdir()
     for number in range(1, 9):
         (folder / f"a/{number}.jpg").write_bytes(write(number))
-    return dp.Manifest.scan(folder, verify="full", progress=False), [expected(number) for number in range(1, 9)]
+    return dp.Manifest.scan(folder, verify="full", progress=False), [
+        expected(number) for number in range(1, 9)
+    ]
 
 
 def test_what_is_turned_wrongly_is_farther_off_than_the_tolerance():
-    scenes = [np.asarray(turned(stored(), number).resize((SIZE, SIZE), 2)).astype(int) for number in range(1, 9)]
-    assert min(np.abs(one - other).mean() for one, other in itertools.combinations(scenes, 2)) > 2 * TOLERANCE
+    scenes = [
+        np.asarray(turned(stored(), number).resize((SIZE, SIZE), 2)).astype(int)
+        for number in range(1, 9)
+    ]
+    assert (
+        min(np.abs(one - other).mean() for one, other in itertools.combinations(scenes, 2))
+        > 2 * TOLERANCE
+    )
 
 
 def test_a_scan_finds_the_orientation_and_the_stored_size(files):
@@ -38,7 +49,10 @@ def test_a_scan_finds_the_orientation_and_the_stored_size(files):
     assert set(map(tuple, manifest.take_sizes(np.arange(8)).tolist())) == {stored().shape[:2]}
 
 
-@pytest.mark.parametrize(("backend", "exif"), [*((name, "ignore") for name in ALL), *((name, "apply") for name in UPRIGHT)])
+@pytest.mark.parametrize(
+    ("backend", "exif"),
+    [*((name, "ignore") for name in ALL), *((name, "apply") for name in UPRIGHT)],
+)
 def test_every_backend_obeys_it(files, backend, exif):
     manifest, orientations = files
     transform = dp.EvalTransform(size=(SIZE, SIZE), resize=(SIZE, SIZE), dtype="uint8", exif=exif)
@@ -53,7 +67,9 @@ def test_every_backend_obeys_it(files, backend, exif):
 def test_regions_of_turned_images_are_those_of_the_reference(files, backend):
     """Random crops: each is a region of the stored image, found by way of the upright one."""
     manifest, _ = files
-    transform = dp.TrainTransform(size=64, exif="apply", dtype="uint8", scale=(0.1, 0.5), vertical_flip=0.5)
+    transform = dp.TrainTransform(
+        size=64, exif="apply", dtype="uint8", scale=(0.1, 0.5), vertical_flip=0.5
+    )
     made = []
     for config in (ALL[backend], ALL["torch"]):
         with dp.build_loader(manifest, config, transform=transform, batch_size=8, seed=4) as loader:
@@ -64,4 +80,9 @@ def test_regions_of_turned_images_are_those_of_the_reference(files, backend):
 def test_a_backend_that_cannot_turn_says_so(files):
     manifest, _ = files
     with pytest.raises(dp.ConfigError, match="exif='apply' needs DaliConfig or TorchConfig"):
-        dp.build_loader(manifest, dp.TfDataConfig(), transform=dp.EvalTransform(size=64, exif="apply"), batch_size=8)
+        dp.build_loader(
+            manifest,
+            dp.TfDataConfig(),
+            transform=dp.EvalTransform(size=64, exif="apply"),
+            batch_size=8,
+        )

@@ -1,4 +1,6 @@
-"""transform.sizes: the size changes with the epoch, and everything else goes on as if it did not."""
+"""transform.sizes: the size changes with the epoch, and everything else goes on as if it did
+not.
+"""
 
 import itertools
 import json
@@ -39,11 +41,15 @@ def test_each_epoch_has_its_size_and_its_order(manifest, config):
         for epoch, size in enumerate(EXPECTED):
             batches = list(loader)
             assert [tuple(batch.images.shape) for batch in batches] == [(8, 3, size, size)] * 4
-            assert [batch.ids.tolist() for batch in batches] == [loader.plan.batch(epoch, step).ids.tolist() for step in range(4)]
+            assert [batch.ids.tolist() for batch in batches] == [
+                loader.plan.batch(epoch, step).ids.tolist() for step in range(4)
+            ]
 
 
 @pytest.mark.compares_pixels
-@pytest.mark.parametrize("config", [*CONFIGS[:4], *CONFIGS[6:]], ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize(
+    "config", [*CONFIGS[:4], *CONFIGS[6:]], ids=lambda config: type(config).__name__
+)
 def test_the_pixels_are_those_of_a_loader_of_that_size(manifest, config):
     with build(manifest, config) as loader:
         for _ in range(2):
@@ -95,7 +101,9 @@ def test_a_bad_file_is_survived_in_every_size(scanned, config):
 
 def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
     transform = dp.TrainTransform(size=16)
-    with dp.build_loader(manifest, dp.SyntheticConfig(), transform=transform, batch_size=8) as loader:
+    with dp.build_loader(
+        manifest, dp.SyntheticConfig(), transform=transform, batch_size=8
+    ) as loader:
         state = loader.state_dict()
         assert not {"augment", "sizes"} & state["fingerprint"]["transform"].keys()
         del state["fingerprint"]["batch_transform"]
@@ -112,9 +120,15 @@ def test_options_that_an_older_state_lacks_had_their_defaults(thumbnails, kind):
         del then["interpolation"]
         then.pop("vertical_flip", None)
         loader.load_state_dict(state)
-    changed = {"interpolation": "bicubic"} | ({} if kind is dp.EvalTransform else {"vertical_flip": 0.5})
-    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}) as loader:
-        with pytest.raises(dp.ConfigError, match=r"changed: transform.interpolation \(bilinear → bicubic\)") as error:
+    changed = {"interpolation": "bicubic"} | (
+        {} if kind is dp.EvalTransform else {"vertical_flip": 0.5}
+    )
+    with dp.build_loader(
+        thumbnails, dp.SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}
+    ) as loader:
+        with pytest.raises(
+            dp.ConfigError, match=r"changed: transform.interpolation \(bilinear → bicubic\)"
+        ) as error:
             loader.load_state_dict(state)
         assert str(error.value).count("→") == len(changed)
 
@@ -123,7 +137,9 @@ def test_pairs_are_resumed_and_squares_are_numbers(thumbnails):
     transform = dp.TrainTransform(size=[24, 16], sizes={1: [32, 32], 2: (16, 24)})
     assert (transform.size, transform.sizes) == ((24, 16), {1: 32, 2: (16, 24)})
     assert transform.every_size == {(24, 16), 32, (16, 24)} and transform.largest_shape == (32, 32)
-    with dp.build_loader(thumbnails, dp.TorchConfig(num_workers=0), transform=transform, batch_size=8) as loader:
+    with dp.build_loader(
+        thumbnails, dp.TorchConfig(num_workers=0), transform=transform, batch_size=8
+    ) as loader:
         shapes = [{tuple(batch.images.shape[2:]) for batch in loader} for _ in range(4)]
         assert shapes == [{(24, 16)}, {(32, 32)}, {(16, 24)}, {(16, 24)}]
         loader.load_state_dict(json.loads(json.dumps(loader.state_dict())))
@@ -136,7 +152,11 @@ def test_what_has_changed_is_named_by_itself(manifest):
     with (
         build(manifest, dp.SyntheticConfig(), sizes={0: 24, 5: 32}) as other,
         pytest.raises(
-            dp.ConfigError, match=r"changed: transform.sizes.2 \(40 → None\), transform.sizes.3 .*sizes.5 \(None → 32\);"
+            dp.ConfigError,
+            match=(
+                r"changed: transform.sizes.2 \(40 → None\), transform.sizes.3 .*sizes.5 \(None "
+                r"→ 32\);"
+            ),
         ),
     ):
         other.load_state_dict(state)
@@ -145,7 +165,10 @@ def test_what_has_changed_is_named_by_itself(manifest):
 def test_another_schedule_is_another_run(manifest):
     with build(manifest, dp.SyntheticConfig()) as loader:
         state = loader.state_dict()
-    with build(manifest, dp.SyntheticConfig(), sizes={0: 24}) as other, pytest.raises(dp.ConfigError, match="transform"):
+    with (
+        build(manifest, dp.SyntheticConfig(), sizes={0: 24}) as other,
+        pytest.raises(dp.ConfigError, match="transform"),
+    ):
         other.load_state_dict(state)
 
 

@@ -1,4 +1,6 @@
-"""Promise 3 with real processes: torchrun, gloo, 1 to 3 ranks, killed in mid-epoch, gone on with another number."""
+"""Promise 3 with real processes: torchrun, gloo, 1 to 3 ranks, killed in mid-epoch, gone on with
+another number.
+"""
 
 import json
 import os
@@ -19,11 +21,23 @@ WORKER = str(Path(__file__).with_name("rank_worker.py"))
 
 
 def start(ranks, manifest, out, loader, step_s=0.0):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", WORKER]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        WORKER,
+    ]
     command += [str(manifest), str(out), loader, str(GLOBAL_BATCH), str(EPOCHS)]
     environment = {**os.environ, "STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -33,14 +47,19 @@ def finish(process):
 
 
 def delivered(out) -> dict[tuple[int, int], tuple[list[int], float]]:
-    """Of every global step, (epoch, samples after it), the ids in the order of the ranks and the sum of all pixels."""
+    """Of every global step, (epoch, samples after it), the ids in the order of the ranks and the
+    sum of all pixels.
+    """
     steps: dict[tuple[int, int], dict[int, dict]] = {}
     for file in sorted(out.glob("rank*.jsonl"), key=lambda file: file.stat().st_mtime_ns):
         rank = int(file.name.split("-")[0].removeprefix("rank"))
         for row in map(json.loads, file.read_text().splitlines()):
             steps.setdefault((row["epoch"], row["samples"]), {})[rank] = row
     return {
-        step: ([each for rank in sorted(rows) for each in rows[rank]["ids"]], sum(row["pixels"] for row in rows.values()))
+        step: (
+            [each for rank in sorted(rows) for each in rows[rank]["ids"]],
+            sum(row["pixels"] for row in rows.values()),
+        )
         for step, rows in steps.items()
     }
 
@@ -48,10 +67,15 @@ def delivered(out) -> dict[tuple[int, int], tuple[list[int], float]]:
 def by_one_process(manifest, name):
     """What the ranks must deliver together."""
     found = {}
-    with dp.build_loader(manifest, CONFIGS[name], transform=TRANSFORM, batch_size=GLOBAL_BATCH) as loader:
+    with dp.build_loader(
+        manifest, CONFIGS[name], transform=TRANSFORM, batch_size=GLOBAL_BATCH
+    ) as loader:
         for epoch in range(EPOCHS):
             for step, batch in enumerate(loader):
-                found[epoch, (step + 1) * GLOBAL_BATCH] = batch.ids.tolist(), float(batch.images.double().sum())
+                found[epoch, (step + 1) * GLOBAL_BATCH] = (
+                    batch.ids.tolist(),
+                    float(batch.images.double().sum()),
+                )
     return found
 
 
@@ -62,9 +86,13 @@ def saved(manifest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "mixed"), [((1, "torch"), (3, "dali"), False), ((3, "dali"), (2, "torch"), True)], ids=["plain", "mixture"]
+    ("before", "after", "mixed"),
+    [((1, "torch"), (3, "dali"), False), ((3, "dali"), (2, "torch"), True)],
+    ids=["plain", "mixture"],
 )
-def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_path, before, after, mixed):
+def test_killed_and_resumed_with_another_number_of_ranks(
+    manifest, saved, tmp_path, before, after, mixed
+):
     """The ids, and pixels that do not depend on the number of ranks."""
     if mixed:
         manifest = dp.Manifest.mix({"all": (manifest, 2), "some": (manifest.subset(range(9)), 1)})
@@ -86,12 +114,18 @@ def test_killed_and_resumed_with_another_number_of_ranks(manifest, saved, tmp_pa
     (second / "state.json").write_text(json.dumps(state))
     finish(start(after[0], saved, second, after[1]))
 
-    done = {step: one for step, one in delivered(first).items() if step <= (state["epoch"], state["samples"])}
+    done = {
+        step: one
+        for step, one in delivered(first).items()
+        if step <= (state["epoch"], state["samples"])
+    }
     rest = delivered(second)
     assert not done.keys() & rest.keys()
     for part, name in ((done, before[1]), (rest, after[1])):
         expected = by_one_process(manifest, name)
-        assert part.keys() <= expected.keys() and len(done) + len(rest) == len(expected) == (21 if mixed else 18)
+        assert part.keys() <= expected.keys() and len(done) + len(rest) == len(expected) == (
+            21 if mixed else 18
+        )
         for step, (ids, total) in part.items():
             assert ids == expected[step][0] and total == pytest.approx(expected[step][1], abs=1e-6)
 

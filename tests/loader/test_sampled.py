@@ -30,9 +30,21 @@ every_sampling = pytest.mark.parametrize("name", SAMPLINGS)
 
 def build(scanned, name, batch_size=12, rank=None, **options):
     if name == "mixture":
-        scanned = dp.Manifest.mix({"some": (scanned.subset(range(20)), 0.7), "others": (scanned.subset(range(20, 37)), 0.3)})
-    options = {"transform": dp.TrainTransform(size=16), "sampling": SAMPLINGS.get(name), "last_batch": "pad", **options}
-    return dp.build_loader(scanned, CONFIG, batch_size=batch_size, rank=rank, device="cpu", **options)
+        scanned = dp.Manifest.mix(
+            {
+                "some": (scanned.subset(range(20)), 0.7),
+                "others": (scanned.subset(range(20, 37)), 0.3),
+            }
+        )
+    options = {
+        "transform": dp.TrainTransform(size=16),
+        "sampling": SAMPLINGS.get(name),
+        "last_batch": "pad",
+        **options,
+    }
+    return dp.build_loader(
+        scanned, CONFIG, batch_size=batch_size, rank=rank, device="cpu", **options
+    )
 
 
 def of_all(loaders, steps):
@@ -41,7 +53,12 @@ def of_all(loaders, steps):
     streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
     for _ in range(steps):
         batches = [next(stream) for stream in streams]
-        delivered.append((torch.cat([each.ids for each in batches]), torch.cat([each.images for each in batches])))
+        delivered.append(
+            (
+                torch.cat([each.ids for each in batches]),
+                torch.cat([each.images for each in batches]),
+            )
+        )
     return delivered
 
 
@@ -65,10 +82,16 @@ def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
     """From two ranks to one and to four; three are refused."""
     packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "ranks", 4), progress=False)
     window = 2.1e-9 * packed.ranks.bytes.max()
-    options = {"sampling": {"name": "windows", "lanes": 2, "window_gb": float(window)}, "last_batch": "drop"}
+    options = {
+        "sampling": {"name": "windows", "lanes": 2, "window_gb": float(window)},
+        "last_batch": "drop",
+    }
 
     def ranks(count):
-        return [build(packed, "", 12 // count, dp.Rank(index, count), **options) for index in range(count)]
+        return [
+            build(packed, "", 12 // count, dp.Rank(index, count), **options)
+            for index in range(count)
+        ]
 
     def ids(loaders, steps):
         return [each.tolist() for each, _ in of_all(loaders, steps)]
@@ -81,7 +104,9 @@ def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
         for each in after:
             each.load_state_dict(state)
         assert ids(after, 3) == expected[5:]
-    with pytest.raises(dp.ConfigError, match=r"3 ranks cannot share sampling\.lanes=2; 1, 2 ranks would do"):
+    with pytest.raises(
+        dp.ConfigError, match=r"3 ranks cannot share sampling\.lanes=2; 1, 2 ranks would do"
+    ):
         ranks(3)
     with (
         build(packed, "", **options | {"sampling": options["sampling"] | {"lanes": 4}}) as other,
@@ -93,29 +118,52 @@ def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (dp.Weighted(weights=[1.0] * 37), dp.Weighted(weights=[2.0] + [1.0] * 36), r"sampling\.weights \("),
+        (
+            dp.Weighted(weights=[1.0] * 37),
+            dp.Weighted(weights=[2.0] + [1.0] * 36),
+            r"sampling\.weights \(",
+        ),
         (None, "balanced", r"sampling \(None → .*Balanced"),
-        ({"name": "uniform", "epoch_size": 24}, {"name": "uniform", "epoch_size": 36}, r"sampling\.epoch_size \(24 → 36\)"),
+        (
+            {"name": "uniform", "epoch_size": 24},
+            {"name": "uniform", "epoch_size": 36},
+            r"sampling\.epoch_size \(24 → 36\)",
+        ),
         ("balanced", SAMPLINGS["schedule"], r"sampling\.kind \(Balanced → Schedule\)"),
-        (SAMPLINGS["schedule"], {"name": "schedule", "schedule": {0: "uniform", 3: "balanced"}}, r"sampling\.1 .*sampling\.3"),
+        (
+            SAMPLINGS["schedule"],
+            {"name": "schedule", "schedule": {0: "uniform", 3: "balanced"}},
+            r"sampling\.1 .*sampling\.3",
+        ),
     ],
 )
 def test_a_changed_sampling_is_refused_by_name(scanned, before, after, message):
     with build(scanned, "", sampling=before) as old, build(scanned, "", sampling=after) as new:
         state = json.loads(json.dumps(old.state_dict()))
-        with pytest.raises(dp.ConfigError, match=f"cannot resume, since these have changed: .*{message}"):
+        with pytest.raises(
+            dp.ConfigError, match=f"cannot resume, since these have changed: .*{message}"
+        ):
             new.load_state_dict(state)
 
 
 def test_a_changed_share_is_refused_with_the_sources_name(scanned):
     parts = scanned.subset(range(20)), scanned.subset(range(20, 37))
-    old, new = (build(dp.Manifest.mix({"mine": (parts[0], share), "theirs": (parts[1], 3)}), "", sampling=None) for share in (1, 2))
+    old, new = (
+        build(
+            dp.Manifest.mix({"mine": (parts[0], share), "theirs": (parts[1], 3)}), "", sampling=None
+        )
+        for share in (1, 2)
+    )
     with old, new, pytest.raises(dp.ConfigError, match=r"sampling\.shares\.mine \(0\.25 → 0\.4\)"):
         new.load_state_dict(old.state_dict())
 
 
 def test_states_of_plain_orders_are_those_of_the_first_version(scanned):
-    for options, shuffle in (({}, True), ({"shuffle": False}, False), ({"sampling": "sequential"}, False)):
+    for options, shuffle in (
+        ({}, True),
+        ({"shuffle": False}, False),
+        ({"sampling": "sequential"}, False),
+    ):
         with build(scanned, "", **{"sampling": None, **options}) as loader:
             state = loader.state_dict()["fingerprint"]
         assert state["shuffle"] is shuffle and "sampling" not in state
@@ -131,7 +179,10 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
         for epoch in range(3):
             for step, batch in enumerate(loader):
                 ids, planned = batch.ids.numpy(), loader.plan.batch(epoch, step).ids
-                assert np.array_equal(group[ids], group[planned]) and not np.isin(ids, (1, 12, 25)).any()
+                assert (
+                    np.array_equal(group[ids], group[planned])
+                    and not np.isin(ids, (1, 12, 25)).any()
+                )
                 assert np.array_equal(ids == planned, ~np.isin(planned, (1, 12, 25)))
         assert sorted(each[0] for each in loader.bad_samples) == [1, 12, 25]
 
@@ -140,9 +191,16 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
 @pytest.mark.parametrize("name", ["repeated", "weighted"])
 def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
     """One class an image: what an image was mixed with is in its label."""
-    own_class = dp.Manifest("/nowhere", [str(each) for each in range(37)], scanned.table.set_column(1, "label", [list(range(37))]))
+    own_class = dp.Manifest(
+        "/nowhere",
+        [str(each) for each in range(37)],
+        scanned.table.set_column(1, "label", [list(range(37))]),
+    )
     own_class.root = scanned.root
-    with build(own_class, name, batch_transform=mix(num_classes=37)) as loader, build(own_class, name) as plain:
+    with (
+        build(own_class, name, batch_transform=mix(num_classes=37)) as loader,
+        build(own_class, name) as plain,
+    ):
         for batch, before in itertools.islice(zip(loader, plain, strict=True), 3):
             assert ((batch.labels > 0).sum(1) == 2).all()
             assert (batch.labels[torch.arange(12), before.labels] > 0).all()
@@ -151,7 +209,11 @@ def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
                 places = apart(before.ids.numpy())
                 previous = np.empty(12, int)
                 previous[places] = np.roll(places, 1)
-                assert torch.allclose(batch.images, own * before.images + (1 - own) * before.images[previous], atol=1e-5)
+                assert torch.allclose(
+                    batch.images,
+                    own * before.images + (1 - own) * before.images[previous],
+                    atol=1e-5,
+                )
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40))

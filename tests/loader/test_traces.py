@@ -1,4 +1,6 @@
-"""What a loader does has its name in the traces of PyTorch's profiler and of NVTX, if it is asked for."""
+"""What a loader does has its name in the traces of PyTorch's profiler and of NVTX, if it is asked
+for.
+"""
 
 import multiprocessing
 import os
@@ -25,7 +27,12 @@ IN_THIS_THREAD = {name: EVERYWHERE | ({"read"} if name == "torch" else set()) fo
 def epoch(manifest, config, **options):
     mixing = dp.MixUp(num_classes=len(manifest.classes))
     with dp.build_loader(
-        manifest, config, transform=dp.TrainTransform(size=32), batch_size=8, batch_transform=mixing, **options
+        manifest,
+        config,
+        transform=dp.TrainTransform(size=32),
+        batch_size=8,
+        batch_transform=mixing,
+        **options,
     ) as loader:
         return sum(1 for _ in loader)
 
@@ -59,7 +66,10 @@ def nvtx(monkeypatch):
     """The ranges that are open, and all that were begun, with how many were open then."""
     is_open, begun = [], []
     calls = SimpleNamespace(
-        range_push=lambda name: (begun.append((name.removeprefix(PREFIX), len(is_open))), is_open.append(name)),
+        range_push=lambda name: (
+            begun.append((name.removeprefix(PREFIX), len(is_open))),
+            is_open.append(name),
+        ),
         range_pop=lambda: is_open.pop(),
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

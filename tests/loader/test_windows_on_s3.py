@@ -1,4 +1,6 @@
-"""Shards in a bucket that are more than the cache holds: real ranks, killed and resumed, and what a store can do to them."""
+"""Shards in a bucket that are more than the cache holds: real ranks, killed and resumed, and what a
+store can do to them.
+"""
 
 import json
 import os
@@ -21,13 +23,18 @@ import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import copies, remote
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+]
 SHARDS, EACH, BATCH, EPOCHS = 40, 8, 8, 1
 
 
 @pytest.fixture(scope="module")
 def store(manifest, tmp_path_factory):
-    return tar_shards(manifest.subset(np.arange(SHARDS * EACH) % 37), tmp_path_factory.mktemp("windows"), EACH)
+    return tar_shards(
+        manifest.subset(np.arange(SHARDS * EACH) % 37), tmp_path_factory.mktemp("windows"), EACH
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +67,41 @@ def cache(tmp_path, monkeypatch, store):
 
 
 def start(ranks, out, loader, step_s=0.0):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", WORKER]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        WORKER,
+    ]
     command += [str(out / "m.arrow"), str(out), loader, str(BATCH), str(EPOCHS), "windows"]
     environment = {**os.environ, "STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 @pytest.mark.parametrize(("first", "then"), [((2, "dali"), (1, "dali"))])
-def test_killed_ranks_go_on_with_another_number_within_the_same_disk(bucket, cache, tmp_path, first, then):
-    """One cache, two ranks of one lane, kill -9 in the first epoch; every id once an epoch, every batch as one process has it."""
+def test_killed_ranks_go_on_with_another_number_within_the_same_disk(
+    bucket, cache, tmp_path, first, then
+):
+    """One cache, two ranks of one lane, kill -9 in the first epoch; every id once an epoch, every
+    batch as one process has it.
+    """
     bucket.save(tmp_path / "m.arrow")
     with Disk(cache) as disk:
         killed = start(first[0], tmp_path, first[1], step_s=0.05)
         end = time.monotonic() + 100
-        while not (tmp_path / "state.json").exists() or json.loads((tmp_path / "state.json").read_text())["samples"] < 10 * BATCH:
+        while (
+            not (tmp_path / "state.json").exists()
+            or json.loads((tmp_path / "state.json").read_text())["samples"] < 10 * BATCH
+        ):
             assert time.monotonic() < end and killed.poll() is None, killed.stderr.read()[-3000:]
             time.sleep(0.01)
         os.killpg(killed.pid, signal.SIGKILL)
@@ -87,18 +113,30 @@ def test_killed_ranks_go_on_with_another_number_within_the_same_disk(bucket, cac
     with dp.build_loader(bucket, CONFIGS[first[1]], **options) as loader:
         for epoch in range(EPOCHS):
             for step, batch in enumerate(loader):
-                expected[epoch, (step + 1) * BATCH] = batch.ids.tolist(), float(batch.images.double().sum())
-    assert {step: ids for step, (ids, _) in found.items()} == {step: ids for step, (ids, _) in expected.items()}
-    assert [pixels for _, pixels in found.values()] == pytest.approx([expected[step][1] for step in found], abs=1e-3)
-    assert sorted(sample for (epoch, _), (ids, _) in expected.items() if not epoch for sample in ids) == list(range(SHARDS * EACH))
+                expected[epoch, (step + 1) * BATCH] = (
+                    batch.ids.tolist(),
+                    float(batch.images.double().sum()),
+                )
+    assert {step: ids for step, (ids, _) in found.items()} == {
+        step: ids for step, (ids, _) in expected.items()
+    }
+    assert [pixels for _, pixels in found.values()] == pytest.approx(
+        [expected[step][1] for step in found], abs=1e-3
+    )
+    assert sorted(
+        sample for (epoch, _), (ids, _) in expected.items() if not epoch for sample in ids
+    ) == list(range(SHARDS * EACH))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_separate_caches_fetch_the_data_about_once(s3, bucket, cache, store, tmp_path, monkeypatch, count):
-    """Bytes as the server sent them rightly, for as many epochs as machines: what was fetched ahead for the next counts too.
+def test_separate_caches_fetch_the_data_about_once(
+    s3, bucket, cache, store, tmp_path, monkeypatch, count
+):
+    """Bytes as the server sent them rightly, for as many epochs as machines: what was fetched ahead
+    for the next counts too.
 
-    Batches are so small that all that is read ahead lies in the present window or the next one, however slow the machine is:
-    those are held, and the cache has no room for more.
+    Batches are so small that all that is read ahead lies in the present window or the next one,
+    however slow the machine is: those are held, and the cache has no room for more.
     """
     monkeypatch.setenv("WORLD_SIZE", str(count))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
@@ -106,17 +144,28 @@ def test_separate_caches_fetch_the_data_about_once(s3, bucket, cache, store, tmp
     before, epochs = s3.sent, count
     for index in range(count):
         monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / f"machine {index}"))
-        options = {"transform": TRANSFORM, "batch_size": 2, "sampling": "windows", "rank": dp.Rank(index, count)}
+        options = {
+            "transform": TRANSFORM,
+            "batch_size": 2,
+            "sampling": "windows",
+            "rank": dp.Rank(index, count),
+        }
         with dp.build_loader(bucket, CONFIGS["dali"], **options) as loader:
-            assert sum(len(batch.ids) for _ in range(epochs) for batch in loader) == epochs * SHARDS * EACH // count
+            assert (
+                sum(len(batch.ids) for _ in range(epochs) for batch in loader)
+                == epochs * SHARDS * EACH // count
+            )
             assert not loader.bad_samples
         wait_for_fetches()
     data = sum(path.stat().st_size for path in store.glob("*.tar"))
-    assert 0.8 * data <= (s3.sent - before) / epochs <= 1.2 * data  # some shards are still there when an epoch begins
+    # some shards are still there when an epoch begins
+    assert 0.8 * data <= (s3.sent - before) / epochs <= 1.2 * data
 
 
 def wait_for_fetches(seconds=60):
-    """A loader that is closed does not wait for the shards that it is fetching: they would count for the next one."""
+    """A loader that is closed does not wait for the shards that it is fetching: they would count
+    for the next one.
+    """
     end = time.monotonic() + seconds
     while any(thread.name == "fetch" for thread in threading.enumerate()):
         assert time.monotonic() < end
@@ -124,7 +173,9 @@ def wait_for_fetches(seconds=60):
 
 
 def read_all(far, **options):
-    with dp.build_loader(far, CONFIGS["dali"], transform=TRANSFORM, batch_size=BATCH, sampling="windows", **options) as loader:
+    with dp.build_loader(
+        far, CONFIGS["dali"], transform=TRANSFORM, batch_size=BATCH, sampling="windows", **options
+    ) as loader:
         return [batch.ids.tolist() for batch in loader]
 
 
@@ -166,25 +217,32 @@ def test_a_shard_that_is_replaced_after_indexing_is_substituted_by_name(s3, buck
             max_bad_fraction=0.1,
         ) as loader:
             assert sum(len(batch.ids) for batch in loader) == SHARDS * EACH
-        assert {name.split("/")[-2] for _, name, _ in loader.bad_samples} == {"shard-000001.tar"} and len(
-            loader.bad_samples
-        ) == EACH
+        assert {name.split("/")[-2] for _, name, _ in loader.bad_samples} == {
+            "shard-000001.tar"
+        } and len(loader.bad_samples) == EACH
         assert all("has changed since it was scanned" in why for _, _, why in loader.bad_samples)
     finally:
         s3.client.upload_file(str(store / "shard-000001.tar"), BUCKET, "train/shard-000001.tar")
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="only root mounts a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("mount"), reason="only root mounts a small disk"
+)
 def test_a_full_disk_is_named_with_what_to_do(bucket, cache, tmp_path, monkeypatch):
     small = tmp_path / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], capture_output=True
+    ).returncode:
         pytest.skip("this machine mounts nothing")
     try:
         monkeypatch.setenv("DALI_PIPES_CACHE", str(small))
         with pytest.raises(
             dp.BadSampleError,
-            match="small: no space left on device; lower DALI_PIPES_CACHE_GB, or name another folder with DALI_PIPES_CACHE",
+            match=(
+                "small: no space left on device; lower DALI_PIPES_CACHE_GB, or name another "
+                "folder with DALI_PIPES_CACHE"
+            ),
         ):
             read_all(bucket)
     finally:

@@ -29,7 +29,12 @@ def work(saved):
 def job(work, tmp_path):
     def make(**loaders):
         plain_loaders = {name: to_dict(config) for name, config in loaders.items()}
-        return {"work": work.to_dict(), "loaders": plain_loaders, "images": 20, "samples": str(tmp_path / "samples")}
+        return {
+            "work": work.to_dict(),
+            "loaders": plain_loaders,
+            "images": 20,
+            "samples": str(tmp_path / "samples"),
+        }
 
     return make
 
@@ -43,17 +48,40 @@ OF_PLAIN = {"mean": 0.66, "p99": 7.0, "max": 40.0, "same_ids": True, "other_targ
     [
         ({"torch": FANCY, "torchvision_gpu": PLAIN}, True),
         ({"torchvision_gpu": PLAIN, "torch": FANCY}, True),
-        ({"torch": FANCY, "dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False)}, True),
-        ({"torch": FANCY, "dali_cpu": dp.DaliConfig(device="cpu", jpeg_fancy_upsampling=False)}, False),
-        ({"dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False), "torchvision_gpu": PLAIN}, False),
+        (
+            {
+                "torch": FANCY,
+                "dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False),
+            },
+            True,
+        ),
+        (
+            {"torch": FANCY, "dali_cpu": dp.DaliConfig(device="cpu", jpeg_fancy_upsampling=False)},
+            False,
+        ),
+        (
+            {
+                "dali_fastest": dp.DaliConfig(device="gpu", jpeg_fancy_upsampling=False),
+                "torchvision_gpu": PLAIN,
+            },
+            False,
+        ),
         ({"torch": FANCY, "dali": dp.DaliConfig(device="gpu")}, False),
     ],
 )
 def test_plain_upsampling_has_a_bound_of_its_own(work, tmp_path, monkeypatch, arms, allowed):
-    """Whatever upsamples chroma in another way than the reference may differ by what that does; nothing else may."""
+    """Whatever upsamples chroma in another way than the reference may differ by what that does;
+    nothing else may.
+    """
     reference, other = arms
-    monkeypatch.setattr(module, "_compared", lambda job, cpus: {"images": 20, "reference": reference, "arms": {other: OF_PLAIN}})
-    compare = functools.partial(module.gate, LoadersConfig(), work, arms, reference, set(), tmp_path)
+    monkeypatch.setattr(
+        module,
+        "_compared",
+        lambda job, cpus: {"images": 20, "reference": reference, "arms": {other: OF_PLAIN}},
+    )
+    compare = functools.partial(
+        module.gate, LoadersConfig(), work, arms, reference, set(), tmp_path
+    )
     if allowed:
         assert compare()["arms"][other]["allowed"] == PLAIN_UPSAMPLING._asdict()
     else:
@@ -64,18 +92,32 @@ def test_plain_upsampling_has_a_bound_of_its_own(work, tmp_path, monkeypatch, ar
 def test_the_bound_of_plain_upsampling_still_finds_other_pixels(work, tmp_path, monkeypatch):
     """A window that is one pixel off differs by more."""
     shifted = OF_PLAIN | {"mean": PLAIN_UPSAMPLING.mean + 0.1}
-    monkeypatch.setattr(module, "_compared", lambda job, cpus: {"images": 20, "reference": "torch", "arms": {"tv": shifted}})
+    monkeypatch.setattr(
+        module,
+        "_compared",
+        lambda job, cpus: {"images": 20, "reference": "torch", "arms": {"tv": shifted}},
+    )
     with pytest.raises(ArmError, match=r"these two decoders may differ by 1\.5 and 12"):
         module.gate(LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path)
 
 
 def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch):
-    """By which the default of DALI on an H100 passes, 0.28 and 2 apart from a DataLoader; between two on a GPU it does not hold."""
-    arms = {"torch": FANCY, "dali": dp.DaliConfig(device="gpu"), "exact": dp.DaliConfig(device="gpu", exact=True)}
+    """By which the default of DALI on an H100 passes, 0.28 and 2 apart from a DataLoader; between
+    two on a GPU it does not hold.
+    """
+    arms = {
+        "torch": FANCY,
+        "dali": dp.DaliConfig(device="gpu"),
+        "exact": dp.DaliConfig(device="gpu", exact=True),
+    }
 
     def compare(reference, mean):
         found = OF_PLAIN | {"mean": mean, "p99": 2.0}
-        monkeypatch.setattr(module, "_compared", lambda job, cpus: {"images": 20, "reference": reference, "arms": {"dali": found}})
+        monkeypatch.setattr(
+            module,
+            "_compared",
+            lambda job, cpus: {"images": 20, "reference": reference, "arms": {"dali": found}},
+        )
         return module.gate(LoadersConfig(), work, arms, reference, set(), tmp_path)
 
     assert compare("torch", 0.52)["arms"]["dali"]["allowed"] == NVJPEG._asdict()
@@ -86,7 +128,9 @@ def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch
 
 
 def test_arms_that_agree(job, tmp_path):
-    found = agreement(job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu")))
+    found = agreement(
+        job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))
+    )
     assert found["images"] == 20 and found["reference"] == "torch" and found["same_ids"]
     assert 0 < found["mean"] <= 0.25 and found["p99"] <= 2.001 and found["max"] >= found["p99"]
     assert found["arms"]["dali_cpu"]["mean"] == found["mean"]
@@ -110,7 +154,11 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
     monkeypatch.setattr(module, "_first_images", spoiled)
     monkeypatch.setattr(Batch, "to", lambda batch, device: replace(batch, targets={"text": ["a"]}))
-    found = agreement(job(a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)))
+    found = agreement(
+        job(
+            a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)
+        )
+    )
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
     assert found["arms"]["b"]["other_targets"] == found["arms"]["c"]["other_targets"] == ["text"]
     assert found["mean"] > 3
@@ -119,16 +167,24 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
     """The arms agree in all that the demo set has; then one of them moves its boxes."""
     shapes = make_demo_objects(tmp_path / "shapes", train=8, val=1)
-    dp.Manifest.from_coco(shapes / "train.json", root=shapes / "images/train").save(tmp_path / "shapes.arrow")
+    dp.Manifest.from_coco(shapes / "train.json", root=shapes / "images/train").save(
+        tmp_path / "shapes.arrow"
+    )
     asked = job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))
-    asked["work"] |= {"manifest": str(tmp_path / "shapes.arrow"), "transform": to_dict(dp.LetterboxTransform(size=64))}
+    asked["work"] |= {
+        "manifest": str(tmp_path / "shapes.arrow"),
+        "transform": to_dict(dp.LetterboxTransform(size=64)),
+    }
     assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == []
     loader = Workload.loader
 
     @contextmanager
     def moved(work, config):
         with loader(work, config) as batches:
-            yield ((batch["boxes"].values.add_(isinstance(config, dp.DaliConfig) / 1024), batch)[1] for batch in batches)
+            yield (
+                (batch["boxes"].values.add_(isinstance(config, dp.DaliConfig) / 1024), batch)[1]
+                for batch in batches
+            )
 
     monkeypatch.setattr(Workload, "loader", moved)
     assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
@@ -136,29 +192,51 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
 
 @pytest.mark.parametrize(
     ("transform", "images"),
-    [(dp.ViewsTransform(size=32, views={"a": {"count": 2}, "b": {"size": 16}}), 20), (dp.ShortestSizeTransform(min_size=[64]), 20)],
+    [
+        (dp.ViewsTransform(size=32, views={"a": {"count": 2}, "b": {"size": 16}}), 20),
+        (dp.ShortestSizeTransform(min_size=[64]), 20),
+    ],
     ids=["views", "padded"],
 )
 def test_all_views_and_padded_batches_are_compared(work, tmp_path, monkeypatch, transform, images):
     """As long as there are not too many pixels."""
     loaders = {"torch": dp.TorchConfig(num_workers=0), "dali_cpu": dp.DaliConfig(device="cpu")}
-    values = {name: module._first_images(replace(work, transform=transform), config, 20) for name, config in loaders.items()}
+    values = {
+        name: module._first_images(replace(work, transform=transform), config, 20)
+        for name, config in loaders.items()
+    }
     seen, expected = values["dali_cpu"], values["torch"]
-    assert len(seen.ids) == images and len(seen.pixels) == len(expected.pixels) and len(seen.pictures) == 3
-    assert seen.targets == expected.targets and ("sizes" in seen.targets[0]) == transform.pads_batches
+    assert (
+        len(seen.ids) == images
+        and len(seen.pixels) == len(expected.pixels)
+        and len(seen.pictures) == 3
+    )
+    assert (
+        seen.targets == expected.targets and ("sizes" in seen.targets[0]) == transform.pads_batches
+    )
     assert 0 < module.difference(seen.pixels, expected.pixels)["mean"] <= 0.25
     if len(transform.groups) > 1:
         assert len(seen.pixels) == 20 * 3 * (2 * 32**2 + 16**2)
     monkeypatch.setattr(module, "MOST_VALUES", 10)
-    assert len(module._first_images(replace(work, transform=transform), loaders["torch"], 20).ids) == 8
+    assert (
+        len(module._first_images(replace(work, transform=transform), loaders["torch"], 20).ids) == 8
+    )
 
 
 def test_only_arms_on_the_plan_are_compared():
     assert all(
         entry_of(config).follows_plan
-        for config in (dp.DaliConfig(), dp.TorchConfig(), dp.TfDataConfig(), dp.TorchvisionGpuConfig())
+        for config in (
+            dp.DaliConfig(),
+            dp.TorchConfig(),
+            dp.TfDataConfig(),
+            dp.TorchvisionGpuConfig(),
+        )
     )
-    assert not any(entry_of(config).follows_plan for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig()))
+    assert not any(
+        entry_of(config).follows_plan
+        for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig())
+    )
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])

@@ -1,4 +1,6 @@
-"""What benchmark and tune claim on simulated machines, of which the truth is known; docs/method.md has the table of many runs."""
+"""What benchmark and tune claim on simulated machines, of which the truth is known; docs/method.md
+has the table of many runs.
+"""
 
 import itertools
 
@@ -37,16 +39,22 @@ def test_what_a_control_lets_pass_every_control_nearer_to_one_lets_pass_too(rest
     """Near: both ends of the interval; whether it holds 1 makes no difference."""
     ends = [0.6, 0.9, 0.98, 0.9999, 1.0, 1.0001, 1.02, 1.1, 1.7]
     controls = sorted(
-        (Ratio((low * high) ** 0.5, low, high) for low, high in itertools.combinations(ends, 2)), key=lambda control: control.noise
+        (Ratio((low * high) ** 0.5, low, high) for low, high in itertools.combinations(ends, 2)),
+        key=lambda control: control.noise,
     )
     for low in (1.001, 1.01, 1.03, 1.15, 1.5, 1.8, 3.5):
-        passed = [claim(Ratio(low * 1.01, low, low * 1.02), control, restarts) == "more" for control in controls]
+        passed = [
+            claim(Ratio(low * 1.01, low, low * 1.02), control, restarts) == "more"
+            for control in controls
+        ]
         assert passed == sorted(passed, reverse=True)
 
 
 def test_without_restarts_a_claim_takes_twice_the_distance():
     control = Ratio(1.0, 0.99, 1.1)
-    assert threshold(control) == pytest.approx(1.1) and threshold(control, restarts=False) == pytest.approx(1.21)
+    assert threshold(control) == pytest.approx(1.1) and threshold(
+        control, restarts=False
+    ) == pytest.approx(1.21)
     assert claim(Ratio(1.2, 1.15, 1.25), control) == "more"
     assert claim(Ratio(1.2, 1.15, 1.25), control, restarts=False) == "no difference shown"
     assert threshold(None) is None and threshold(Ratio(1.0)) is None

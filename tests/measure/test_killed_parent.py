@@ -23,12 +23,19 @@ def is_left(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [(signal.SIGKILL, "fork"), (signal.SIGHUP, "fork"), (signal.SIGKILL, "spawn"), (signal.SIGTERM, "forkserver")],
+    [
+        (signal.SIGKILL, "fork"),
+        (signal.SIGHUP, "fork"),
+        (signal.SIGKILL, "spawn"),
+        (signal.SIGTERM, "forkserver"),
+    ],
 )
 def test_no_process_outlives_a_parent_that_is_killed(number, kind):
     environment = {**os.environ, "PYTHONPATH": f"{SUPPORT}:{Path(__file__).parents[2]}"}
     command = [sys.executable, SUPPORT / "suspending_parent.py", kind]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True) as parent:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+    ) as parent:
         pids = json.loads(parent.stdout.readline())
         assert len(pids) >= 3, "the child, its worker, and what guards them"
         parent.send_signal(number)

@@ -23,7 +23,9 @@ def test_orders_are_random_and_every_second_one_is_the_first_reversed():
 
 def test_each_arm_stands_as_early_as_late():
     orders = rounds("abc", 6, seed=0)
-    assert {arm: sum(order.index(arm) for order in orders) for arm in "abc"} == dict.fromkeys("abc", 6)
+    assert {arm: sum(order.index(arm) for order in orders) for arm in "abc"} == dict.fromkeys(
+        "abc", 6
+    )
 
 
 DALI = dp.DaliConfig(device="cpu")
@@ -35,7 +37,9 @@ def trials(manifest, tmp_path):
 
     def make(images=manifest, transform=None, corun=1, restart=True, **options):
         timing = {"min_seconds": 0.1, "min_batches": 2, "max_warmup_seconds": 0.1} | options
-        config = MeasureConfig(transform=transform or dp.TrainTransform(size=32), batch_size=8, **timing)
+        config = MeasureConfig(
+            transform=transform or dp.TrainTransform(size=32), batch_size=8, **timing
+        )
         return Trials(config, images, tmp_path / "run", corun, restart)
 
     return make
@@ -45,10 +49,15 @@ def test_the_turns_of_an_a_b_are_rounds_with_a_control():
     planned = list(turns(["a", "b"], "b", 5, seed=1))
     assert [turn.number for turn in planned] == [number for number in range(1, 6) for _ in range(3)]
     in_rounds = [[turn[::2] for turn in planned if turn.number == number] for number in range(1, 6)]
-    assert all(sorted(order) == [("control", "b"), ("round", "a"), ("round", "b")] for order in in_rounds)
+    assert all(
+        sorted(order) == [("control", "b"), ("round", "a"), ("round", "b")] for order in in_rounds
+    )
     assert in_rounds[1] == in_rounds[0][::-1] and in_rounds[3] == in_rounds[2][::-1]
     assert [turn.phase for turn in turns(["a", "b"], "b", 4, seed=1)] == ["round"] * 8
-    assert {turn.number for turn in turns(["a", "b"], "b", 5, 1, lambda number: number < 3)} == {1, 2}
+    assert {turn.number for turn in turns(["a", "b"], "b", 5, 1, lambda number: number < 3)} == {
+        1,
+        2,
+    }
 
 
 def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
@@ -71,17 +80,31 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials
             for arm, loader in arms.items():
                 trial = each.run(Turn("round", number, arm), loader)
                 assert trial["jobs"][0]["images"] >= 16 and "memory_mib" in trial["gpu_missing"]
-                [process] = next(one.processes for (phase, name, _), one in each._asleep.items() if (phase, name) == ("round", arm))
-                family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                [process] = next(
+                    one.processes
+                    for (phase, name, _), one in each._asleep.items()
+                    if (phase, name) == ("round", arm)
+                )
+                family = [
+                    psutil.Process(process.pid),
+                    *psutil.Process(process.pid).children(recursive=True),
+                ]
                 deadline = time.monotonic() + 5
                 while {one.status() for one in family} != {psutil.STATUS_STOPPED}:
                     assert time.monotonic() < deadline
                 seen[arm] |= {one.pid for one in family}
-        before = {pid: psutil.Process(pid).cpu_times()[:2] for pids in seen.values() for pid in pids}
+        before = {
+            pid: psutil.Process(pid).cpu_times()[:2] for pids in seen.values() for pid in pids
+        }
         time.sleep(0.1)
         assert before == {pid: psutil.Process(pid).cpu_times()[:2] for pid in before}
         each.run(Turn("control", 1, "dali"), DALI)
-        of_control = {process.pid for (phase, *_), one in each._asleep.items() if phase == "control" for process in one.processes}
+        of_control = {
+            process.pid
+            for (phase, *_), one in each._asleep.items()
+            if phase == "control"
+            for process in one.processes
+        }
         assert len(of_control) == 1 and not of_control & seen["dali"]
     assert len(seen["torch"]) == 3 and len(seen["dali"]) == 1
     assert not any(psutil.pid_exists(pid) for pids in seen.values() for pid in pids)
@@ -92,7 +115,10 @@ def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(trials)
     with contextlib.closing(trials(restart=False)) as each:
         native = DaliNativeConfig(device="cpu")
         native.prefetch_queue_depth = 0
-        assert "prefetch_queue_depth is 0" in each.start({"dali": DALI, "native": native}, None)["native"]
+        assert (
+            "prefetch_queue_depth is 0"
+            in each.start({"dali": DALI, "native": native}, None)["native"]
+        )
         [asleep] = each._asleep.values()
         [process] = asleep.processes
         psutil.Process(process.pid).kill()
@@ -121,7 +147,9 @@ def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_pat
     with pytest.raises(ArmError) as error:
         broken.run(Turn("round", 1, "dali"), DALI)
     assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
-    assert "dali-pipes scan verify=full" in str(error.value) and "on_bad_sample" not in str(error.value)
+    assert "dali-pipes scan verify=full" in str(error.value) and "on_bad_sample" not in str(
+        error.value
+    )
 
 
 @pytest.mark.slow
@@ -133,5 +161,9 @@ def test_a_cold_trial_says_what_was_in_the_page_cache(trials):
 
 @pytest.mark.slow
 def test_an_arm_that_cannot_be_built_is_named(trials):
-    with pytest.raises(ArmError, match="arm native: DaliNativeConfig supports only the training transform"):
-        trials(transform=dp.EvalTransform(size=32, resize=36)).run(Turn("round", 1, "native"), DaliNativeConfig(device="cpu"))
+    with pytest.raises(
+        ArmError, match="arm native: DaliNativeConfig supports only the training transform"
+    ):
+        trials(transform=dp.EvalTransform(size=32, resize=36)).run(
+            Turn("round", 1, "native"), DaliNativeConfig(device="cpu")
+        )

@@ -9,15 +9,21 @@ from dali_pipes.measure.stats import Ratio, claim, is_steady, paired_ratio
 
 
 def series(random, true_ratio, pairs, noise, drift=None):
-    """Rates of two arms; what disturbs the machine weighs on both trials of a pair, with a little noise of each trial's own."""
+    """Rates of two arms; what disturbs the machine weighs on both trials of a pair, with a little
+    noise of each trial's own.
+    """
     machine = 1000 * (np.ones(pairs) if drift is None else drift)
-    first, second = (machine * factor * np.exp(random.normal(0, noise, pairs)) for factor in (1, true_ratio))
+    first, second = (
+        machine * factor * np.exp(random.normal(0, noise, pairs)) for factor in (1, true_ratio)
+    )
     return first, second
 
 
 def decision(random, true_ratio, pairs=6, noise=0.04, drift=None):
     first, again = series(random, 1, pairs, noise, drift)
-    return claim(paired_ratio(*series(random, true_ratio, pairs, noise, drift)), paired_ratio(first, again))
+    return claim(
+        paired_ratio(*series(random, true_ratio, pairs, noise, drift)), paired_ratio(first, again)
+    )
 
 
 def test_the_estimate_is_the_geometric_mean():
@@ -42,7 +48,10 @@ def test_noise_alone_claims_next_to_nothing():
     assert found.count("untrustworthy") < 50
 
 
-@pytest.mark.parametrize(("pairs", "least"), [(5, 0.92), *(pytest.param(pairs, 0.93, marks=pytest.mark.slow) for pairs in (8, 12))])
+@pytest.mark.parametrize(
+    ("pairs", "least"),
+    [(5, 0.92), *(pytest.param(pairs, 0.93, marks=pytest.mark.slow) for pairs in (8, 12))],
+)
 def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, least):
     random = np.random.default_rng(2)
     ratios = [paired_ratio(*series(random, 1.3, pairs, 0.1)) for _ in range(1000)]
@@ -57,7 +66,9 @@ def test_one_disturbed_pair_of_six_widens_the_interval_to_itself_and_no_further(
 
 
 def test_a_drifting_machine_is_caught_by_pairing():
-    """The machine loses two thirds of its speed meanwhile. Unpaired, the arms' ranges overlap; paired, 1.1 × is plain."""
+    """The machine loses two thirds of its speed meanwhile. Unpaired, the arms' ranges overlap;
+    paired, 1.1 × is plain.
+    """
     random = np.random.default_rng(3)
     first, second = series(random, 1.1, 6, 0.005, drift=np.linspace(1, 0.33, 6))
     assert first.max() > second.min() and second.max() > first.min()

@@ -32,7 +32,11 @@ class InProcess:
 
 
 def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
-    timing = {"min_seconds": min_seconds, "min_batches": min_batches, "max_warmup_seconds": max_warmup_seconds}
+    timing = {
+        "min_seconds": min_seconds,
+        "min_batches": min_batches,
+        "max_warmup_seconds": max_warmup_seconds,
+    }
     controller = InProcess({"work": work.to_dict(), "loader": to_dict(config), **timing})
     run_trial(controller)
     first, ready, window = controller.answers
@@ -48,7 +52,9 @@ def test_the_window_is_as_long_as_asked_for(work):
 
 def test_asked_to_go_once_more_it_is_the_next_trial(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
-    controller = InProcess({"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3)
+    controller = InProcess(
+        {"work": work.to_dict(), "loader": to_dict(dp.DaliConfig(device="cpu")), **timing}, trials=3
+    )
     run_trial(controller)
     assert ["warm_up" in answer for answer in controller.answers[1:]] == [True, False] * 3
     windows = controller.answers[2::2]
@@ -57,13 +63,24 @@ def test_asked_to_go_once_more_it_is_the_next_trial(work):
 
 
 def test_before_it_is_suspended_it_gives_back_what_it_does_not_use(work, monkeypatch):
-    """Else each of the arms that are suspended keeps the memory of its training step, and all of them do not fit into one GPU."""
-    controller = InProcess({"work": work.to_dict(), "loader": to_dict(dp.SyntheticConfig()), "min_seconds": 0, "min_batches": 2})
+    """Else each of the arms that are suspended keeps the memory of its training step, and all of
+    them do not fit into one GPU.
+    """
+    controller = InProcess(
+        {
+            "work": work.to_dict(),
+            "loader": to_dict(dp.SyntheticConfig()),
+            "min_seconds": 0,
+            "min_batches": 2,
+        }
+    )
     controller.job |= {"max_warmup_seconds": 0, "rests": True}
     controller._wanted = 7  # all of the answers below
     monkeypatch.setattr(trial, "release_unused", lambda: controller.answers.append("released"))
     run_trial(controller)
-    kinds = [each if each == "released" else next(iter(each), "rests") for each in controller.answers]
+    kinds = [
+        each if each == "released" else next(iter(each), "rests") for each in controller.answers
+    ]
     assert kinds == ["first_batch_s", "released", "rests", "warm_up", "start", "released", "rests"]
 
 
@@ -77,7 +94,9 @@ def test_rates_are_counts_over_time(work):
 
 def slow(monkeypatch, seconds):
     fetch = dp.Loader._next_batch
-    monkeypatch.setattr(dp.Loader, "_next_batch", lambda *place: (time.sleep(seconds()), fetch(*place))[1])
+    monkeypatch.setattr(
+        dp.Loader, "_next_batch", lambda *place: (time.sleep(seconds()), fetch(*place))[1]
+    )
 
 
 def test_waiting_is_inside_the_clock(work, monkeypatch):
@@ -100,11 +119,19 @@ def test_a_rate_that_never_settles_is_an_outcome(work, monkeypatch):
 
 def test_epochs_start_where_they_do(work):
     found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=10)  # an epoch has 5 batches
-    assert len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
+    assert (
+        len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
+    )
 
 
 @pytest.mark.parametrize(
-    "config", [DaliNativeConfig(device="cpu"), dp.CachedConfig(), pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow)], ids=str
+    "config",
+    [
+        DaliNativeConfig(device="cpu"),
+        dp.CachedConfig(),
+        pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_every_arm_is_measured_alike(work, config):
     assert run(work, config)["images_per_s"] > 0
@@ -112,10 +139,16 @@ def test_every_arm_is_measured_alike(work, config):
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])
 def test_training_steps(work, dtype):
-    work = replace(work, workload="train", model="shufflenet_v2_x0_5", transform=dp.TrainTransform(size=32, dtype=dtype))
+    work = replace(
+        work,
+        workload="train",
+        model="shufflenet_v2_x0_5",
+        transform=dp.TrainTransform(size=32, dtype=dtype),
+    )
     found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
     assert found["images"] == 16
-    assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])  # the step takes the time, not the loader
+    # the step takes the time, not the loader
+    assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])
 
 
 def test_what_networks_are_built_with_is_imported_before_the_clock_starts(work, monkeypatch):
@@ -140,12 +173,15 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
 
 def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
     found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
-    assert found["images"] == 40 and found["epoch_starts"] == [0]  # 37 images, filled up to whole batches
+    # 37 images, filled up to whole batches
+    assert found["images"] == 40 and found["epoch_starts"] == [0]
     assert "first_batch_s" not in found and found["waits_s"][0] > 0
 
 
 def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
-    controller = InProcess({"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())})
+    controller = InProcess(
+        {"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())}
+    )
     slow(monkeypatch, lambda: controller.stop.set() or 0)
     run_trial(controller)
     assert controller.answers[2]["images"] == 8
@@ -153,7 +189,12 @@ def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
 
 @pytest.mark.parametrize(
     ("config", "batches"),
-    [(dp.DaliConfig(), 12), (dp.TorchConfig(), 12), (dp.TorchConfig(num_workers=5), 15), (dp.TorchConfig(num_workers=32), 32)],
+    [
+        (dp.DaliConfig(), 12),
+        (dp.TorchConfig(), 12),
+        (dp.TorchConfig(num_workers=5), 15),
+        (dp.TorchConfig(num_workers=32), 32),
+    ],
     ids=str,
 )
 def test_a_rate_is_taken_overwhole_bursts(config, batches):

@@ -24,7 +24,13 @@ def test_the_control_says_how_large_a_difference_must_be():
     }
     line = control_line(itself | {"holds": False}, "torch")
     assert line.startswith(
-        "Control, torch against itself: images/s 0.99 [0.98, 1.00], CPU time 1.00 [0.90, 1.10]: not equal in images/s"
+        "Control, torch against itself: images/s 0.99 [0.98, 1.00], CPU time 1.00 [0.90, "
+        "1.10]: not equal in images/s"
     )
-    assert line.endswith("Claimed are differences in images/s beyond a factor of 1.02 and in CPU time beyond a factor of 1.11.")
-    assert "in images/s beyond a factor of 1.04" in control_line(itself | {"holds": False}, "torch", restarts=False)
+    assert line.endswith(
+        "Claimed are differences in images/s beyond a factor of 1.02 and in CPU time beyond a "
+        "factor of 1.11."
+    )
+    assert "in images/s beyond a factor of 1.04" in control_line(
+        itself | {"holds": False}, "torch", restarts=False
+    )

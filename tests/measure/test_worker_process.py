@@ -38,13 +38,16 @@ def test_sigterm_ends_a_program_and_its_suspended_processes():
     code = """
 import os
 from dali_pipes.measure.worker_process import FreshProcess, ended_in_order
-with ended_in_order(), FreshProcess("worker:run", {"do": "wait"}, "arm x", os.sched_getaffinity(0)) as process:
+process = FreshProcess("worker:run", {"do": "wait"}, "arm x", os.sched_getaffinity(0))
+with ended_in_order(), process:
     process.answer()
     process.sleep()
     print(process.pid, flush=True)
     process.answer()
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as program:
         pid = int(program.stdout.readline())
         program.send_signal(signal.SIGTERM)
     assert program.returncode == 128 + signal.SIGTERM

@@ -19,17 +19,25 @@ from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import Transform
 
-stats, v2, tensors = later("scipy.stats"), later("torchvision.transforms.v2"), later("torchvision.tv_tensors")
+stats, v2, tensors = (
+    later("scipy.stats"),
+    later("torchvision.transforms.v2"),
+    later("torchvision.tv_tensors"),
+)
 sides = st.integers(1, 4000)
 
 
-def geometry(transform: Transform, height: int, width: int, count: int = 1, seed: int = 0) -> Geometry:
+def geometry(
+    transform: Transform, height: int, width: int, count: int = 1, seed: int = 0
+) -> Geometry:
     return transform.geometry(np.array([[height, width]] * count), Draws(seed, 0, np.arange(count)))
 
 
 @given(sides, sides, st.integers(1, 900), st.integers(900, 1400))
 def test_the_shorter_side_is_torchvisions(height, width, least, most):
-    theirs = v2.RandomShortestSize(least, most).make_params([torch.empty(3, 1, 1).expand(3, height, width)])["size"]
+    theirs = v2.RandomShortestSize(least, most).make_params(
+        [torch.empty(3, 1, 1).expand(3, height, width)]
+    )["size"]
     planned = geometry(dp.ShortestSizeTransform(min_size=least, max_size=most), height, width)
     assert planned.resize[0].tolist() == [max(each, 1) for each in theirs]
     assert planned.window[0].tolist() == [0, 0, height, width]
@@ -37,7 +45,9 @@ def test_the_shorter_side_is_torchvisions(height, width, least, most):
 
 def test_one_of_several_sizes_is_drawn_for_each_image():
     transform = dp.ShortestSizeTransform(min_size=[480, 512, 544], max_size=1333, flip=0)
-    found, counts = np.unique(geometry(transform, 1000, 1000, 30_000).resize[:, 0], return_counts=True)
+    found, counts = np.unique(
+        geometry(transform, 1000, 1000, 30_000).resize[:, 0], return_counts=True
+    )
     assert found.tolist() == [480, 512, 544] and stats.chisquare(counts).pvalue > 1e-3
 
 
@@ -67,7 +77,9 @@ def test_a_letterbox_holds_the_whole_image_in_its_centre(height, width, rows, co
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (900, 300)])
 def test_scale_jitter_is_distributed_as_torchvisions(height, width):
-    """And the crop is FixedSizeCrop's: one number for both sides, nothing but black beyond the image."""
+    """And the crop is FixedSizeCrop's: one number for both sides, nothing but black beyond the
+    image.
+    """
     planned = geometry(dp.ScaleJitterTransform(size=256), height, width, 20_000)
     torch.manual_seed(0)
     jitter, image = v2.ScaleJitter((256, 256)), [torch.empty(3, 1, 1).expand(3, height, width)]
@@ -75,7 +87,11 @@ def test_scale_jitter_is_distributed_as_torchvisions(height, width):
     for axis in (0, 1):
         assert stats.ks_2samp(planned.resize[:, axis], theirs[:, axis]).pvalue > 1e-3
     room = np.maximum(planned.resize - 256, 0)
-    assert (planned.crop >= 0).all() and (planned.crop <= room).all() and ((planned.crop == 0) | (room > 0)).all()
+    assert (
+        (planned.crop >= 0).all()
+        and (planned.crop <= room).all()
+        and ((planned.crop == 0) | (room > 0)).all()
+    )
     wide = (room > 100).all(axis=1) if height == 375 else room[:, 0] > 100
     share = planned.crop[wide, 0] / room[wide, 0]
     assert stats.kstest(share, "uniform", alternative="less").pvalue > 1e-3
@@ -83,7 +99,9 @@ def test_scale_jitter_is_distributed_as_torchvisions(height, width):
         assert np.abs(share - planned.crop[wide, 1] / room[wide, 1]).max() < 0.02
 
 
-BOXES = np.array([[20, 30, 120, 150], [200, 50, 380, 290], [300, 200, 330, 240], [5, 240, 60, 298]], np.float32)
+BOXES = np.array(
+    [[20, 30, 120, 150], [200, 50, 380, 290], [300, 200, 330, 240], [5, 240, 60, 298]], np.float32
+)
 
 
 def iou_windows(count: int, **options) -> np.ndarray:
@@ -99,7 +117,10 @@ def iou_windows(count: int, **options) -> np.ndarray:
 def test_windows_around_boxes_are_distributed_as_torchvisions(least):
     options = {} if least is None else {"sampler_options": [least]}
     ours, crop = iou_windows(10_000, **options), v2.RandomIoUCrop(**options)
-    given = [torch.empty(3, 300, 400), tensors.BoundingBoxes(BOXES, format="XYXY", canvas_size=(300, 400))]
+    given = [
+        torch.empty(3, 300, 400),
+        tensors.BoundingBoxes(BOXES, format="XYXY", canvas_size=(300, 400)),
+    ]
     torch.manual_seed(0)
     drawn = [crop.make_params(given) for _ in range(600)]
     theirs = np.array([[each.get(name, whole) for name, whole in WHOLE.items()] for each in drawn])
@@ -115,33 +136,55 @@ WHOLE = {"top": 0, "left": 0, "height": 300, "width": 400}
 
 
 def test_images_without_boxes_or_without_a_window_are_taken_as_they_are():
-    transform, source = dp.IoUCropTransform(sampler_options=[0.9], trials=3), np.array([[300, 400]] * 3)
+    transform, source = (
+        dp.IoUCropTransform(sampler_options=[0.9], trials=3),
+        np.array([[300, 400]] * 3),
+    )
     objects = Objects(np.array([0, 1, 0]), np.array([[0, 0, 2, 2]], np.float32), np.array([1]))
     planned = transform.geometry_around(source, objects, Draws(0, 0, np.arange(3)))
-    assert planned.window.tolist() == [[0, 0, 300, 400]] * 3 and planned.resize.tolist() == [[300, 300]] * 3
+    assert (
+        planned.window.tolist() == [[0, 0, 300, 400]] * 3
+        and planned.resize.tolist() == [[300, 300]] * 3
+    )
 
 
 def test_windows_depend_on_their_own_image_alone():
     transform, rng = dp.IoUCropTransform(flip=0.5), np.random.default_rng(0)
     source, counts = rng.integers(50, 600, (200, 2)), rng.integers(0, 9, 200)
-    corners = np.sort(rng.random((counts.sum(), 2, 2)), axis=1) * np.repeat(source[:, None, ::-1], counts, axis=0)
-    objects = Objects(counts, corners.reshape(-1, 4).astype(np.float32), np.zeros(counts.sum(), int))
+    corners = np.sort(rng.random((counts.sum(), 2, 2)), axis=1) * np.repeat(
+        source[:, None, ::-1], counts, axis=0
+    )
+    objects = Objects(
+        counts, corners.reshape(-1, 4).astype(np.float32), np.zeros(counts.sum(), int)
+    )
     together = transform.geometry_around(source, objects, Draws(0, 0, np.arange(200)))
     for part in (np.arange(70), np.arange(70, 200)):
         mine = np.isin(objects.images, part)
         some = replace(objects.keep(mine), counts=counts[part])
         apart = transform.geometry_around(source[part], some, Draws(0, 0, part))
-        assert (apart.window == together.window[part]).all() and (apart.flip == together.flip[part]).all()
+        assert (apart.window == together.window[part]).all() and (
+            apart.flip == together.flip[part]
+        ).all()
 
 
 def with_boxes(orientation: int) -> dp.Manifest:
-    """Images of 400 × 300 or so; each has one box in its stored top left quarter, around (60, 40)."""
+    """Images of 400 × 300 or so; each has one box in its stored top left quarter, around (60,
+    40).
+    """
     table, count = labelled(np.zeros(40, int)).samples, 40
-    table = table.set_column(table.column_names.index("orientation"), "orientation", pa.array([orientation] * count, pa.int8()))
+    table = table.set_column(
+        table.column_names.index("orientation"),
+        "orientation",
+        pa.array([orientation] * count, pa.int8()),
+    )
     boxes = pa.array([[10.0, 10.0, 110.0, 70.0]] * count, pa.large_list(pa.float32()))
     table = table.append_column("target:boxes", boxes)
     return dp.Manifest(
-        "/nowhere", ["0"], table.append_column("target:box_labels", pa.array([[0]] * count, pa.large_list(pa.int64())))
+        "/nowhere",
+        ["0"],
+        table.append_column(
+            "target:box_labels", pa.array([[0]] * count, pa.large_list(pa.int64()))
+        ),
     )
 
 
@@ -156,17 +199,36 @@ def test_a_plan_crops_around_the_boxes_of_its_images_as_they_are_turned(exif):
         height = rows.geometry.source[:, 1 if exif == "apply" else 0]
         x, y = (height - 40, 60) if exif == "apply" else (60, 40)
         top, left, rest, width = rows.geometry.window.T
-        assert ((left < x) & (x < left + width) & (top < y) & (y < top + rest)).all() and (width < 250).all()
-        assert len(move_objects(plan.objects(rows.ids), rows.geometry, rows.augmentation, rows.shape, centered=True)[0].boxes) == 10
+        assert ((left < x) & (x < left + width) & (top < y) & (y < top + rest)).all() and (
+            width < 250
+        ).all()
+        assert (
+            len(
+                move_objects(
+                    plan.objects(rows.ids),
+                    rows.geometry,
+                    rows.augmentation,
+                    rows.shape,
+                    centered=True,
+                )[0].boxes
+            )
+            == 10
+        )
 
 
 def test_cropping_around_boxes_needs_boxes():
-    with pytest.raises(dp.ConfigError, match="IoUCropTransform crops around boxes, and /nowhere has none"):
+    with pytest.raises(
+        dp.ConfigError, match="IoUCropTransform crops around boxes, and /nowhere has none"
+    ):
         dp.IoUCropTransform().check(labelled([0]))
 
 
 def test_a_plan_makes_each_batch_as_large_as_its_largest_image():
-    plan = dp.Plan(labelled(np.zeros(40, int)), dp.ShortestSizeTransform(min_size=303, max_size=400, size_divisor=1), 3)
+    plan = dp.Plan(
+        labelled(np.zeros(40, int)),
+        dp.ShortestSizeTransform(min_size=303, max_size=400, size_divisor=1),
+        3,
+    )
     for step in range(3):
         rows = plan.batch(0, step)
         assert rows.shape == tuple(rows.geometry.resize.max(axis=0).tolist())
@@ -196,10 +258,19 @@ def test_what_is_random_is_of_training(build, training):
         (lambda: dp.ShortestSizeTransform(size=500), "set these instead of size"),
         (lambda: dp.ShortestSizeTransform(sizes={3: 500}), "set these instead of size"),
         (lambda: dp.ShortestSizeTransform(min_size=[800, 1400]), "more than max_size=1333"),
-        (lambda: dp.ShortestSizeTransform(min_size="800"), "min_size is '800'; it takes whole numbers"),
+        (
+            lambda: dp.ShortestSizeTransform(min_size="800"),
+            "min_size is '800'; it takes whole numbers",
+        ),
         (lambda: dp.ShortestSizeTransform(min_size=[0]), "min_size is 0"),
-        (lambda: dp.ShortestSizeTransform(augment=["RandomErasing"]), "RandomErasing would take what fills up a batch"),
-        (lambda: dp.ShortestSizeTransform(augment=[{"name": "RandomRotation"}]), "Rotate would take what fills up a batch"),
+        (
+            lambda: dp.ShortestSizeTransform(augment=["RandomErasing"]),
+            "RandomErasing would take what fills up a batch",
+        ),
+        (
+            lambda: dp.ShortestSizeTransform(augment=[{"name": "RandomRotation"}]),
+            "Rotate would take what fills up a batch",
+        ),
         (lambda: dp.IoUCropTransform(scale=(0.3, 1.2)), "1 is the most"),
         (lambda: dp.IoUCropTransform(sampler_options=[]), "sampler_options is empty"),
         (lambda: dp.IoUCropTransform(sampler_options=[-1]), "sampler_options is -1"),
@@ -213,11 +284,19 @@ def test_wrong_options_are_refused(build, message):
 
 
 def test_colours_may_change_in_padded_batches():
-    dp.ShortestSizeTransform(augment=[{"name": "ColorJitter", "brightness": 0.2, "hue": 0.1}, "RandomGrayscale"])
+    dp.ShortestSizeTransform(
+        augment=[{"name": "ColorJitter", "brightness": 0.2, "hue": 0.1}, "RandomGrayscale"]
+    )
     assert dp.ShortestSizeTransform(size=1344) == dp.ShortestSizeTransform()
 
 
 def test_a_shortest_size_can_be_replaced():
-    changed = replace(dp.ShortestSizeTransform(min_size=100, max_size=200), max_size=300, size_divisor=50)
+    changed = replace(
+        dp.ShortestSizeTransform(min_size=100, max_size=200), max_size=300, size_divisor=50
+    )
     assert changed == dp.ShortestSizeTransform(min_size=100, max_size=300, size_divisor=50)
-    assert changed.shape == changed.largest_shape == (300, 300) and changed.every_size == {300} and changed.at(1) is changed
+    assert (
+        changed.shape == changed.largest_shape == (300, 300)
+        and changed.every_size == {300}
+        and changed.at(1) is changed
+    )

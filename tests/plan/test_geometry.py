@@ -10,7 +10,12 @@ from later import later
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.plan.geometry import Geometry, resized
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform
+from dali_pipes.plan.transforms import (
+    CenterCropTransform,
+    EvalTransform,
+    RandomCropTransform,
+    TrainTransform,
+)
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
@@ -18,10 +23,14 @@ SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 sides = st.integers(1, 4000)
 
 
-def planned(height: int, width: int, count: int, scale=SCALE, ratio=RATIO, flips=(0.5, 0.5), seed=0):
+def planned(
+    height: int, width: int, count: int, scale=SCALE, ratio=RATIO, flips=(0.5, 0.5), seed=0
+):
     source, draws = np.array([[height, width]] * count), Draws(seed, 0, np.arange(count))
     flip, vertical = flips
-    return TrainTransform(size=(224, 192), scale=scale, ratio=ratio, flip=flip, vertical_flip=vertical).geometry(source, draws)
+    return TrainTransform(
+        size=(224, 192), scale=scale, ratio=ratio, flip=flip, vertical_flip=vertical
+    ).geometry(source, draws)
 
 
 def one(source, window, resize, crop, flips=(False, False)) -> Geometry:
@@ -38,7 +47,9 @@ def torchvision_windows(height: int, width: int, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 333), (120, 400)])
 def test_random_resized_crop_is_distributed_as_torchvisions(height, width):
-    """Two-sample Kolmogorov-Smirnov tests over 60,000 planned and 20,000 torchvision draws; 12 of them in all."""
+    """Two-sample Kolmogorov-Smirnov tests over 60,000 planned and 20,000 torchvision draws; 12 of
+    them in all.
+    """
     top, left, h, w = planned(height, width, 60_000).window.T
     top2, left2, h2, w2 = torchvision_windows(height, width, 20_000).T
     pairs = {
@@ -55,7 +66,10 @@ def test_flips_are_as_frequent_as_asked_for():
     for probability in (0.0, 0.25, 0.5, 1.0):
         geometry = planned(375, 500, 60_000, flips=(probability, 1 - probability))
         assert stats.binomtest(int(geometry.flip.sum()), 60_000, probability).pvalue > 1e-3
-        assert stats.binomtest(int(geometry.vertical_flip.sum()), 60_000, 1 - probability).pvalue > 1e-3
+        assert (
+            stats.binomtest(int(geometry.vertical_flip.sum()), 60_000, 1 - probability).pvalue
+            > 1e-3
+        )
 
 
 def test_flips_and_crop_are_independent():
@@ -63,7 +77,10 @@ def test_flips_and_crop_are_independent():
     area = geometry.window[:, 2] * geometry.window[:, 3]
     for flip in (geometry.flip, geometry.vertical_flip):
         assert stats.ks_2samp(area[flip], area[~flip]).pvalue > 1e-3
-    assert stats.binomtest(int((geometry.flip & geometry.vertical_flip).sum()), 60_000, 0.25).pvalue > 1e-3
+    assert (
+        stats.binomtest(int((geometry.flip & geometry.vertical_flip).sum()), 60_000, 0.25).pvalue
+        > 1e-3
+    )
 
 
 @given(sides, sides, st.integers(0, 2**32))
@@ -82,7 +99,9 @@ def test_fallback_is_torchvisions(height, width):
     assert window.tolist() == [theirs["top"], theirs["left"], theirs["height"], theirs["width"]]
 
 
-resizes = st.one_of(st.none(), st.integers(1, 700), st.tuples(st.integers(1, 700), st.integers(1, 700)))
+resizes = st.one_of(
+    st.none(), st.integers(1, 700), st.tuples(st.integers(1, 700), st.integers(1, 700))
+)
 shapes = st.tuples(st.integers(1, 600), st.integers(1, 600))
 
 
@@ -95,11 +114,17 @@ def test_evaluation_rounds_as_torchvision_does(height, width, shape, resize):
 
     size = [height, width]
     if resize is not None:
-        size = _geometry._compute_resized_output_size((height, width), size=[resize] if isinstance(resize, int) else resize)
+        size = _geometry._compute_resized_output_size(
+            (height, width), size=[resize] if isinstance(resize, int) else resize
+        )
     left, top, right, bottom = _geometry._center_crop_compute_padding(*shape, *size)
-    y, x = _geometry._center_crop_compute_crop_anchor(*shape, size[0] + top + bottom, size[1] + left + right)
+    y, x = _geometry._center_crop_compute_crop_anchor(
+        *shape, size[0] + top + bottom, size[1] + left + right
+    )
     if resize is None:
-        assert visible(geometry, shape) == visible(one(size, [0, 0, *size], size, [y - top, x - left]), shape)
+        assert visible(geometry, shape) == visible(
+            one(size, [0, 0, *size], size, [y - top, x - left]), shape
+        )
         assert (geometry.window[2:] <= shape).all()
     else:
         assert geometry.resize.tolist() == size and geometry.crop.tolist() == [y - top, x - left]
@@ -107,32 +132,58 @@ def test_evaluation_rounds_as_torchvision_does(height, width, shape, resize):
 
 
 def visible(geometry: Geometry, shape: tuple[int, int]) -> list[list[int]]:
-    """For rows and for columns: the first that is not black, how many are not, and which of the image's that is."""
+    """For rows and for columns: the first that is not black, how many are not, and which of the
+    image's that is.
+    """
     assert geometry.window[2:].tolist() == geometry.resize.tolist()
     first = np.maximum(-geometry.crop, 0)
     last = np.minimum(geometry.window[2:] - geometry.crop, shape)
-    return [first.tolist(), (last - first).tolist(), (geometry.window[:2] + geometry.crop + first).tolist()]
+    return [
+        first.tolist(),
+        (last - first).tolist(),
+        (geometry.window[:2] + geometry.crop + first).tolist(),
+    ]
 
 
 def test_transforms_pass_their_options_on():
     source, draws = np.array([[400, 600]] * 200), Draws(0, 0, np.arange(200))
-    area = TrainTransform(size=(96, 64), scale=(0.5, 0.6), flip=0, vertical_flip=1).geometry(source, draws)
+    area = TrainTransform(size=(96, 64), scale=(0.5, 0.6), flip=0, vertical_flip=1).geometry(
+        source, draws
+    )
     share = area.window[:, 2] * area.window[:, 3] / 240_000
     assert (share > 0.49).all() and (share < 0.61).all()
     assert (area.resize == [96, 64]).all() and not area.flip.any() and area.vertical_flip.all()
-    assert EvalTransform(size=96, resize=100).geometry(source, draws).resize[0].tolist() == [100, 150]
-    assert EvalTransform(size=96, resize=(100, 110)).geometry(source, draws).resize[0].tolist() == [100, 110]
-    assert EvalTransform(size=(96, 100), resize=None).geometry(source, draws).window[0].tolist() == [152, 250, 96, 100]
-    crop = RandomCropTransform(size=(96, 100), resize=96, flip=1, vertical_flip=1).geometry(source, draws)
+    assert EvalTransform(size=96, resize=100).geometry(source, draws).resize[0].tolist() == [
+        100,
+        150,
+    ]
+    assert EvalTransform(size=96, resize=(100, 110)).geometry(source, draws).resize[0].tolist() == [
+        100,
+        110,
+    ]
+    assert EvalTransform(size=(96, 100), resize=None).geometry(source, draws).window[
+        0
+    ].tolist() == [152, 250, 96, 100]
+    crop = RandomCropTransform(size=(96, 100), resize=96, flip=1, vertical_flip=1).geometry(
+        source, draws
+    )
     assert (crop.resize == [96, 144]).all() and crop.flip.all() and crop.vertical_flip.all()
 
 
 @pytest.mark.parametrize("padding", [0, 3, (1, 2), (1, 0, 2, 5)])
 @pytest.mark.parametrize("pad_if_needed", [False, True])
-@pytest.mark.parametrize(("size", "shape"), [((8, 8), (8, 8)), ((9, 12), (5, 7)), ((6, 14), (9, 4)), ((3, 4), (11, 9))])
+@pytest.mark.parametrize(
+    ("size", "shape"), [((8, 8), (8, 8)), ((9, 12), (5, 7)), ((6, 14), (9, 4)), ((3, 4), (11, 9))]
+)
 def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
-    """On an image that numbers its pixels: the same crops, each equally often, and black where nothing was."""
-    image = torch.arange(1, size[0] * size[1] + 1, dtype=torch.uint8).reshape(1, *size).expand(3, -1, -1)
+    """On an image that numbers its pixels: the same crops, each equally often, and black where
+    nothing was.
+    """
+    image = (
+        torch.arange(1, size[0] * size[1] + 1, dtype=torch.uint8)
+        .reshape(1, *size)
+        .expand(3, -1, -1)
+    )
     theirs = v2.RandomCrop(shape, padding=padding, pad_if_needed=pad_if_needed)
     try:
         theirs(image)
@@ -142,17 +193,28 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
     expected = {theirs(image).numpy().tobytes() for _ in range(1500)}
     count = 20_000
     source, draws = np.array([size] * count), Draws(0, 0, np.arange(count))
-    geometry = RandomCropTransform(size=shape, padding=padding, pad_if_needed=pad_if_needed, flip=0).geometry(source, draws)
+    geometry = RandomCropTransform(
+        size=shape, padding=padding, pad_if_needed=pad_if_needed, flip=0
+    ).geometry(source, draws)
     top, left, height, width = geometry.window.T
-    assert (top >= 0).all() and (left >= 0).all() and (top + height <= size[0]).all() and (left + width <= size[1]).all()
+    assert (
+        (top >= 0).all()
+        and (left >= 0).all()
+        and (top + height <= size[0]).all()
+        and (left + width <= size[1]).all()
+    )
     assert (geometry.resize == geometry.window[:, 2:]).all() and (geometry.resize >= 1).all()
-    places, counts = np.unique(np.hstack([geometry.window, geometry.crop]), axis=0, return_counts=True)
+    places, counts = np.unique(
+        np.hstack([geometry.window, geometry.crop]), axis=0, return_counts=True
+    )
     assert len(counts) == 1 or stats.chisquare(counts).pvalue > 1e-3
     rows = [one(size, place[:4], place[2:4], place[4:]) for place in places]
     pixels, found = image.permute(1, 2, 0).numpy(), set()
     for row in rows:
         y, x, h, w = row.window
-        found.add(crop_and_flip(pixels[y : y + h, x : x + w], row, shape).transpose(2, 0, 1).tobytes())
+        found.add(
+            crop_and_flip(pixels[y : y + h, x : x + w], row, shape).transpose(2, 0, 1).tobytes()
+        )
     assert expected <= found
     if len(places) < 150:  # as many as 1,500 draws of theirs must have had
         assert found == expected
@@ -161,19 +223,25 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
 @given(sides, sides, resizes, st.integers(0, 2**32))
 def test_a_random_crop_after_a_resize_lies_in_the_padded_image(height, width, resize, seed):
     source, draws = np.array([[height, width]] * 20), Draws(seed, 0, np.arange(20))
-    crop = RandomCropTransform(size=(64, 48), resize=resize, padding=(1, 2, 3, 4), pad_if_needed=True, vertical_flip=0.5)
+    crop = RandomCropTransform(
+        size=(64, 48), resize=resize, padding=(1, 2, 3, 4), pad_if_needed=True, vertical_flip=0.5
+    )
     geometry = crop.geometry(source, draws)
     size = resized(source, resize)
     more = np.maximum([64 - 6, 48 - 4] - size, 0)
     place = geometry.crop + (geometry.window[:, :2] if resize is None else 0)
-    assert (place >= -more - [2, 1]).all() and (place + np.array([64, 48]) <= size + more + [4, 3]).all()
+    assert (place >= -more - [2, 1]).all() and (
+        place + np.array([64, 48]) <= size + more + [4, 3]
+    ).all()
 
 
 def test_flips_mirror_rows_and_columns():
     image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     for flip in (False, True):
         for vertical in (False, True):
-            found = crop_and_flip(image, one([2, 2], [0, 0, 2, 2], [2, 2], [0, 0], (flip, vertical)), (2, 2))
+            found = crop_and_flip(
+                image, one([2, 2], [0, 0, 2, 2], [2, 2], [0, 0], (flip, vertical)), (2, 2)
+            )
             expected = torch.from_numpy(image).permute(2, 0, 1)
             expected = v2.functional.horizontal_flip(expected) if flip else expected
             expected = v2.functional.vertical_flip(expected) if vertical else expected

@@ -1,7 +1,9 @@
-"""What is loaded must stay the same from version to version: a run that is resumed, or repeated, depends on it.
+"""What is loaded must stay the same from version to version: a run that is resumed, or repeated,
+depends on it.
 
-Each hash is over all named arrays of the first 50 steps of three epochs. A hash may only change together with what it stands for;
-that breaks resuming from older checkpoints and belongs into the release notes.
+Each hash is over all named arrays of the first 50 steps of three epochs. A hash may only change
+together with what it stands for; that breaks resuming from older checkpoints and belongs into the
+release notes.
 """
 
 import hashlib
@@ -10,7 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dali_pipes import EvalTransform, Manifest, Plan, RandomCropTransform, Rank, TrainTransform, ViewsTransform
+from dali_pipes import (
+    EvalTransform,
+    Manifest,
+    Plan,
+    RandomCropTransform,
+    Rank,
+    TrainTransform,
+    ViewsTransform,
+)
 from dali_pipes.data.table.schema import SCHEMA
 
 IMAGES = 1_700
@@ -18,7 +28,14 @@ AUGMENTATIONS = [
     "TrivialAugmentWide",
     "RandAugment",
     "AutoAugment",
-    {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "p": 0.8},
+    {
+        "name": "ColorJitter",
+        "brightness": 0.4,
+        "contrast": 0.4,
+        "saturation": 0.4,
+        "hue": 0.1,
+        "p": 0.8,
+    },
     {"name": "RandomGrayscale", "p": 0.2},
     {"name": "GaussianBlur", "kernel_size": 9, "p": 0.5},
     {"name": "RandomRotation", "degrees": 15},
@@ -30,13 +47,20 @@ TRANSFORMS = {
     "padded_crop": RandomCropTransform(resize=(32, 32), padding=4),
     "progressive": TrainTransform(sizes={0: 128, 2: 192}, exif="apply"),
     **{
-        policy if isinstance(policy, str) else str(policy["name"]): TrainTransform(size=96, augment=[policy])
+        policy if isinstance(policy, str) else str(policy["name"]): TrainTransform(
+            size=96, augment=[policy]
+        )
         for policy in AUGMENTATIONS
     },
     "all": TrainTransform(size=160, augment=AUGMENTATIONS),
-    "RandomSolarize": TrainTransform(size=96, augment=[{"name": "RandomSolarize", "threshold": 100, "p": 0.3}]),
+    "RandomSolarize": TrainTransform(
+        size=96, augment=[{"name": "RandomSolarize", "threshold": 100, "p": 0.3}]
+    ),
     "views": ViewsTransform(
-        views={"global": {"count": 2}, "local": [{"size": 96, "scale": (0.05, 0.4), "augment": AUGMENTATIONS}]}
+        views={
+            "global": {"count": 2},
+            "local": [{"size": 96, "scale": (0.05, 0.4), "augment": AUGMENTATIONS}],
+        }
     ),
 }
 GOLDEN = {
@@ -76,7 +100,9 @@ def images() -> Manifest:
         "offset": [0] * IMAGES,
         "file_bytes": [0] * IMAGES,
     }
-    return Manifest("/nowhere", [str(label) for label in range(13)], pa.table(columns, schema=SCHEMA))
+    return Manifest(
+        "/nowhere", [str(label) for label in range(13)], pa.table(columns, schema=SCHEMA)
+    )
 
 
 def named_arrays(planned, labels):
@@ -93,7 +119,10 @@ def digest(plan: Plan) -> str:
     for epoch in range(3):
         for step in range(50):
             for name, array in named_arrays(plan.batch(epoch, step), plan.manifest.labels):
-                found.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+                found.update(
+                    f"{name} {array.dtype} {array.shape}".encode()
+                    + np.ascontiguousarray(array).tobytes()
+                )
     return found.hexdigest()[:16]
 
 

@@ -42,10 +42,19 @@ def test_every_kind_of_random_number_has_counters_of_its_own():
     ids, far = np.array([3, 9]), np.array([3, 9]) + 2**32
     drawn = [
         Draws(5, 2, *numbers).uniform(np.arange(3))
-        for numbers in ((ids,), (far,), (ids, Kind.PLACE), (far, Kind.PLACE), (ids, Kind.SAMPLE, 1), (ids, Kind.SAMPLE, 2))
+        for numbers in (
+            (ids,),
+            (far,),
+            (ids, Kind.PLACE),
+            (far, Kind.PLACE),
+            (ids, Kind.SAMPLE, 1),
+            (ids, Kind.SAMPLE, 2),
+        )
     ]
     assert len(np.unique(drawn)) == np.size(drawn)
-    assert np.array_equal(Draws(5, 2, np.array([3, 2**32 + 9])).uniform(0)[:, 1], Draws(5, 2, far).uniform(0)[:, 1])
+    assert np.array_equal(
+        Draws(5, 2, np.array([3, 2**32 + 9])).uniform(0)[:, 1], Draws(5, 2, far).uniform(0)[:, 1]
+    )
     batches = [BatchDraws(5, 2, place).uniform(np.arange(3)) for place in (3, 3 + 2**32)]
     assert not np.isin(batches[0], batches[1]).any() and not np.isin(batches, drawn).any()
 

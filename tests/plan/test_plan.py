@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned import labelled
 
-from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Sequential, Rank, TrainTransform
+from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Rank, Sequential, TrainTransform
 
 TRANSFORM = TrainTransform(size=32)
 
@@ -19,7 +19,12 @@ def ranks(count: int, images: Manifest, **options) -> list[Plan]:
     return [Plan(images, TRANSFORM, rank=Rank(index, count), **options) for index in range(count)]
 
 
-sizes, batches, counts, seeds = st.integers(1, 90), st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**64 - 1)
+sizes, batches, counts, seeds = (
+    st.integers(1, 90),
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.integers(0, 2**64 - 1),
+)
 
 
 @given(sizes, batches, counts, st.integers(0, 3), seeds)
@@ -60,7 +65,9 @@ def test_global_batches_do_not_depend_on_the_number_of_shards(n, split, last_bat
         parts = [plan.batch(2, step) for plan in together]
         whole = alone.batch(2, step)
         assert np.array_equal(np.concatenate([part.ids for part in parts]), whole.ids)
-        assert np.array_equal(np.concatenate([part.geometry.window for part in parts]), whole.geometry.window)
+        assert np.array_equal(
+            np.concatenate([part.geometry.window for part in parts]), whole.geometry.window
+        )
 
 
 def test_rows_are_a_pure_function():
@@ -78,7 +85,11 @@ def test_each_epoch_and_seed_has_its_own_order_and_crops():
     assert all(sorted(order) == list(range(100)) for order in orders)
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(orders, 2))
     first, again = (
-        {sample: window for step in range(10) for sample, window in zip(*by_id(plan.batch(epoch, step)), strict=True)}
+        {
+            sample: window
+            for step in range(10)
+            for sample, window in zip(*by_id(plan.batch(epoch, step)), strict=True)
+        }
         for epoch in (0, 1)
     )
     assert sum(np.array_equal(first[sample], again[sample]) for sample in range(100)) < 5
@@ -92,18 +103,28 @@ def test_the_order_is_uniform():
     """Each sample lands in each place equally often: chi-squared over 6,000 epochs of 6 samples."""
     plan = Plan(images(6), TRANSFORM, 1)
     places = np.array([plan.order(epoch) for epoch in range(6000)])
-    counts = np.array([[(places[:, place] == sample).sum() for place in range(6)] for sample in range(6)])
+    counts = np.array(
+        [[(places[:, place] == sample).sum() for place in range(6)] for sample in range(6)]
+    )
     assert ((counts - 1000) ** 2 / 1000).sum() < 60  # 25 degrees of freedom; p < 1e-4
 
 
 def test_without_shuffle_the_order_is_the_manifests():
-    plan = Plan(images(10), EvalTransform(size=8, resize=8), 4, sampling=Sequential(), last_batch="partial")
-    assert [plan.batch(3, step).ids.tolist() for step in range(len(plan))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    plan = Plan(
+        images(10), EvalTransform(size=8, resize=8), 4, sampling=Sequential(), last_batch="partial"
+    )
+    assert [plan.batch(3, step).ids.tolist() for step in range(len(plan))] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+    ]
 
 
 def test_walk_goes_on_across_epochs():
     plan = Plan(images(20), TRANSFORM, 8)
-    places = [(planned.epoch, planned.step) for planned in itertools.islice(plan.iter_from(1, 1), 4)]
+    places = [
+        (planned.epoch, planned.step) for planned in itertools.islice(plan.iter_from(1, 1), 4)
+    ]
     assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
 
 

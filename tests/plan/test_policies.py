@@ -1,4 +1,6 @@
-"""What the plan draws is what torchvision's transforms draw: the same tables, the same distributions."""
+"""What the plan draws is what torchvision's transforms draw: the same tables, the same
+distributions.
+"""
 
 import numpy as np
 import pytest
@@ -23,13 +25,19 @@ def draw(*policies, seed=0, count=N):
 def theirs(space, bins):
     """torchvision's magnitudes, (operation, bin), and which are signed."""
     values = {name: make(bins, *SHAPE) for name, (make, _) in space.items()}
-    return {name: value.numpy() for name, value in values.items() if value is not None}, {n for n, (_, s) in space.items() if s}
+    return {name: value.numpy() for name, value in values.items() if value is not None}, {
+        n for n, (_, s) in space.items() if s
+    }
 
 
 @pytest.mark.parametrize(
     ("ours", "policy", "bins"),
     [
-        (operations.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6), "TrivialAugmentWide", 31),
+        (
+            operations.space(31, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6),
+            "TrivialAugmentWide",
+            31,
+        ),
         (operations.classic_space(31, SHAPE), "RandAugment", 31),
         (operations.classic_space(10, SHAPE), "AutoAugment", 10),
     ],
@@ -40,12 +48,18 @@ def test_the_tables_are_torchvisions(ours, policy, bins):
     for name in space:
         np.testing.assert_allclose(ours[CODE[name]], values.get(name, np.zeros(bins)), rtol=1e-6)
         assert operations.SIGNED[CODE[name]] == (name in signed)
-    assert set(operations.RANDOM_OPS) == set(v2.RandAugment._AUGMENTATION_SPACE) == set(v2.TrivialAugmentWide._AUGMENTATION_SPACE)
+    assert (
+        set(operations.RANDOM_OPS)
+        == set(v2.RandAugment._AUGMENTATION_SPACE)
+        == set(v2.TrivialAugmentWide._AUGMENTATION_SPACE)
+    )
 
 
 def test_the_pairs_are_torchvisions():
     policies = v2.AutoAugment()._policies
-    assert [tuple((op, p, bin or 0) for op, p, bin in pair) for pair in policies] == list(operations.IMAGENET_PAIRS)
+    assert [tuple((op, p, bin or 0) for op, p, bin in pair) for pair in policies] == list(
+        operations.IMAGENET_PAIRS
+    )
 
 
 class Recorded:
@@ -73,7 +87,9 @@ def test_operations_and_magnitudes_are_as_often_as_torchvisions(name):
     if name == "AutoAugment":  # torchvision leaves out what does not happen
         names, values = names[names != "Identity"], values[names != "Identity"]
     assert set(names) == set(ops)
-    counts = np.array([[sum(op == each for each, _ in drawn) for op in ops], [(names == op).sum() for op in ops]])
+    counts = np.array(
+        [[sum(op == each for each, _ in drawn) for op in ops], [(names == op).sum() for op in ops]]
+    )
     assert stats.chi2_contingency(counts).pvalue > 1e-3
     for op in ops:
         reference = np.array([magnitude for each, magnitude in drawn if each == op], np.float32)
@@ -88,11 +104,18 @@ def test_the_pair_of_autoaugment_is_drawn_together():
 
 
 def test_color_jitter_is_torchvisions():
-    ours = draw({"name": "ColorJitter", "brightness": 0.4, "contrast": 1.5, "saturation": 0.2, "hue": 0.1})
+    ours = draw(
+        {"name": "ColorJitter", "brightness": 0.4, "contrast": 1.5, "saturation": 0.2, "hue": 0.1}
+    )
     torch.manual_seed(0)
     jitter = v2.ColorJitter(brightness=0.4, contrast=1.5, saturation=0.2, hue=0.1)
     drawn = [jitter.make_params([]) for _ in range(4000)]
-    factors = {"Brightness": "brightness_factor", "Contrast": "contrast_factor", "Color": "saturation_factor", "Hue": "hue_factor"}
+    factors = {
+        "Brightness": "brightness_factor",
+        "Contrast": "contrast_factor",
+        "Color": "saturation_factor",
+        "Hue": "hue_factor",
+    }
     for op, factor in factors.items():
         reference = np.array([float(each[factor]) for each in drawn]) - (op != "Hue")
         assert stats.ks_2samp(reference, ours.magnitudes[ours.ops == CODE[op]]).pvalue > 1e-4, op
@@ -112,7 +135,13 @@ def test_color_jitter_happens_with_its_probability_and_in_part():
     ("policy", "op", "low", "high", "p"),
     [
         ({"name": "RandomGrayscale", "p": 0.2}, "Color", -1, -1, 0.2),
-        ({"name": "RandomSolarize", "threshold": 128, "p": 0.2}, "Solarize", np.float32(127.5 / 255), np.float32(127.5 / 255), 0.2),
+        (
+            {"name": "RandomSolarize", "threshold": 128, "p": 0.2},
+            "Solarize",
+            np.float32(127.5 / 255),
+            np.float32(127.5 / 255),
+            0.2,
+        ),
         ({"name": "GaussianBlur", "sigma": [0.5, 1.5], "p": 0.6}, "GaussianBlur", 0.5, 1.5, 0.6),
         ({"name": "RandomRotation", "degrees": 30}, "Rotate", -30, 30, 1.0),
     ],
@@ -143,7 +172,9 @@ def test_erased_regions_are_torchvisions():
 
 
 def test_a_region_that_never_fits_erases_nothing():
-    assert not draw(RandomErasing(p=1.0, scale=(1.0, 1.0), ratio=(1.0, 1.0)), count=100).erased.any()
+    assert not draw(
+        RandomErasing(p=1.0, scale=(1.0, 1.0), ratio=(1.0, 1.0)), count=100
+    ).erased.any()
 
 
 def test_each_policy_has_numbers_of_its_own():
@@ -156,7 +187,10 @@ def test_each_policy_has_numbers_of_its_own():
 
 
 def test_draws_depend_on_seed_epoch_and_sample_only():
-    plan = [dp.TrainTransform(size=32, augment=["RandAugment", "RandomErasing"]).augmenter for _ in range(2)]
+    plan = [
+        dp.TrainTransform(size=32, augment=["RandAugment", "RandomErasing"]).augmenter
+        for _ in range(2)
+    ]
     a = plan[0].draw(Draws(1, 2, np.arange(10)), 10, (32, 32))
     b = plan[1].draw(Draws(1, 2, np.arange(5, 10)), 5, (32, 32))
     np.testing.assert_array_equal(a.ops[5:], b.ops)
@@ -168,12 +202,21 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
     ("augment", "message"),
     [
         (["Trivial"], "'Trivial' is none of TrivialAugmentWide, RandAugment"),
-        ([{"name": "ColorJitter", "briteness": 1}], "ColorJitter does not take briteness; it takes brightness, contrast"),
+        (
+            [{"name": "ColorJitter", "briteness": 1}],
+            "ColorJitter does not take briteness; it takes brightness, contrast",
+        ),
         ([{"p": 1}], "is none of"),
         ([3], "is none of"),
-        ([{"name": "RandAugment", "magnitude": "high"}], "magnitude is 'high'; it takes whole numbers"),
+        (
+            [{"name": "RandAugment", "magnitude": "high"}],
+            "magnitude is 'high'; it takes whole numbers",
+        ),
         ([{"name": "GaussianBlur", "sigma": 3}], "sigma is 3; it takes two positive numbers"),
-        (["RandomErasing", "RandAugment"], "RandomErasing works on the normalized image; put it last"),
+        (
+            ["RandomErasing", "RandAugment"],
+            "RandomErasing works on the normalized image; put it last",
+        ),
         (["RandomErasing", "RandomErasing"], "only once"),
         (["ColorJitter"], "ColorJitter changes nothing"),
         ([{"name": "GaussianBlur", "kernel_size": 4}], "kernel_size is 4; it must be odd"),
@@ -181,15 +224,33 @@ def test_draws_depend_on_seed_epoch_and_sample_only():
         ([{"name": "RandomRotation", "degrees": 200}], "takes numbers from 0 to 180"),
         ([{"name": "RandAugment", "magnitude": 31}], "takes whole numbers from 0 to 30"),
         ([{"name": "RandAugment", "num_ops": 0}], "num_ops is 0"),
-        ([{"name": "TrivialAugmentWide", "interpolation": "cubic"}], "choose one of nearest, bilinear"),
+        (
+            [{"name": "TrivialAugmentWide", "interpolation": "cubic"}],
+            "choose one of nearest, bilinear",
+        ),
         ([{"name": "RandomErasing", "p": 2}], "takes numbers from 0 to 1"),
         ([{"name": "RandomErasing", "p": "0.5"}], "RandomErasing.p is '0.5'"),
         ([{"name": "RandAugment", "magnitude": 4.5}], "magnitude is 4.5; it takes whole numbers"),
-        ([{"name": "TrivialAugmentWide", "num_magnitude_bins": 31.0}], "num_magnitude_bins is 31.0; it takes whole numbers"),
-        ([{"name": "GaussianBlur", "kernel_size": 9.0}], "kernel_size is 9.0; it takes whole numbers"),
-        ([{"name": "GaussianBlur", "kernel_size": 449}], r"too large for images of 224; kernel_size can be 447 at most"),
-        ([{"name": "ColorJitter", "brightness": [0.6, 1.4]}], r"brightness is \[0.6, 1.4\]; it takes numbers"),
-        ([{"name": "ColorJitter", "brightness": float("nan")}], "brightness is nan; it takes numbers"),
+        (
+            [{"name": "TrivialAugmentWide", "num_magnitude_bins": 31.0}],
+            "num_magnitude_bins is 31.0; it takes whole numbers",
+        ),
+        (
+            [{"name": "GaussianBlur", "kernel_size": 9.0}],
+            "kernel_size is 9.0; it takes whole numbers",
+        ),
+        (
+            [{"name": "GaussianBlur", "kernel_size": 449}],
+            r"too large for images of 224; kernel_size can be 447 at most",
+        ),
+        (
+            [{"name": "ColorJitter", "brightness": [0.6, 1.4]}],
+            r"brightness is \[0.6, 1.4\]; it takes numbers",
+        ),
+        (
+            [{"name": "ColorJitter", "brightness": float("nan")}],
+            "brightness is nan; it takes numbers",
+        ),
         ([{"name": ["RandAugment"]}], "is none of"),
         ([{"name": "RandAugment", 3: 4}], "does not take 3"),
         ("TrivialAugmentWide", "it takes a list of policies"),

@@ -20,7 +20,8 @@ def environment() -> dict[str, str]:
     return {
         "SIMULATED_GPU": str(build()),
         "DALI_USE_VMM": "0",  # no virtual memory management
-        "OMP_WAIT_POLICY": "passive",  # kernels of PyTorch run on threads that would spin between them
+        # kernels of PyTorch run on threads that would spin between them
+        "OMP_WAIT_POLICY": "passive",
         "PYTHONPATH": os.pathsep.join([str(STARTUP), *([inherited] if inherited else [])]),
     }
 

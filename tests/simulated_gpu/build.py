@@ -1,4 +1,6 @@
-"""Compiles the C half with gcc when it is first needed, into a cache folder that is named by the content of the sources."""
+"""Compiles the C half with gcc when it is first needed, into a cache folder that is named by the
+content of the sources.
+"""
 
 import hashlib
 import importlib.util
@@ -16,7 +18,16 @@ from . import mixing_kernels
 
 SOURCES = Path(__file__).parent / "c"
 DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c"]
-FLAGS = ["-O1", "-g", "-fPIC", "-pthread", "-Wall", "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-attributes"]
+FLAGS = [
+    "-O1",
+    "-g",
+    "-fPIC",
+    "-pthread",
+    "-Wall",
+    "-Wno-unused-parameter",
+    "-Wno-unused-function",
+    "-Wno-attributes",
+]
 
 
 class CannotBuild(Exception):
@@ -25,10 +36,19 @@ class CannotBuild(Exception):
 
 def build() -> Path:
     """The folder with libcuda.so.1 and libnvidia-ml.so.1."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dali_pipes" / "simulated_gpu"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        / "dali_pipes"
+        / "simulated_gpu"
+    )
     include = [*headers(), SOURCES]
     key = hashlib.sha256(repr((FLAGS, include)).encode())
-    for source in [Path(__file__), Path(mixing_kernels.__file__), mixing_kernels.KERNELS, *sorted(SOURCES.iterdir())]:
+    for source in [
+        Path(__file__),
+        Path(mixing_kernels.__file__),
+        mixing_kernels.KERNELS,
+        *sorted(SOURCES.iterdir()),
+    ]:
         key.update(source.read_bytes())
     built = cache / key.hexdigest()[:16]
     if not built.exists():
@@ -37,7 +57,9 @@ def build() -> Path:
 
 
 def headers() -> list[Path]:
-    """The folders with the headers of CUDA's runtime and driver and of nvJPEG, out of the installed wheels."""
+    """The folders with the headers of CUDA's runtime and driver and of nvJPEG, out of the installed
+    wheels.
+    """
     wanted = {
         "cuda_runtime_api.h": "nvidia-cuda-runtime",
         "nvjpeg.h": "nvidia-nvjpeg",
@@ -45,7 +67,14 @@ def headers() -> list[Path]:
     }
     folders = []
     for header, package in wanted.items():
-        where = next((root / folder for root, folder in _include_folders() if (root / folder / header).exists()), None)
+        where = next(
+            (
+                root / folder
+                for root, folder in _include_folders()
+                if (root / folder / header).exists()
+            ),
+            None,
+        )
         if where is None:
             raise CannotBuild(f"no {header} in the installed packages; {package} brings it")
         folders.append(where)
@@ -61,7 +90,9 @@ def _include_folders() -> Iterator[tuple[Path, Path]]:
 
 
 def _compile_into(built: Path, include: list[str]) -> None:
-    """In a folder beside it, which is renamed when all is there, so that a second process finds all or nothing."""
+    """In a folder beside it, which is renamed when all is there, so that a second process finds all
+    or nothing.
+    """
     if shutil.which("gcc") is None:
         raise CannotBuild("no gcc; the package gcc brings it")
     built.parent.mkdir(parents=True, exist_ok=True)
@@ -70,14 +101,30 @@ def _compile_into(built: Path, include: list[str]) -> None:
         made.mkdir()
         for source in DEVICE:
             _gcc(*FLAGS, *include, "-c", str(SOURCES / source), "-o", f"{folder}/{source}.o")
-        (Path(folder) / "unsupported.c").write_text(_unsupported(Path(folder) / "driver.c.o", include))
+        (Path(folder) / "unsupported.c").write_text(
+            _unsupported(Path(folder) / "driver.c.o", include)
+        )
         objects = [f"{folder}/{source}.o" for source in DEVICE]
         _gcc(
-            *(*FLAGS, "-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", *objects, f"{folder}/unsupported.c"),
+            *(
+                *FLAGS,
+                "-shared",
+                "-Wl,-soname,libcuda.so.1",
+                "-Wl,-Bsymbolic",
+                *objects,
+                f"{folder}/unsupported.c",
+            ),
             *("-ldl", "-o", str(made / "libcuda.so.1")),
         )
         _gcc(
-            *(*FLAGS, *include, "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,-rpath,$ORIGIN", str(SOURCES / "nvml.c")),
+            *(
+                *FLAGS,
+                *include,
+                "-shared",
+                "-Wl,-soname,libnvidia-ml.so.1",
+                "-Wl,-rpath,$ORIGIN",
+                str(SOURCES / "nvml.c"),
+            ),
             *(str(made / "libcuda.so.1"), "-o", str(made / "libnvidia-ml.so.1")),
         )
         _compile_torch_kernels(made / "torch_kernels.so", include)
@@ -95,7 +142,16 @@ def _compile_torch_kernels(to: Path, include: list[str]) -> None:
     folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", *include]
     libraries = [f"-L{torch}/lib", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ldl"]
     _gcc(
-        "-O0", "-fPIC", "-shared", "-std=c++17", *folders, str(SOURCES / "torch_kernels.cpp"), "-o", str(to), *libraries, "-lstdc++"
+        "-O0",
+        "-fPIC",
+        "-shared",
+        "-std=c++17",
+        *folders,
+        str(SOURCES / "torch_kernels.cpp"),
+        "-o",
+        str(to),
+        *libraries,
+        "-lstdc++",
     )
 
 
@@ -103,7 +159,18 @@ def _compile_mixing(to: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = mixing_kernels.write(Path(folder))
         includes = [f"-I{folder}", f"-I{mixing_kernels.KERNELS.parent}"]
-        _gcc("-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", *includes, str(source), "-o", str(to), "-lstdc++")
+        _gcc(
+            "-std=c++17",
+            "-O2",
+            "-ffp-contract=off",
+            "-fPIC",
+            "-shared",
+            *includes,
+            str(source),
+            "-o",
+            str(to),
+            "-lstdc++",
+        )
 
 
 def _gcc(*arguments: str) -> str:
@@ -118,7 +185,9 @@ def _unsupported(driver: Path, include: list[str]) -> str:
     """C that defines each function of cuda.h that driver.c does not: it says its name and fails."""
     with driver.open("rb") as file:
         symbols = ELFFile(file).get_section_by_name(".symtab")
-        defined = {symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
+        defined = {
+            symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"
+        }
     with tempfile.NamedTemporaryFile("w", suffix=".c") as source:
         source.write("#include <cuda.h>\n")
         source.flush()

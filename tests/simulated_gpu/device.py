@@ -10,7 +10,9 @@ def _library() -> ctypes.CDLL:
 
 
 def count(what: str) -> int:
-    """Since the process began; `what` is one of COUNTS: images, of the JPEG engine and of the CUDA decoder."""
+    """Since the process began; `what` is one of COUNTS: images, of the JPEG engine and of the CUDA
+    decoder.
+    """
     function = _library().simulated_count
     function.restype = ctypes.c_long
     return int(function(COUNTS.index(what)))

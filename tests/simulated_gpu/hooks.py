@@ -15,7 +15,9 @@ Action = Callable[[], None]
 
 
 def install(built: Path) -> None:
-    """From now on `libcuda.so.1` and NVML are the simulated ones, and so is the runtime of all that is imported."""
+    """From now on `libcuda.so.1` and NVML are the simulated ones, and so is the runtime of all that
+    is imported.
+    """
     device = ctypes.CDLL(str(built / "libcuda.so.1"))
     if failure(device, b"nvml") != NO_NVML:
         ctypes.CDLL(str(built / "libnvidia-ml.so.1"))
@@ -28,7 +30,9 @@ def install(built: Path) -> None:
         "torch": load("nvidia/cuda_runtime/lib/libcudart.so.*", "nvidia/cu*/lib/libcudart.so.*"),
         "torchvision": load("torchvision.libs/libcudart.*", "torchvision.libs/libnvjpeg.*"),
     }
-    nvimgcodec = load("nvidia/nvimgcodec/libnvimgcodec.so*", "nvidia/nvimgcodec/extensions/libnv*_ext.so*")
+    nvimgcodec = load(
+        "nvidia/nvimgcodec/libnvimgcodec.so*", "nvidia/nvimgcodec/extensions/libnv*_ext.so*"
+    )
     after = {
         "torch": use_cpu_kernels,
         "nvidia.dali.backend_impl": [nvimgcodec, patcher.patch_loaded],

@@ -1,4 +1,6 @@
-"""The kernels of dali_pipes/loader/mixing.cu as C++ for the CPU: what CUDA provides, and launches."""
+"""The kernels of dali_pipes/loader/mixing.cu as C++ for the CPU: what CUDA provides, and
+launches.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,8 @@ static inline __nv_bfloat16 __float2bfloat16_rn(float value) {  // finite ones o
     return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 """
-# CuPy compiles for denormal numbers of float32 that count as 0, in what is read and what is made (CUPY_OPTIONS).
+# CuPy compiles for denormal numbers of float32 that count as 0, in what is read and what is made
+# (CUPY_OPTIONS).
 FLUSHES = """
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -64,7 +67,8 @@ static void run(void (*kernel)(A...), int columns, int rows, int threads, A... a
             }
 }
 """
-# A launch of CuPy's: the function has a mangled name, and its arguments are copied when it is launched.
+# A launch of CuPy's: the function has a mangled name, and its arguments are copied when it is
+# launched.
 LAUNCHES = """
 #include <cxxabi.h>
 #include <cstdlib>
@@ -74,22 +78,25 @@ LAUNCHES = """
 #include <utility>
 
 template <typename... A, size_t... I>
-static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads, void **arguments,
-                                      std::index_sequence<I...>) {
+static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads,
+                                      void **arguments, std::index_sequence<I...>) {
     std::tuple<A...> values{*static_cast<A *>(arguments[I])...};
     return [=] { run(kernel, x, y, threads, std::get<I>(values)...); };
 }
 template <typename... A>
-static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads, void **arguments) {
+static std::function<void()> prepared(void (*kernel)(A...), int x, int y, int threads,
+                                      void **arguments) {
     return prepared(kernel, x, y, threads, arguments, std::index_sequence_for<A...>{});
 }
 
-static std::function<void()> find(const std::string &name, int x, int y, int threads, void **arguments) {
+static std::function<void()> find(const std::string &name, int x, int y, int threads,
+                                  void **arguments) {
 INSTANCES
     return nullptr;
 }
 
-extern "C" void *simulated_kernel(const char *mangled, int x, int y, int threads, void **arguments) {
+extern "C" void *simulated_kernel(const char *mangled, int x, int y, int threads,
+                                  void **arguments) {
     char *name = abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr);
     if (!name) return nullptr;
     auto launch = find(name, x, y, threads, arguments);
@@ -113,10 +120,15 @@ def write(folder: Path) -> Path:
         for at_once in (1, 16 // size)
     ]
     finds = [
-        f'    if (name.find("{each}(") != std::string::npos) return prepared({each}, x, y, threads, arguments);'
+        (
+            f'    if (name.find("{each}(") != std::string::npos) return prepared({each}, x, y, '
+            "threads, arguments);"
+        )
         for each in instances
     ]
-    (folder / "cuda_fp16.h").write_text(HALF.replace("using __half = _Float16;", HALF_OF_ITS_OWN_NAME))
+    (folder / "cuda_fp16.h").write_text(
+        HALF.replace("using __half = _Float16;", HALF_OF_ITS_OWN_NAME)
+    )
     (folder / "cuda_bf16.h").write_text(BFLOAT)
     source = folder / "mixing.cpp"
     source.write_text(HOST + LAUNCHES.replace("INSTANCES", "\n".join(finds)))

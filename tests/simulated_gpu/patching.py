@@ -1,7 +1,8 @@
-"""Overwrites the functions of the CUDA runtime and of nvJPEG, in memory, with jumps to the simulated ones.
+"""Overwrites the functions of the CUDA runtime and of nvJPEG, in memory, with jumps to the
+simulated ones.
 
-DALI, nvImageCodec and CuPy have the runtime linked in statically, and call it directly: no dynamic linker ever sees those calls.
-Their libraries still name it in their table of symbols.
+DALI, nvImageCodec and CuPy have the runtime linked in statically, and call it directly: no dynamic
+linker ever sees those calls. Their libraries still name it in their table of symbols.
 """
 
 import ctypes
@@ -13,8 +14,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-SIMULATED = re.compile(r"(cuda[A-Z]|__cuda(Push|Pop|Launch|GetKernel|InitModule)|nvjpeg[A-Z]|nvjpeg2k[A-Z]|nvtiff[A-Z])\w*")
-OTHER_CODECS = re.compile(r"nvjpeg2k|nvtiff")  # nvImageCodec makes their decoders at its start; no test has such images
+SIMULATED = re.compile(
+    r"(cuda[A-Z]|__cuda(Push|Pop|Launch|GetKernel|InitModule)|nvjpeg[A-Z]|nvjpeg2k[A-Z]|nvtiff[A-Z])\w*"
+)
+# nvImageCodec makes their decoders at its start; no test has such images
+OTHER_CODECS = re.compile(r"nvjpeg2k|nvtiff")
 # They need no GPU, and say which version is installed.
 REAL = {
     "nvjpegGetProperty",
@@ -25,7 +29,9 @@ REAL = {
     "nvtiffGetCudartProperty",
     "cudaRuntimeGetVersion",
 }
-OURS = re.compile(r"/(nvidia/(dali|nvimgcodec)|cupy_backends|torchvision\.libs|nvidia/(cuda_runtime|cu\d+)/lib/libcudart)")
+OURS = re.compile(
+    r"/(nvidia/(dali|nvimgcodec)|cupy_backends|torchvision\.libs|nvidia/(cuda_runtime|cu\d+)/lib/libcudart)"
+)
 JUMP = b"\xff\x25\x00\x00\x00\x00"  # jmp [rip]; the address follows
 PAGE = mmap.PAGESIZE
 
@@ -40,7 +46,9 @@ class Patcher:
         self._device, self._cache = device, cache
         self._patched: set[str] = set()
         self._thunks: dict[str, int] = {}
-        self._room = mmap.mmap(-1, 256 * PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._room = mmap.mmap(
+            -1, 256 * PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        )
         self._room_at = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
         self._room_used = 0
         self._protect = ctypes.CDLL(None, use_errno=True).mprotect
@@ -74,7 +82,10 @@ class Patcher:
 
     def _make(self, address: int, size: int, protection: int) -> None:
         if self._protect(address, size, protection):
-            raise OSError(ctypes.get_errno(), "the simulated GPU cannot change the protection of a library's memory")
+            raise OSError(
+                ctypes.get_errno(),
+                "the simulated GPU cannot change the protection of a library's memory",
+            )
 
     def _target(self, name: str) -> int:
         stand_in = "simulated_other_codec" if OTHER_CODECS.match(name) else f"sim_{name}"
@@ -85,10 +96,15 @@ class Patcher:
 
     def _thunk(self, name: str) -> int:
         """A function that says that this one is not simulated, and fails."""
-        kind = "simulated_nvjpeg_unsupported" if name.startswith("nvjpeg") else "simulated_unsupported"
+        kind = (
+            "simulated_nvjpeg_unsupported" if name.startswith("nvjpeg") else "simulated_unsupported"
+        )
         function = ctypes.cast(getattr(self._device, kind), ctypes.c_void_p).value
         text, at = name.encode() + b"\0", self._room_used
-        code = b"\x48\xbf" + struct.pack("<Q", self._room_at + at) + JUMP + struct.pack("<Q", function)  # mov rdi, text; jmp
+        # mov rdi, text; jmp
+        code = (
+            b"\x48\xbf" + struct.pack("<Q", self._room_at + at) + JUMP + struct.pack("<Q", function)
+        )
         start = at + -(-len(text) // 16) * 16
         self._room[at : at + len(text)] = text
         self._room[start : start + len(code)] = code
@@ -97,7 +113,9 @@ class Patcher:
         return self._thunks[name]
 
     def _symbols(self, path: Path) -> list[tuple[int, str]]:
-        """(offset, name) of the functions to overwrite; read once for each file, since the largest takes half a second."""
+        """(offset, name) of the functions to overwrite; read once for each file, since the largest
+        takes half a second.
+        """
         state = path.stat()
         kept = self._cache / f"{path.name}-{state.st_size}-{state.st_mtime_ns}.json"
         if not kept.exists():

@@ -1,4 +1,6 @@
-"""Where the simulation may run: where there is no GPU, and with the versions whose libraries it is known to patch rightly."""
+"""Where the simulation may run: where there is no GPU, and with the versions whose libraries it is
+known to patch rightly.
+"""
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,11 +26,16 @@ def check() -> None:
     """Raises Refused where there is a GPU, or a library of a version that nobody has tried."""
     for path in REAL:
         if Path(path).exists():
-            raise Refused(f"the simulated GPU does not start: this machine has a GPU ({path}); run the tests on it as they are")
+            raise Refused(
+                f"the simulated GPU does not start: this machine has a GPU ({path}); run the "
+                "tests on it as they are"
+            )
     for package, known in KNOWN.items():
         installed = _version(package)
         if installed and not installed.startswith(known):
-            supported = f"only {' or '.join(f'{each}*' for each in known)}" if known else "no version of it"
+            supported = (
+                f"only {' or '.join(f'{each}*' for each in known)}" if known else "no version of it"
+            )
             raise Refused(
                 f"the simulated GPU does not know {package} {installed}, {supported}; "
                 "try it, and add the version to KNOWN in tests/simulated_gpu/refusal.py"

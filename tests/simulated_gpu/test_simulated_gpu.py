@@ -1,4 +1,6 @@
-"""The simulated GPU itself: where it starts, that what is not ordered goes wrong on it, and failures on demand."""
+"""The simulated GPU itself: where it starts, that what is not ordered goes wrong on it, and
+failures on demand.
+"""
 
 import os
 import subprocess
@@ -28,8 +30,18 @@ print(wrong)
 
 def run(program, *arguments, **environment):
     """Its output on the simulated GPU, and its errors."""
-    command = [sys.executable, "-m", "tests.simulated_gpu", sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.simulated_gpu",
+        sys.executable,
+        "-c",
+        program,
+        *arguments,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
+    )
     return done.stdout.strip(), done.stderr
 
 
@@ -53,7 +65,10 @@ def test_it_names_a_version_that_nobody_tried(monkeypatch):
 
 
 def test_its_name_says_so_and_there_are_two():
-    program = "import torch; print([torch.cuda.get_device_name(each) for each in range(torch.cuda.device_count())])"
+    program = (
+        "import torch; print([torch.cuda.get_device_name(each) for each in "
+        "range(torch.cuda.device_count())])"
+    )
     name = "'NVIDIA H100 80GB HBM3 (simulated)'"
     assert run(program)[0] == f"[{name}, {name}]"
     assert run(program, CUDA_VISIBLE_DEVICES="1")[0] == f"[{name}]"
@@ -87,10 +102,14 @@ except torch.OutOfMemoryError as error:
     print(error)
 """
     assert "CUDA out of memory" in run(program, SIMULATED_GPU_FAIL="allocation=2")[0]
-    assert "GPU 0 has a total capacity of 100.00 MiB" in run(program, SIMULATED_GPU_FAIL="memory_mib=100")[0]
+    assert (
+        "GPU 0 has a total capacity of 100.00 MiB"
+        in run(program, SIMULATED_GPU_FAIL="memory_mib=100")[0]
+    )
 
 
-# As it is, and as an import of Lightning has it: then PyTorch counts GPUs by NVML, and says that one is available.
+# As it is, and as an import of Lightning has it: then PyTorch counts GPUs by NVML, and says that
+# one is available.
 @pytest.mark.parametrize("by_nvml", ["0", "1"])
 def test_a_driver_that_is_too_old_is_named(by_nvml):
     program = """
@@ -101,14 +120,17 @@ from dali_pipes.data.demo import make_demo_set
 from pathlib import Path
 print("available:", torch.cuda.is_available())
 with tempfile.TemporaryDirectory() as folder:
-    manifest = dp.Manifest.scan(make_demo_set(Path(folder), train=5, val=5) / "train", progress=False)
-    for config, device in ((dp.DaliConfig(device="gpu"), "auto"), (dp.TorchConfig(num_workers=0), "cuda:0")):
+    demo = make_demo_set(Path(folder), train=5, val=5) / "train"
+    manifest = dp.Manifest.scan(demo, progress=False)
+    transform, torch_loader = dp.TrainTransform(), dp.TorchConfig(num_workers=0)
+    for config, device in ((dp.DaliConfig(device="gpu"), "auto"), (torch_loader, "cuda:0")):
         try:
-            dp.build_loader(manifest, config, transform=dp.TrainTransform(), batch_size=2, device=device)
+            dp.build_loader(manifest, config, transform=transform, batch_size=2, device=device)
         except ConfigError as error:
             print(error)
-    for config in (dp.DaliConfig(), dp.TorchConfig(num_workers=0)):
-        with dp.build_loader(manifest, config, transform=dp.TrainTransform(size=16), batch_size=2) as loader:
+    options = {"transform": dp.TrainTransform(size=16), "batch_size": 2}
+    for config in (dp.DaliConfig(), torch_loader):
+        with dp.build_loader(manifest, config, **options) as loader:
             print(next(iter(loader)).images.device)
 """
     environment = {"SIMULATED_GPU_FAIL": "driver=11040", "PYTORCH_NVML_BASED_CUDA_CHECK": by_nvml}
@@ -122,7 +144,10 @@ with tempfile.TemporaryDirectory() as folder:
         "cpu",
         "cpu",
     ], errors
-    assert (f"the loader works on the CPU, since PyTorch cannot use the GPU that is here; {reason}" in errors) == (by_nvml == "1")
+    assert (
+        (f"the loader works on the CPU, since PyTorch cannot use the GPU that is here; {reason}")
+        in errors
+    ) == (by_nvml == "1")
 
 
 def test_a_kernel_that_does_not_fit_fails():
@@ -135,4 +160,7 @@ except cupy.cuda.driver.CUDADriverError as error:
     print("refused")
 """
     out, errors = run(program)
-    assert out == "refused" and "nothing was launched with a grid of 1 × 1 × 1 blocks of 2048 × 1 × 1 threads" in errors
+    assert (
+        out == "refused"
+        and "nothing was launched with a grid of 1 × 1 × 1 blocks of 2048 × 1 × 1 threads" in errors
+    )

@@ -1,4 +1,6 @@
-"""PyTorch's operators on the simulated GPU: c/torch_kernels.cpp, compiled for the installed PyTorch."""
+"""PyTorch's operators on the simulated GPU: c/torch_kernels.cpp, compiled for the installed
+PyTorch.
+"""
 
 import ctypes
 import os
@@ -8,7 +10,9 @@ import torch
 
 
 def sleep(cycles: int) -> None:
-    """For `torch.cuda._sleep`: what is queued on the current stream from now on happens only when somebody waits for it."""
+    """For `torch.cuda._sleep`: what is queued on the current stream from now on happens only when
+    somebody waits for it.
+    """
     device = ctypes.CDLL("libcuda.so.1")
     device.stream_named.restype = ctypes.c_void_p
     stream = device.stream_named(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))

@@ -16,8 +16,13 @@ WORKERS = Path(__file__).parents[1] / "adapters"
 
 
 def example(library):
-    """Its main(), on one thread: those of PyTorch wait for each other where cores are few and busy."""
-    main, threads = runpy.run_path(str(EXAMPLES / library / "train.py"))["main"], torch.get_num_threads()
+    """Its main(), on one thread: those of PyTorch wait for each other where cores are few and
+    busy.
+    """
+    main, threads = (
+        runpy.run_path(str(EXAMPLES / library / "train.py"))["main"],
+        torch.get_num_threads(),
+    )
 
     def run(*arguments, **options):
         torch.set_num_threads(1)
@@ -31,11 +36,20 @@ def example(library):
 
 def start(name, *arguments, ranks=None):
     """A worker of tests/adapters/, by torchrun where `ranks` are given."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
+    torchrun = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        if ranks
+        else []
+    )
     command = [sys.executable, *torchrun, str(WORKERS / f"{name}.py"), *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -59,4 +73,8 @@ def kill_after(process, reached):
 def rows(folder, rank):
     """What a rank has noted so far, a line a batch."""
     file = folder / f"rank{rank}.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("]")] if file.exists() else []
+    return (
+        [json.loads(line) for line in file.read_text().splitlines() if line.endswith("]")]
+        if file.exists()
+        else []
+    )

@@ -28,7 +28,9 @@ def gray() -> Array:
 
 def rgba() -> Array:
     height, width = gray().shape
-    return np.dstack([rgb(), np.broadcast_to(np.linspace(0, 255, width).astype(np.uint8), (height, width))])
+    return np.dstack(
+        [rgb(), np.broadcast_to(np.linspace(0, 255, width).astype(np.uint8), (height, width))]
+    )
 
 
 def cmyk_jpeg(marked: bool) -> bytes:
@@ -77,11 +79,19 @@ def bmp16(red: int, green: int, blue: int) -> bytes:
     values = (r << (green + blue) | g << blue | b).astype("<u2")
     masks = [(1 << red) - 1 << green + blue, (1 << green) - 1 << blue, (1 << blue) - 1]
     head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 16, 3, values.nbytes, 1, 1, 0, 0)
-    return b"BM" + struct.pack("<IHHI", 66 + values.nbytes, 0, 0, 66) + head + struct.pack("<III", *masks) + values.tobytes()
+    return (
+        b"BM"
+        + struct.pack("<IHHI", 66 + values.nbytes, 0, 0, 66)
+        + head
+        + struct.pack("<III", *masks)
+        + values.tobytes()
+    )
 
 
 def tiff(pixels: Array, meaning: int, bits: int = 8, **tags: int) -> bytes:
-    """Uncompressed; `meaning`: PhotometricInterpretation; `tags`: further ones by the names below."""
+    """Uncompressed; `meaning`: PhotometricInterpretation; `tags`: further ones by the names
+    below.
+    """
     height, width = pixels.shape[:2]
     samples = pixels.shape[2] if pixels.ndim == 3 else 1
     more = {
@@ -91,12 +101,24 @@ def tiff(pixels: Array, meaning: int, bits: int = 8, **tags: int) -> bytes:
         266: tags.get("fill"),
         274: tags.get("orientation"),
     }
-    values = {256: width, 257: height, 259: 1, 262: meaning, 277: samples, 278: height, 279: pixels.nbytes}
+    values = {
+        256: width,
+        257: height,
+        259: 1,
+        262: meaning,
+        277: samples,
+        278: height,
+        279: pixels.nbytes,
+    }
     values |= {tag: value for tag, value in more.items() if value is not None}
     count = len(values) + 2
     bits_at = 8 + 2 + 12 * count + 4
-    entries = [(tag, 4, 1, value) for tag, value in values.items()] + [(273, 4, 1, bits_at + 2 * samples)]
-    entries.append((258, 3, samples, bits if samples == 1 else bits | bits << 16 if samples == 2 else bits_at))
+    entries = [(tag, 4, 1, value) for tag, value in values.items()] + [
+        (273, 4, 1, bits_at + 2 * samples)
+    ]
+    entries.append(
+        (258, 3, samples, bits if samples == 1 else bits | bits << 16 if samples == 2 else bits_at)
+    )
     directory = b"".join(struct.pack("<HHII", *entry) for entry in sorted(entries))
     body = struct.pack(f"<{samples}H", *[bits] * samples) + pixels.tobytes()
     return b"II*\0" + struct.pack("<IH", 8, count) + directory + bytes(4) + body
@@ -111,7 +133,8 @@ def webp_with_odd_chunk() -> bytes:
     raise AssertionError("no chunk of odd length")
 
 
-# By the name of a line of docs/inputs.md: what decoders disagree on, or what is close to it and is decoded alike.
+# By the name of a line of docs/inputs.md: what decoders disagree on, or what is close to it and is
+# decoded alike.
 KINDS = {
     "CMYK JPEG without Adobe's marker": lambda: cmyk_jpeg(False),
     "PGM with a maximum of 15": lambda: pnm("P5", gray(), 15),
@@ -130,7 +153,9 @@ KINDS = {
     "palette TIFF": lambda: saved("TIFF", "P"),
     "1-bit TIFF": lambda: saved("TIFF", "1"),
     "1-bit TIFF of a fax": lambda: saved("TIFF", "1", compression="group4"),
-    "TIFF with its channels one after the other": lambda: tiff(rgb().transpose(2, 0, 1).copy().reshape(rgb().shape), 2, planar=2),
+    "TIFF with its channels one after the other": lambda: tiff(
+        rgb().transpose(2, 0, 1).copy().reshape(rgb().shape), 2, planar=2
+    ),
     "TIFF of signed numbers": lambda: tiff(gray(), 1, format=2),
     "TIFF of 16 bits a channel": lambda: tiff(rgb().astype("<u2") * 257, 2, bits=16),
     "TIFF with LZMA": lambda: saved("TIFF", compression="lzma"),
@@ -148,8 +173,12 @@ KINDS = {
     "PNG without IEND": lambda: png(rgb(), 2, ends=False),
     "PNG of 16 bits a channel": lambda: png(rgb().astype(">u2") * 257, 2, depth=16),
     "PNG with gamma": lambda: png(rgb(), 2, before=chunk(b"gAMA", struct.pack(">I", 100_000))),
-    "PNG with a transparent color": lambda: png(rgb(), 2, before=chunk(b"tRNS", struct.pack(">HHH", *map(int, rgb()[0, 0])))),
-    "PNG whose data fails its checksum": lambda: saved("PNG")[:-14] + bytes([saved("PNG")[-14] ^ 1]) + saved("PNG")[-13:],
+    "PNG with a transparent color": lambda: png(
+        rgb(), 2, before=chunk(b"tRNS", struct.pack(">HHH", *map(int, rgb()[0, 0])))
+    ),
+    "PNG whose data fails its checksum": lambda: (
+        saved("PNG")[:-14] + bytes([saved("PNG")[-14] ^ 1]) + saved("PNG")[-13:]
+    ),
     "WebP with EXIF after an odd number of bytes": webp_with_odd_chunk,
 }
 TURNED = (
@@ -159,7 +188,10 @@ TURNED = (
 EVERY = {
     **ODD,
     **{name: lambda path, make=make: path.write_bytes(make()) for name, make in KINDS.items()},
-    **{f"{way}, orientation 6": lambda path, way=way: path.write_bytes(WAYS[way][0](6)) for way in TURNED},
+    **{
+        f"{way}, orientation 6": lambda path, way=way: path.write_bytes(WAYS[way][0](6))
+        for way in TURNED
+    },
 }
 
 

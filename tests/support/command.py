@@ -14,7 +14,9 @@ from dali_pipes.cli import jobs
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """`command("scan", "data.train=…")` runs a job out of an empty folder and returns what subprocess.run would."""
+    """`command("scan", "data.train=…")` runs a job out of an empty folder and returns what
+    subprocess.run would.
+    """
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     root = logging.getLogger()
@@ -37,7 +39,9 @@ def command(monkeypatch, capsys, tmp_path):
 
 
 def composed(job, overrides):
-    """The config that a job gets, where conf/benchmark.yaml looks up in Hydra's own what was chosen. Hydra must be initialized."""
+    """The config that a job gets, where conf/benchmark.yaml looks up in Hydra's own what was
+    chosen. Hydra must be initialized.
+    """
     config = compose(job, overrides, return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with read_write(config), open_dict(config):

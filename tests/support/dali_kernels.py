@@ -1,7 +1,7 @@
 """Which GPU kernels a DALI graph needs, and which of them DALI's libraries lack; needs no GPU.
 
-DALI builds its operators for some types only, and says so when the first batch runs. The libraries' symbol tables show for which.
-Operators on the CPU are left out: other tests run them.
+DALI builds its operators for some types only, and says so when the first batch runs. The libraries'
+symbol tables show for which. Operators on the CPU are left out: other tests run them.
 """
 
 import ctypes
@@ -36,7 +36,8 @@ _TYPES = {
     "float32": "float",
     "float64": "double",
 }  # NumPy's names, and those of C++ in the symbols
-_OF_SIZE = {1: "signed char", 2: "short", 4: "int", 8: "long"}  # which stand for all types of that size
+# which stand for all types of that size
+_OF_SIZE = {1: "signed char", 2: "short", 4: "int", 8: "long"}
 _UNKNOWN = "?"
 _COMPARISONS = ("eq", "neq", "lt", "leq", "gt", "geq")
 _ALWAYS_FLOAT = ("fdiv", "floor", "ceil", "sqrt", "exp", "log", "fabs", "fpow")
@@ -56,7 +57,10 @@ class Use:
     expression: str = ""
 
     def __str__(self) -> str:
-        return f"{self.expression or self.operator} of {', '.join(self.inputs) or 'nothing'} to {self.output}"
+        return (
+            f"{self.expression or self.operator} of {', '.join(self.inputs) or 'nothing'} to "
+            f"{self.output}"
+        )
 
 
 def uses(pipeline: Any) -> set[Use]:
@@ -79,11 +83,18 @@ def edge_types(pipeline: Any) -> dict[str, str]:
 
 
 def lacking(needed: Iterable[Use]) -> tuple[list[str], list[str]]:
-    """What DALI's libraries have no kernel for, with the missing symbols; and what nobody has said how to look for."""
+    """What DALI's libraries have no kernel for, with the missing symbols; and what nobody has said
+    how to look for.
+    """
     wanted = {use: _symbols_of(use) for use in needed}
-    missing = {use: [symbol for symbol in symbols if "::" + symbol not in _present()] for use, symbols in wanted.items()}
+    missing = {
+        use: [symbol for symbol in symbols if "::" + symbol not in _present()]
+        for use, symbols in wanted.items()
+    }
     unchecked = sorted(str(use) for use, symbols in wanted.items() if not symbols)
-    return sorted(f"{use}: no {', '.join(symbols)}" for use, symbols in missing.items() if symbols), unchecked
+    return sorted(
+        f"{use}: no {', '.join(symbols)}" for use, symbols in missing.items() if symbols
+    ), unchecked
 
 
 def _kind(operator: Any) -> str:
@@ -91,7 +102,11 @@ def _kind(operator: Any) -> str:
 
 
 def _expression(operator: Any) -> str:
-    return re.search(r"expression_desc: (.*)", str(operator.spec))[1] if _kind(operator) == "_ArithmeticGenericOp" else ""
+    return (
+        re.search(r"expression_desc: (.*)", str(operator.spec))[1]
+        if _kind(operator) == "_ArithmeticGenericOp"
+        else ""
+    )
 
 
 def _inputs(operator: Any, types: dict[str, str]) -> tuple[str, ...]:
@@ -99,7 +114,9 @@ def _inputs(operator: Any, types: dict[str, str]) -> tuple[str, ...]:
 
 
 def _output_type(operator: Any, place: int, inputs: tuple[str, ...]) -> str:
-    """What DALI itself infers from an operator's arguments, else what follows from the inputs' types."""
+    """What DALI itself infers from an operator's arguments, else what follows from the inputs'
+    types.
+    """
     operator.spec.InferOutputMetadata()
     dtype, kind = operator.spec.OutputDesc(place)[3], _kind(operator)
     if isinstance(dtype, DALIDataType):
@@ -120,11 +137,16 @@ def _name(dtype: DALIDataType) -> str:
 def _operands(expression: str, inputs: tuple[str, ...]) -> tuple[str, list[str]]:
     """The operation, and the types of what it works on."""
     operation, parts = re.fullmatch(r"(\w+)\(([^()]*)\)", expression).groups()
-    return operation, [inputs[int(part[1:])] if part[0] == "&" else part.partition(":")[2] for part in parts.split()]
+    return operation, [
+        inputs[int(part[1:])] if part[0] == "&" else part.partition(":")[2]
+        for part in parts.split()
+    ]
 
 
 def _promoted(expression: str, inputs: tuple[str, ...]) -> str:
-    """The rules of `binary_op_promotion` in DALI's arithmetic_meta.h: as NumPy's, but that no integer widens a float."""
+    """The rules of `binary_op_promotion` in DALI's arithmetic_meta.h: as NumPy's, but that no
+    integer widens a float.
+    """
     operation, operands = _operands(expression, inputs)
     if operation in _COMPARISONS:
         return "bool"
@@ -150,7 +172,9 @@ def _symbols_of(use: Use) -> list[str]:
 
 def _arithmetic(use: Use) -> list[str]:
     operation, operands = _operands(use.expression, use.inputs)
-    number = f"(dali::expr::ArithmeticOp){_arithmetic_ops().index(operation)}, {_TYPES[use.output]}, "
+    number = (
+        f"(dali::expr::ArithmeticOp){_arithmetic_ops().index(operation)}, {_TYPES[use.output]}, "
+    )
     if len(operands) == 3:
         return [f"ExecuteTiledTernaryOp1D<{number}"]
     if len(operands) == 1:
@@ -178,10 +202,17 @@ def _only_8_bits(symbol: str) -> Callable[[str, str], list[str]]:
 
 
 def _normalize(source: str, output: str) -> list[str]:
-    # the choice is GetImplementationKind's in DALI's dali/operators/image/crop/new_crop_mirror_normalize.cu
+    # the choice is GetImplementationKind's in DALI's
+    # dali/operators/image/crop/new_crop_mirror_normalize.cu
     fast = source == "unsigned char" and output in ("float", "dali::float16")
-    kernel = f"SliceHwc2HwcChwNormalizeGPU<{output}>" if fast else f"SliceFlipNormalizeGPU<{output}, {source}, 2, 2>"
-    return [f"NewCropMirrorNormalizeGPU::RunSfnKernel<dali::kernels::slice_flip_normalize::{kernel}"]
+    kernel = (
+        f"SliceHwc2HwcChwNormalizeGPU<{output}>"
+        if fast
+        else f"SliceFlipNormalizeGPU<{output}, {source}, 2, 2>"
+    )
+    return [
+        f"NewCropMirrorNormalizeGPU::RunSfnKernel<dali::kernels::slice_flip_normalize::{kernel}"
+    ]
 
 
 def _registered(name: str) -> Callable[[str, str], list[str]]:
@@ -190,74 +221,127 @@ def _registered(name: str) -> Callable[[str, str], list[str]]:
 
 
 def _equalize(source: str, output: str) -> list[str]:
-    view = f"Run(dali::kernels::KernelContext&, dali::TensorListView<dali::StorageGPU, {output}, 2> const&"
+    view = (
+        f"Run(dali::kernels::KernelContext&, dali::TensorListView<dali::StorageGPU, {output}, "
+        "2> const&"
+    )
     return [f"LutKernelGpu::{view}", f"LookupKernelGpu::{view}", "HistogramKernelGpu::Run("]
 
 
 def _resize(source: str, output: str) -> list[str]:
-    return [f"BatchedSeparableResampleKernel<2, float, {source}>", f"BatchedSeparableResampleKernel<2, {output}, float>"]
+    return [
+        f"BatchedSeparableResampleKernel<2, float, {source}>",
+        f"BatchedSeparableResampleKernel<2, {output}, float>",
+    ]
 
 
-# What each operator has to have been built for, by the C++ types of its first input and of its output. Images have 3 dimensions.
+# What each operator has to have been built for, by the C++ types of its first input and of its
+# output. Images have 3 dimensions.
 _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
     "Cast": lambda source, output: [f"BinSearchCastKernel<{output}, {source}>"],
     "Cat": lambda source, output: [f"TensorJoinImplGPU<{_OF_SIZE[_size(output)]}, false>::Run"],
-    "Constant": lambda source, output: [f"FillTensorList<{output}, float>(dali::TensorList<dali::GPUBackend>&"],
+    "Constant": lambda source, output: [
+        f"FillTensorList<{output}, float>(dali::TensorList<dali::GPUBackend>&"
+    ],
     "CoordTransform": lambda source, output: [f"TransformPointsKernel<{output}, {source}, 1, 3>"],
     "CropMirrorNormalize": _normalize,
     "Equalize": _equalize,
-    "Erase": lambda source, output: [f"EraseImplGpu<{source}, 3, {channel}>::RunImpl" for channel in (0, 2)],
+    "Erase": lambda source, output: [
+        f"EraseImplGpu<{source}, 3, {channel}>::RunImpl" for channel in (0, 2)
+    ],
     "Filter": lambda source, output: [f"FilterGpu<{output}, {source}, float, true, false, 2, "],
-    "Flip": lambda source, output: [f"FlipKernel<{dim}ul, {x}, {source}>" for dim in range(4) for x in ("false", "true")],
+    "Flip": lambda source, output: [
+        f"FlipKernel<{dim}ul, {x}, {source}>" for dim in range(4) for x in ("false", "true")
+    ],
     "GaussianBlur": lambda source, output: [f"GetGaussianBlurGpuImpl<{output}, {source}>"],
     "Reinterpret": _registered("Reshape"),
     "Reshape": _registered("Reshape"),
     "RandomResizedCrop": _resize,
     "Resize": _resize,
-    "Slice": lambda source, output: [f"SliceKernel<{output}, {source}, 3, {pad}>" for pad in ("false", "true")],
+    "Slice": lambda source, output: [
+        f"SliceKernel<{output}, {source}, 3, {pad}>" for pad in ("false", "true")
+    ],
     "WarpAffine": lambda source, output: [
         f"BatchWarp{sizes}Size<dali::kernels::AffineMapping<2>, 2, {output}, {source}, {output}>"
         for sizes in ("Uniform", "Variable")
     ],
     "_TensorSubscript": lambda source, output: [
-        f"TensorSubscript<dali::GPUBackend>::RunTyped<{dims}, {_size(output)}>" for dims in (1, 2, 3)
+        f"TensorSubscript<dali::GPUBackend>::RunTyped<{dims}, {_size(output)}>"
+        for dims in (1, 2, 3)
     ],
     "_conditional__Merge": _registered("Merge"),
     "_conditional__Split": _registered("Split"),
     "decoders__Image": _only_8_bits("OperatorCreator<dali::imgcodec::MixedDecoder>"),
-    "decoders__ImageRandomCrop": _only_8_bits("OperatorCreator<dali::imgcodec::WithRandomCropAttr<dali::imgcodec::MixedDecoder>"),
-    "decoders__ImageSlice": _only_8_bits("OperatorCreator<dali::imgcodec::WithSliceAttr<dali::imgcodec::MixedDecoder>"),
+    "decoders__ImageRandomCrop": _only_8_bits(
+        "OperatorCreator<dali::imgcodec::WithRandomCropAttr<dali::imgcodec::MixedDecoder>"
+    ),
+    "decoders__ImageSlice": _only_8_bits(
+        "OperatorCreator<dali::imgcodec::WithSliceAttr<dali::imgcodec::MixedDecoder>"
+    ),
     "reductions__Max": lambda source, output: [f"MaxGPU<{output}, {source}>::Run"],
     "reductions__Mean": lambda source, output: [f"MeanGPU<{output}, {source}>::Run"],
     "reductions__Min": lambda source, output: [f"MinGPU<{output}, {source}>::Run"],
 }
 _OUTPUT_IS_AS_INPUT = {
-    *("Cat", "Equalize", "Erase", "Filter", "Flip", "GaussianBlur", "RandomResizedCrop", "Reshape", "Resize"),
+    *(
+        "Cat",
+        "Equalize",
+        "Erase",
+        "Filter",
+        "Flip",
+        "GaussianBlur",
+        "RandomResizedCrop",
+        "Reshape",
+        "Resize",
+    ),
     *("Slice", "WarpAffine"),
-    *("_TensorSubscript", "_conditional__Merge", "_conditional__Split", "reductions__Max", "reductions__Min"),
+    *(
+        "_TensorSubscript",
+        "_conditional__Merge",
+        "_conditional__Split",
+        "reductions__Max",
+        "reductions__Min",
+    ),
 }
 
 
 @cache
 def _present() -> str:
-    """All symbols of DALI's libraries that the table may ask for, as C++ writes them, one a line."""
+    """All symbols of DALI's libraries that the table may ask for, as C++ writes them, one a
+    line.
+    """
     asked = [
-        each for kernels in _KERNELS.values() for output in ("unsigned char", "float") for each in kernels("unsigned char", output)
+        each
+        for kernels in _KERNELS.values()
+        for output in ("unsigned char", "float")
+        for each in kernels("unsigned char", output)
     ]
     words = {re.match(r"\w+", symbol)[0] for symbol in asked} | {"ExecuteTiled"}
     search = re.compile("|".join(sorted(words)).encode()).search
-    mangled = {name.partition(b"@")[0] for library in _LIBRARIES for name in _names(_FOLDER / library) if search(name)}
+    mangled = {
+        name.partition(b"@")[0]
+        for library in _LIBRARIES
+        for name in _names(_FOLDER / library)
+        if search(name)
+    }
     return "\n".join(_demangled(mangled))
 
 
 def _names(library: Path) -> list[bytes]:
     """The names in the symbol table of an ELF file of 64 bits."""
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        library.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         (start,) = struct.unpack_from("<Q", content, 0x28)
         size, count = struct.unpack_from("<HH", content, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQI", content, start + place * size) for place in range(count)]
+        sections = [
+            struct.unpack_from("<IIQQQQI", content, start + place * size) for place in range(count)
+        ]
         tables = [section for section in sections if section[1] == _SYMBOL_TABLE]
-        assert tables, f"{library} has no symbol table any more; see which kernels it has in another way"
+        assert tables, (
+            f"{library} has no symbol table any more; see which kernels it has in another way"
+        )
         *_, offset, length, _ = sections[tables[0][6]]
         return content[offset : offset + length].split(b"\0")
 

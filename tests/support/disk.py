@@ -27,7 +27,9 @@ class Disk:
 
 
 def size_of(folder):
-    """With the lock under which copies are begun and removed, so that none is counted that has gone when another is counted."""
+    """With the lock under which copies are begun and removed, so that none is counted that has gone
+    when another is counted.
+    """
     if not (folder / "folder.lock").exists():
         return 0
     with copies._locked(folder / "folder.lock"):

@@ -1,4 +1,6 @@
-"""An HTTP proxy in front of one server that breaks some answers on the way, as networks and object stores do."""
+"""An HTTP proxy in front of one server that breaks some answers on the way, as networks and object
+stores do.
+"""
 
 import http.client
 import socket
@@ -9,17 +11,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FaultyProxy:
-    """Of the requests for a range of bytes, some are answered wrongly, in turn in one of the ways of `FAULTS`.
+    """Of the requests for a range of bytes, some are answered wrongly, in turn in one of the ways
+    of `FAULTS`.
 
     Attributes:
         every: which of them: each third one, or so.
         url: where it listens.
         done: how often each fault was committed.
-        always: the fault of every answer, headers asked for alone included: one of those or of `LASTING`; None: as above.
+        always: the fault of every answer, headers asked for alone included: one of those or of
+            `LASTING`; None: as above.
         sent: bytes of all ranges that were answered rightly.
     """
 
-    FAULTS = ("500", "503 slow down", "reset before the answer", "reset in mid-body", "short body", "slow")
+    FAULTS = (
+        "500",
+        "503 slow down",
+        "reset before the answer",
+        "reset in mid-body",
+        "short body",
+        "slow",
+    )
     LASTING = ("403 forbidden", "404 gone", "a byte a second")
 
     def __init__(self, host: str, port: int):

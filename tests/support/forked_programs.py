@@ -1,4 +1,6 @@
-"""Programs that diagnose watches, each in a fork of one process that has imported what they need: a second less for each."""
+"""Programs that diagnose watches, each in a fork of one process that has imported what they need: a
+second less for each.
+"""
 
 import json
 import os
@@ -6,7 +8,9 @@ import sys
 
 
 def serve():
-    """Reads jobs, and answers each with what the program's process sent, its output, and its status."""
+    """Reads jobs, and answers each with what the program's process sent, its output, and its
+    status.
+    """
     import torch
 
     import dali_pipes.tools.diagnosis.dataloader_program

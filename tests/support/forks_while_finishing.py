@@ -1,4 +1,6 @@
-"""Forks again and again while threads finish images; each child finishes some of its own. Ends with 1 if a child hangs."""
+"""Forks again and again while threads finish images; each child finishes some of its own. Ends with
+1 if a child hangs.
+"""
 
 import os
 import sys
@@ -21,9 +23,13 @@ def finish_one(view):
 
 
 def fork_while_a_thread_begins(delay_s):
-    """In a process that has finished nothing yet: PyTorch compiles what it runs in the first calls, and holds a lock meanwhile."""
+    """In a process that has finished nothing yet: PyTorch compiles what it runs in the first calls,
+    and holds a lock meanwhile.
+    """
     view = finish._View(dp.TrainTransform(size=4))
-    begins = [threading.Thread(target=lambda: [finish_one(view) for _ in range(20)]) for _ in range(3)]
+    begins = [
+        threading.Thread(target=lambda: [finish_one(view) for _ in range(20)]) for _ in range(3)
+    ]
     for each in begins:
         each.start()
     time.sleep(delay_s)

@@ -23,16 +23,22 @@ def needs_cuda(*names, marks=()):
 
 def needs_cuda_configs(*names):
     """The configs of these names, likewise."""
-    return [pytest.param(GPU_BACKENDS[name], marks=pytest.mark.needs_cuda, id=name) for name in names]
+    return [
+        pytest.param(GPU_BACKENDS[name], marks=pytest.mark.needs_cuda, id=name) for name in names
+    ]
 
 
 def simulated():
-    """Whether the GPU is that of tests/simulated_gpu: DALI's kernels do not run on it, PyTorch's and ours do."""
+    """Whether the GPU is that of tests/simulated_gpu: DALI's kernels do not run on it, PyTorch's
+    and ours do.
+    """
     return torch.cuda.is_available() and torch.cuda.get_device_name().endswith("(simulated)")
 
 
 def made_by_dali(loader):
-    """Whether DALI's kernels make the pixels of a loader on a GPU, which is given by its name or its config."""
+    """Whether DALI's kernels make the pixels of a loader on a GPU, which is given by its name or
+    its config.
+    """
     if isinstance(loader, str):
         return loader.startswith(("dali_gpu", "cached_on_gpu"))
     return isinstance(loader, dp.DaliConfig) and loader.device != "cpu"

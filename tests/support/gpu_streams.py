@@ -1,9 +1,10 @@
-"""PyTorch's streams where there is a GPU, and nothing where there is none, so that the same test runs on both.
+"""PyTorch's streams where there is a GPU, and nothing where there is none, so that the same test
+runs on both.
 
-What is made late here shows an order that is missing elsewhere. CUDA orders nothing between streams but by events and waits on
-the host. PyTorch's allocator gives memory that was freed to the stream that it was taken on, at once unless `record_stream` named
-others. DALI gives back what it exported by DLPack after a wait for the whole device (2.2.0 and 2.4.0, dltensor.cc,
-DLTensorGraveyard).
+What is made late here shows an order that is missing elsewhere. CUDA orders nothing between streams
+but by events and waits on the host. PyTorch's allocator gives memory that was freed to the stream
+that it was taken on, at once unless `record_stream` named others. DALI gives back what it exported
+by DLPack after a wait for the whole device (2.2.0 and 2.4.0, dltensor.cc, DLTensorGraveyard).
 """
 
 import torch
@@ -13,7 +14,9 @@ LATE = 200_000_000  # cycles: 0.1 s at 2 GHz
 
 
 def new_stream(priority=0):
-    """None, on which `torch.cuda.stream` and the functions below do nothing, where there is no GPU."""
+    """None, on which `torch.cuda.stream` and the functions below do nothing, where there is no
+    GPU.
+    """
     return torch.cuda.Stream(priority=priority) if torch.cuda.is_available() else None
 
 
@@ -30,7 +33,9 @@ def wait_for_all():
 
 
 class Crowd:
-    """Work on every other stream: the default one is late, and copies and multiplications wait in front of those of a loader."""
+    """Work on every other stream: the default one is late, and copies and multiplications wait in
+    front of those of a loader.
+    """
 
     def __init__(self):
         if torch.cuda.is_available():

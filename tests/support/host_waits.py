@@ -1,8 +1,9 @@
 """Finds where a program would wait for a GPU, without one.
 
-Tensors of PyTorch's `meta` device play those of the GPU: they have shapes and types, no values. What needs a value of one raises by
-itself, as `.item()` does. A copy from the host to it is what makes the host wait on a GPU, unless it comes from page-locked memory
-and is asked for with `non_blocking`.
+Tensors of PyTorch's `meta` device play those of the GPU: they have shapes and types, no values.
+What needs a value of one raises by itself, as `.item()` does. A copy from the host to it is what
+makes the host wait on a GPU, unless it comes from page-locked memory and is asked for with
+`non_blocking`.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 GPU = torch.device("meta")
-_NEEDS_VALUES = {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.is_nonzero.default"}
+_NEEDS_VALUES = {
+    "aten._local_scalar_dense.default",
+    "aten.nonzero.default",
+    "aten.equal.default",
+    "aten.is_nonzero.default",
+}
 
 
 def waits_of(work: Callable[[], Any], monkeypatch: Any) -> list[str]:
@@ -25,22 +31,33 @@ def waits_of(work: Callable[[], Any], monkeypatch: Any) -> list[str]:
         pinned[copy.untyped_storage()._cdata] = copy
         return copy
 
-    with monkeypatch.context() as patched, _NewTensors() as new_tensors, _Operators(pinned) as operators:
+    with (
+        monkeypatch.context() as patched,
+        _NewTensors() as new_tensors,
+        _Operators(pinned) as operators,
+    ):
         patched.setattr(torch.Tensor, "pin_memory", pin)  # which needs a GPU
         work()
     return new_tensors.waits + operators.waits
 
 
 class _NewTensors(TorchFunctionMode):
-    """Sees the tensors that are made of Python's numbers: PyTorch copies these to the device below its dispatcher."""
+    """Sees the tensors that are made of Python's numbers: PyTorch copies these to the device below
+    its dispatcher.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[str] = []
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = function(*args, **(kwargs or {}))
-        if function in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor) and made.device.type == GPU.type:
+        if (
+            function in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
+            and made.device.type == GPU.type
+        ):
             self.waits.append(function.__name__)
         return made
 
@@ -51,7 +68,9 @@ class _Operators(TorchDispatchMode):
         self.waits: list[str] = []
         self._pinned = pinned
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         options = kwargs or {}
         if str(function) in _NEEDS_VALUES or self._is_waiting_copy(str(function), args, options):
             self.waits.append(str(function))

@@ -6,7 +6,9 @@ SECONDS = 100  # for one call, a fresh process's imports among them
 
 
 class Child:
-    """Calls functions in one process of its own, and in another after a call that ended it: only that call fails."""
+    """Calls functions in one process of its own, and in another after a call that ended it: only
+    that call fails.
+    """
 
     def __init__(self):
         self._process = None

@@ -141,9 +141,15 @@ ODD = {
     "JPEG with trailing garbage": lambda path: path.write_bytes(jpeg() + b"garbage" * 100),
     "JPEG with flipped bits in its scan": flipped_bits,
     "JPEG with a byte between its segments": lambda path: path.write_bytes(inserted(20, b"\0")),
-    "JPEG whose scan ends early": lambda path: path.write_bytes(inserted(len(jpeg()) // 2, b"\xff\xd9")),
-    "JPEG with a comment without an end in its scan": raw(inserted(len(jpeg()) // 2, b"\xff\xfe\xff\xff")),
-    "JPEG with another JPEG's start in its scan": lambda path: path.write_bytes(inserted(len(jpeg()) // 2, b"\xff\xd8")),
+    "JPEG whose scan ends early": lambda path: path.write_bytes(
+        inserted(len(jpeg()) // 2, b"\xff\xd9")
+    ),
+    "JPEG with a comment without an end in its scan": raw(
+        inserted(len(jpeg()) // 2, b"\xff\xfe\xff\xff")
+    ),
+    "JPEG with another JPEG's start in its scan": lambda path: path.write_bytes(
+        inserted(len(jpeg()) // 2, b"\xff\xd8")
+    ),
     "200 bytes of a JPEG": lambda path: path.write_bytes(jpeg()[:200]),
     "empty file": raw(b""),
     "HTML text": raw(b"<!doctype html><title>404 Not Found</title>"),

@@ -29,7 +29,11 @@ def labelled(classes) -> Manifest:
         "offset": [0] * count,
         "file_bytes": [0] * count,
     }
-    return Manifest("/nowhere", [str(each) for each in range(labels.max() + 1)], pa.table(columns, schema=SCHEMA))
+    return Manifest(
+        "/nowhere",
+        [str(each) for each in range(labels.max() + 1)],
+        pa.table(columns, schema=SCHEMA),
+    )
 
 
 def sharded(lengths, classes=None, files=None):
@@ -38,9 +42,13 @@ def sharded(lengths, classes=None, files=None):
     table = labelled(numbers if classes is None else classes).table
     columns = {
         "path": pa.array([f"{each:06d}.tar".encode() for each in numbers], pa.large_binary()),
-        "member": pa.array([f"{each}.jpg".encode() for each in range(len(numbers))], pa.large_binary()),
+        "member": pa.array(
+            [f"{each}.jpg".encode() for each in range(len(numbers))], pa.large_binary()
+        ),
         "file_bytes": pa.array(np.bincount(numbers)[numbers] * KB),
     }
     for name, values in columns.items():
         table = replaced(table, name, values)
-    return Manifest("/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table)
+    return Manifest(
+        "/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table
+    )

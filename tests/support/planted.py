@@ -19,7 +19,9 @@ def compute(seconds):
 
 
 class Samples(Dataset):
-    """Each sample costs CPU time and time that passes, in seconds; one in a hundred may cost more."""
+    """Each sample costs CPU time and time that passes, in seconds; one in a hundred may cost
+    more.
+    """
 
     def __init__(self, cpu=0.0, sleep=0.0, slow_s=0.0, side=8):
         self.cpu, self.sleep, self.slow_s, self.side = cpu, sleep, slow_s, side
@@ -34,7 +36,9 @@ class Samples(Dataset):
 
 
 def loader(dataset, workers=2, batch_size=8):
-    return DataLoader(dataset, batch_size, num_workers=workers, drop_last=True, persistent_workers=workers > 0)
+    return DataLoader(
+        dataset, batch_size, num_workers=workers, drop_last=True, persistent_workers=workers > 0
+    )
 
 
 def computing(seconds):
@@ -44,8 +48,12 @@ def computing(seconds):
 
 def training(width=64, depth=1):
     """A step of a network, on as many threads as PyTorch likes."""
-    layers = [layer for _ in range(depth) for layer in (nn.Conv2d(width, width, 3, padding=1), nn.ReLU())]
-    network = nn.Sequential(nn.Conv2d(3, width, 3), nn.ReLU(), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    layers = [
+        layer for _ in range(depth) for layer in (nn.Conv2d(width, width, 3, padding=1), nn.ReLU())
+    ]
+    network = nn.Sequential(
+        nn.Conv2d(3, width, 3), nn.ReLU(), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
     optimizer = torch.optim.SGD(network.parameters(), lr=0)
 
     def step(batch):
@@ -60,8 +68,12 @@ def training(width=64, depth=1):
 @contextmanager
 def hogs(count):
     """Somebody else's processes, that keep a core busy each."""
-    command = ["sh", "-c", "while :; do :; done >/dev/null & echo $!"]  # orphans at once, so that they are not ours
-    pids = [subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout for _ in range(count)]
+    # orphans at once, so that they are not ours
+    command = ["sh", "-c", "while :; do :; done >/dev/null & echo $!"]
+    pids = [
+        subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        for _ in range(count)
+    ]
     try:
         yield
     finally:

@@ -1,6 +1,8 @@
-"""Machines that nobody owns: what the trials of arms with known speeds would measure there, and what the tools then claim.
+"""Machines that nobody owns: what the trials of arms with known speeds would measure there, and
+what the tools then claim.
 
-The order of the trials, the figures and the claims are those of the package; only the measuring is made up.
+The order of the trials, the figures and the claims are those of the package; only the measuring is
+made up.
 """
 
 from itertools import count
@@ -19,21 +21,29 @@ from dali_pipes.tools.tuning.verdict import compare, verdict, winner_of
 KINDS = ("quiet", "noisy", "drifting")
 GAINS = (1.0, 1.03, 1.1, 1.84)
 PAIRS = 6
-DEFAULT, FASTER, EQUAL, SLOWER = (Setting((("num_workers", workers),), 64) for workers in (1, 2, 3, 4))
+DEFAULT, FASTER, EQUAL, SLOWER = (
+    Setting((("num_workers", workers),), 64) for workers in (1, 2, 3, 4)
+)
 
 
 class Machine:
     """The pace of one run's machine, trial after trial; 1 is undisturbed.
 
-    quiet: 1 % from trial to trial. noisy: 4 %, and one trial in 20 takes 1.3 × as long. drifting: 1 %, while it loses 30 % of its
-    speed as it grows warm, most of it early, and another program takes a fifth of the rest from some trial on.
+    quiet: 1 % from trial to trial. noisy: 4 %, and one trial in 20 takes 1.3 × as long. drifting: 1
+    %, while it loses 30 % of its speed as it grows warm, most of it early, and another program
+    takes a fifth of the rest from some trial on.
 
     Args:
         trials: about how many trials the run has.
     """
 
     def __init__(self, kind: str, seed: int, trials: int = 3 * PAIRS):
-        self._kind, self._random, self._trials, self._number = kind, np.random.default_rng(seed), trials, count()
+        self._kind, self._random, self._trials, self._number = (
+            kind,
+            np.random.default_rng(seed),
+            trials,
+            count(),
+        )
         self._joined_by_another = self._random.uniform(0, trials)
 
     def pace(self) -> float:
@@ -58,15 +68,23 @@ def benchmark_claims(kind: str, gain: float, seed: int) -> str:
 
 
 def tune_claims(kind: str, gain: float, seed: int) -> str:
-    """What `tune` ends with, after its search and its comparison: "more" if it keeps another setting than the default.
+    """What `tune` ends with, after its search and its comparison: "more" if it keeps another
+    setting than the default.
 
     Of three others one is `gain` times as fast as the default, one is equal, and one is 3 % slower.
     """
-    config = TuneConfig(loader=dp.TorchConfig(num_workers=1), transform=dp.TrainTransform(), pairs=PAIRS, seed=seed)
-    machine, speeds = Machine(kind, seed, 40), {DEFAULT: 1.0, FASTER: gain, EQUAL: 1.0, SLOWER: 0.97}
+    config = TuneConfig(
+        loader=dp.TorchConfig(num_workers=1), transform=dp.TrainTransform(), pairs=PAIRS, seed=seed
+    )
+    machine, speeds = (
+        Machine(kind, seed, 40),
+        {DEFAULT: 1.0, FASTER: gain, EQUAL: 1.0, SLOWER: 0.97},
+    )
 
     def run(turn, setting):
-        return trial(turn.arm, turn.number, turn.phase, rate=1000 * speeds[setting] * machine.pace())
+        return trial(
+            turn.arm, turn.number, turn.phase, rate=1000 * speeds[setting] * machine.pace()
+        )
 
     race = Race(DEFAULT, [FASTER, EQUAL, SLOWER], seed)
     clock = count(step=5)

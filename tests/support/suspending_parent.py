@@ -1,4 +1,6 @@
-"""A program like `benchmark restart=false`: it suspends a child that has a worker, prints their pids, and waits."""
+"""A program like `benchmark restart=false`: it suspends a child that has a worker, prints their
+pids, and waits.
+"""
 
 import json
 import multiprocessing
@@ -31,10 +33,12 @@ def measure(kind: str, held: list[FreshProcess]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that are run under nohup hand down that it is ignored
+    # tests that are run under nohup hand down that it is ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     kept: list[FreshProcess] = []
     with ended_in_order():
-        thread = threading.Thread(target=measure, args=(sys.argv[1], kept))  # which ends before the measurement does
+        # which ends before the measurement does
+        thread = threading.Thread(target=measure, args=(sys.argv[1], kept))
         thread.start()
         thread.join()
         try:

@@ -18,7 +18,10 @@ def test_only_the_call_that_ends_the_process_fails():
     first = child(os.getpid)
     assert child(os.getpid) == first != os.getpid()
     for function, arguments, status in ((end, (3,), 3), (crash, (), -signal.SIGSEGV)):
-        with pytest.raises(AssertionError, match=rf"the process that did {function.__name__}.* ended with status {status}"):
+        with pytest.raises(
+            AssertionError,
+            match=rf"the process that did {function.__name__}.* ended with status {status}",
+        ):
             child(function, *arguments)
         assert child(abs, -1) == 1
     child.close()

@@ -1,4 +1,6 @@
-"""A backend of another package: one module, one row, one entry point (tests/backends/test_registry.py installs it)."""
+"""A backend of another package: one module, one row, one entry point
+(tests/backends/test_registry.py installs it).
+"""
 
 from dataclasses import dataclass
 
@@ -32,12 +34,22 @@ class ToyBackend(Backend):
     def stream(self, rows):
         for planned in rows:
             images = np.stack([self._image(planned, at) for at in range(len(planned))])
-            finished = self._normalize(torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(planned.augmentation.erased))
-            yield planned, DecodedBatch(finished.to(self._device), torch.from_numpy(planned.ids).to(self._device))
+            finished = self._normalize(
+                torch.from_numpy(images).permute(0, 3, 1, 2),
+                torch.from_numpy(planned.augmentation.erased),
+            )
+            yield (
+                planned,
+                DecodedBatch(
+                    finished.to(self._device), torch.from_numpy(planned.ids).to(self._device)
+                ),
+            )
 
     def _image(self, planned, at):
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        (pixels,) = pillow.read(encoded, name, [(self._transform, planned.geometry.take(at), planned.shape)])
+        (pixels,) = pillow.read(
+            encoded, name, [(self._transform, planned.geometry.take(at), planned.shape)]
+        )
         return pixels
 
 

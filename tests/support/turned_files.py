@@ -14,15 +14,21 @@ TAG = 0x0112
 
 def exif(orientation: int, kind: int = 3, order: str = "<") -> bytes:
     """EXIF with that tag only, as a SHORT (3) or LONG (4) of either byte order."""
-    value = struct.pack(order + "HH", orientation, 0) if kind == 3 else struct.pack(order + "I", orientation)
+    value = (
+        struct.pack(order + "HH", orientation, 0)
+        if kind == 3
+        else struct.pack(order + "I", orientation)
+    )
     start = b"II*\0" if order == "<" else b"MM\0*"
     return b"Exif\0\0" + start + struct.pack(order + "IHHHI", 8, 1, TAG, kind, 1) + value + bytes(4)
 
 
 def xmp(orientation: int) -> bytes:
     return (
-        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
-        b'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="%d"/></rdf:RDF></x:xmpmeta>' % orientation
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF '
+        b'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
+        b'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" '
+        b'tiff:Orientation="%d"/></rdf:RDF></x:xmpmeta>' % orientation
     )
 
 
@@ -43,7 +49,12 @@ def jpeg(*segments: bytes) -> bytes:
 
 def png(orientation: int, late: bool = False, start: bytes = b"") -> bytes:
     content, body = encoded("PNG"), start + exif(orientation)[6:]
-    chunk = struct.pack(">I", len(body)) + b"eXIf" + body + struct.pack(">I", zlib.crc32(b"eXIf" + body))
+    chunk = (
+        struct.pack(">I", len(body))
+        + b"eXIf"
+        + body
+        + struct.pack(">I", zlib.crc32(b"eXIf" + body))
+    )
     place = content.index(b"IEND") - 4 if late else content.index(b"IDAT") - 4
     return content[:place] + chunk + content[place:]
 
@@ -60,9 +71,17 @@ def tiff_with_xmp(orientation: int) -> bytes:
 
 
 def webp(orientation: int, lossless: bool) -> bytes:
-    """DALI does not skip the padding of a chunk of odd length before EXIF: the noise makes it even."""
+    """DALI does not skip the padding of a chunk of odd length before EXIF: the noise makes it
+    even.
+    """
     for quality in range(100, 60, -1):
-        content = encoded("WEBP", lossless=lossless, quality=quality, method=quality % 7, exif=exif(orientation)[6:])
+        content = encoded(
+            "WEBP",
+            lossless=lossless,
+            quality=quality,
+            method=quality % 7,
+            exif=exif(orientation)[6:],
+        )
         if struct.unpack("<I", content[34:38])[0] % 2 == 0:
             return content
     raise AssertionError("no file of even length")
@@ -73,20 +92,35 @@ XMP = b"http://ns.adobe.com/xap/1.0/\0"
 # By name: the file that states an orientation, and the orientation that a scan finds.
 WAYS: dict[str, tuple[Callable[[int], bytes], Callable[[int], int]]] = {
     "JPEG, EXIF": (lambda number: jpeg(exif(number)), lambda number: number),
-    "JPEG, EXIF of the other byte order": (lambda number: jpeg(exif(number, order=">")), lambda number: number),
+    "JPEG, EXIF of the other byte order": (
+        lambda number: jpeg(exif(number, order=">")),
+        lambda number: number,
+    ),
     "JPEG, EXIF with a LONG": (lambda number: jpeg(exif(number, 4)), lambda number: number),
-    "JPEG, EXIF with a LONG of the other byte order": (lambda number: jpeg(exif(number, 4, ">")), lambda number: number),
+    "JPEG, EXIF with a LONG of the other byte order": (
+        lambda number: jpeg(exif(number, 4, ">")),
+        lambda number: number,
+    ),
     "JPEG, XMP only": (lambda number: jpeg(XMP + xmp(number)), lambda number: 1),
     "JPEG, EXIF without the tag, and XMP": (
         lambda number: jpeg(NO_TAG, XMP + xmp(number)),
         lambda number: 1,
     ),
-    "JPEG, XMP before another EXIF": (lambda number: jpeg(XMP + xmp(3), exif(number)), lambda number: number),
-    "JPEG, two EXIF segments": (lambda number: jpeg(exif(number), exif(9 - number)), lambda number: number),
+    "JPEG, XMP before another EXIF": (
+        lambda number: jpeg(XMP + xmp(3), exif(number)),
+        lambda number: number,
+    ),
+    "JPEG, two EXIF segments": (
+        lambda number: jpeg(exif(number), exif(9 - number)),
+        lambda number: number,
+    ),
     "JPEG, a second EXIF segment": (lambda number: jpeg(NO_TAG, exif(number)), lambda number: 1),
     "PNG, eXIf": (png, lambda number: number),
     "PNG, eXIf after the pixels": (lambda number: png(number, late=True), lambda number: 1),
-    "PNG, eXIf that begins as in a JPEG": (lambda number: png(number, start=b"Exif\0\0"), lambda number: number),
+    "PNG, eXIf that begins as in a JPEG": (
+        lambda number: png(number, start=b"Exif\0\0"),
+        lambda number: number,
+    ),
     "TIFF": (tiff, lambda number: number),
     "TIFF with JPEG": (lambda number: tiff(number, "jpeg"), lambda number: number),
     "TIFF with LZW": (lambda number: tiff(number, "tiff_lzw"), lambda number: number),
@@ -99,7 +133,9 @@ WAYS: dict[str, tuple[Callable[[int], bytes], Callable[[int], int]]] = {
 
 
 def upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """By the words of the EXIF standard: which side of the scene the stored first row and first column are."""
+    """By the words of the EXIF standard: which side of the scene the stored first row and first
+    column are.
+    """
     turns = {
         1: lambda a: a,
         2: np.fliplr,  # top, right

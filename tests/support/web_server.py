@@ -11,7 +11,17 @@ from urllib.parse import quote, unquote
 
 @contextlib.contextmanager
 def web_server(
-    folder, *, ranges=True, etag=True, times=True, length=True, listing=True, missing=404, redirect=False, refuse=0, login=None
+    folder,
+    *,
+    ranges=True,
+    etag=True,
+    times=True,
+    length=True,
+    listing=True,
+    missing=404,
+    redirect=False,
+    refuse=0,
+    login=None,
 ):
     """Its address and the (method, path) of every request.
 
@@ -46,7 +56,11 @@ def web_server(
             elif file.is_dir() and listing:
                 inside = [quote(each.name) + "/" * each.is_dir() for each in sorted(file.iterdir())]
                 links = ["?C=N;O=D", "../", "/", "./", *inside]
-                self.answer(200, "".join(f'<a href="{each}">{each}</a>' for each in links).encode(), kind="text/html")
+                self.answer(
+                    200,
+                    "".join(f'<a href="{each}">{each}</a>' for each in links).encode(),
+                    kind="text/html",
+                )
             elif not file.is_file():
                 self.answer(missing, b"<html>not here</html>", kind="text/html")
             elif redirect and not moved:
@@ -65,20 +79,34 @@ def web_server(
                 self.answer(200, content, headers, chunked=not length)
                 return
             first, last = int(found[1]), int(found[2])
-            headers["Content-Range"] = f"bytes {first}-{min(last + 1, len(content)) - 1}/{len(content)}"
+            headers["Content-Range"] = (
+                f"bytes {first}-{min(last + 1, len(content)) - 1}/{len(content)}"
+            )
             self.answer(206, content[first : last + 1], headers, chunked=not length)
 
-        def answer(self, status, content=b"", headers=(), kind="application/octet-stream", chunked=False):
+        def answer(
+            self, status, content=b"", headers=(), kind="application/octet-stream", chunked=False
+        ):
             self.send_response(status)
             self.send_header("Content-Type", kind)
             for name, value in dict(headers).items():
                 self.send_header(name, value)
-            self.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(len(content)))))
+            self.send_header(
+                *(
+                    ("Transfer-Encoding", "chunked")
+                    if chunked
+                    else ("Content-Length", str(len(content)))
+                )
+            )
             self.end_headers()
             if self.command == "HEAD":
                 return
             with contextlib.suppress(OSError):  # who wants the headers alone closes
-                self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content) if chunked and content else content)
+                self.wfile.write(
+                    b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+                    if chunked and content
+                    else content
+                )
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

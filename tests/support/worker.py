@@ -13,7 +13,13 @@ def run(controller):
         case "environment":
             print("a library's chatter")
             gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
-            controller.send({"cpus": sorted(os.sched_getaffinity(0)), "threads": os.environ["OMP_NUM_THREADS"], "gpu": gpu})
+            controller.send(
+                {
+                    "cpus": sorted(os.sched_getaffinity(0)),
+                    "threads": os.environ["OMP_NUM_THREADS"],
+                    "gpu": gpu,
+                }
+            )
         case "wait":
             controller.send({"ready": True})
             controller.send({"gone": controller.go()})
@@ -24,7 +30,10 @@ def run(controller):
             worker.join()
             controller.send({"exitcode": worker.exitcode})
         case "workers":
-            workers = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)) for _ in range(2)]
+            workers = [
+                multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                for _ in range(2)
+            ]
             for each in workers:
                 each.start()
             controller.send({"pids": [os.getpid(), *(each.pid for each in workers)]})

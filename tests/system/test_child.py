@@ -1,4 +1,6 @@
-"""Functions that crash, hang, raise or print, each in a process of its own; and what both sides say to each other."""
+"""Functions that crash, hang, raise or print, each in a process of its own; and what both sides say
+to each other.
+"""
 
 import os
 import signal
@@ -43,7 +45,9 @@ def crashes_at_its_end():
 @pytest.fixture(autouse=True)
 def modules_can_be_found(tmp_path, monkeypatch):
     (tmp_path / "planted.py").write_text(MODULE)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[1] / 'support'}", prepend=":")
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[1] / 'support'}", prepend=":"
+    )
 
 
 def child(do, limit_s=60):
@@ -52,17 +56,26 @@ def child(do, limit_s=60):
 
 def test_a_value_comes_back_whatever_libraries_print():
     answer = in_child("planted:fine", 60, "a", [1, 2])
-    assert answer.value == {"a": [1, 2]} and set(answer.output.splitlines()) == {"a library says hello", "and so does one in C"}
+    assert answer.value == {"a": [1, 2]} and set(answer.output.splitlines()) == {
+        "a library says hello",
+        "and so does one in C",
+    }
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("planted:crashes", "its process ended with SIGSEGV; the last it wrote: about to read address 0"),
+        (
+            "planted:crashes",
+            "its process ended with SIGSEGV; the last it wrote: about to read address 0",
+        ),
         ("planted:says_much", "its process ended with SIGABRT; the last it wrote: first second"),
         ("planted:leaves", "its process ended with status 3"),
         ("planted:raises", "RuntimeError: first line"),
-        ("planted:is_not_there", "AttributeError: module 'planted' has no attribute 'is_not_there'"),
+        (
+            "planted:is_not_there",
+            "AttributeError: module 'planted' has no attribute 'is_not_there'",
+        ),
         ("no_such_library:check", "ModuleNotFoundError: No module named 'no_such_library'"),
     ],
 )
@@ -128,7 +141,10 @@ def state(process):
 
 @pytest.mark.parametrize(
     ("do", "message"),
-    [("raise", "^the file is broken$"), ("crash", r"(?s)^its process ended with status 1; the last it wrote:\n  last words$")],
+    [
+        ("raise", "^the file is broken$"),
+        ("crash", r"(?s)^its process ended with status 1; the last it wrote:\n  last words$"),
+    ],
 )
 def test_a_failure_is_reported_with_its_reason(do, message):
     with child(do) as process, pytest.raises(ChildError, match=message):
@@ -136,12 +152,18 @@ def test_a_failure_is_reported_with_its_reason(do, message):
 
 
 def test_a_module_that_is_not_there_is_named():
-    with Child("no_such_module:run", {}, 60) as process, pytest.raises(ChildError, match="No module named 'no_such_module'"):
+    with (
+        Child("no_such_module:run", {}, 60) as process,
+        pytest.raises(ChildError, match="No module named 'no_such_module'"),
+    ):
         process.answer()
 
 
 def test_a_process_that_hangs_is_ended():
-    with child("sleep", limit_s=2) as process, pytest.raises(ChildError, match="gave no answer for 2 s"):
+    with (
+        child("sleep", limit_s=2) as process,
+        pytest.raises(ChildError, match="gave no answer for 2 s"),
+    ):
         process.answer()
 
 

@@ -9,7 +9,15 @@ import pytest
 
 import dali_pipes.system.cpus
 from dali_pipes.errors import ConfigError
-from dali_pipes.system.cpus import as_list, available_cpus, cgroup_folders, cpu_quota, cpus_near, parse_cpus, started_on
+from dali_pipes.system.cpus import (
+    as_list,
+    available_cpus,
+    cgroup_folders,
+    cpu_quota,
+    cpus_near,
+    parse_cpus,
+    started_on,
+)
 
 
 def test_affinity_counts():
@@ -23,12 +31,16 @@ def test_affinity_counts():
 
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
-    """What /proc/self says of cgroups: the groups that this process is in, and what is mounted where."""
+    """What /proc/self says of cgroups: the groups that this process is in, and what is mounted
+    where.
+    """
     monkeypatch.setattr(dali_pipes.system.cpus, "PROC", tmp_path)
 
     def write(groups, mounts):
         (tmp_path / "cgroup").write_text("".join(f"{line}\n" for line in groups))
-        (tmp_path / "mountinfo").write_text("22 27 0:21 / /proc rw - proc proc rw\n" + "".join(f"{line}\n" for line in mounts))
+        (tmp_path / "mountinfo").write_text(
+            "22 27 0:21 / /proc rw - proc proc rw\n" + "".join(f"{line}\n" for line in mounts)
+        )
 
     return write
 
@@ -60,7 +72,9 @@ def test_a_quota_of_version_1_counts_beside_version_2(tmp_path, proc):
     ]
     proc(["5:cpuset:/", "4:cpu,cpuacct:/job", "0::/"], mounts)
     assert cpu_quota() == 2.5
-    assert cgroup_folders("cpu") == [top / "job", top] and cgroup_folders() == [tmp_path / "unified"]
+    assert cgroup_folders("cpu") == [top / "job", top] and cgroup_folders() == [
+        tmp_path / "unified"
+    ]
     assert cgroup_folders("memory") == []
 
 
@@ -100,7 +114,11 @@ def group_of_a_tenth_of_a_core(request):
     if not parents:
         pytest.skip(f"no cgroup {request.param} with a CPU controller here")
     group = parents[0] / f"dali_pipes-{uuid.uuid4().hex}"
-    limits = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "10000"} if request.param == "v1" else {"cpu.max": "10000 100000"}
+    limits = (
+        {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "10000"}
+        if request.param == "v1"
+        else {"cpu.max": "10000 100000"}
+    )
     try:
         group.mkdir()
     except OSError as error:
@@ -128,7 +146,13 @@ def test_a_real_quota_is_seen_and_so_is_what_it_denied(group_of_a_tenth_of_a_cor
 
 @pytest.mark.parametrize(
     ("text", "cpus"),
-    [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), (" 7 , 5-6\n", {5, 6, 7}), ("3-3", {3}), ("0-1,1-2", {0, 1, 2})],
+    [
+        ("0", {0}),
+        ("0-3,8", {0, 1, 2, 3, 8}),
+        (" 7 , 5-6\n", {5, 6, 7}),
+        ("3-3", {3}),
+        ("0-1,1-2", {0, 1, 2}),
+    ],
 )
 def test_lists_of_cpus_are_read_and_written(text, cpus):
     assert parse_cpus(text) == cpus == parse_cpus(as_list(cpus))

@@ -30,7 +30,10 @@ def test_an_error_in_the_block_does_not_hide_it():
 
 
 def test_a_handler_of_the_program_is_called_with_what_came():
-    received, before = [], signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    received, before = (
+        [],
+        signal.signal(signal.SIGINT, lambda number, frame: received.append(number)),
+    )
     try:
         with delayed_signals():
             interrupt()
@@ -108,7 +111,10 @@ def test_handlers_come_back_whenever_another_signal_interrupts_that(monkeypatch)
     def raise_timeout(*_):
         raise TimeoutError
 
-    before = {each: signal.signal(each, raise_timeout) for each in (signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1)}
+    before = {
+        each: signal.signal(each, raise_timeout)
+        for each in (signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1)
+    }
     put, left = interrupts._signal.signal, [0]
 
     def strike(number, handler):

@@ -16,7 +16,10 @@ def unsupported(*_):
 
 def metrics(ask):
     for answer in ask.metrics[: ask.numMetrics]:
-        there = answer.metricId in (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_NVJPG_0_UTIL)
+        there = answer.metricId in (
+            pynvml.NVML_GPM_METRIC_SM_UTIL,
+            pynvml.NVML_GPM_METRIC_NVJPG_0_UTIL,
+        )
         answer.nvmlReturn = pynvml.NVML_SUCCESS if there else pynvml.NVML_ERROR_NOT_SUPPORTED
         answer.value = 40.0 if answer.metricId == pynvml.NVML_GPM_METRIC_SM_UTIL else 90.0
 
@@ -43,7 +46,13 @@ def driver(monkeypatch):
 
 def test_all_figures_of_a_hopper(driver):
     gpu = Gpu("GPU-1")
-    expected = {"utilization": 0.75, "sm_utilization": 0.4, "nvjpg_utilization": 0.9, "memory_mib": 3072.0, "energy_j": 12.5}
+    expected = {
+        "utilization": 0.75,
+        "sm_utilization": 0.4,
+        "nvjpg_utilization": 0.9,
+        "memory_mib": 3072.0,
+        "energy_j": 12.5,
+    }
     assert gpu.sample() == pytest.approx(expected) and set(expected) == set(FIGURES)
     assert gpu.missing == {}
 
@@ -53,9 +62,16 @@ def test_an_older_gpu_says_what_it_cannot(driver):
     driver("nvmlDeviceGetTotalEnergyConsumption", unsupported)
     gpu = Gpu("GPU-1")
     sample = gpu.sample()
-    assert sample["sm_utilization"] is None and sample["energy_j"] is None and sample["nvjpg_utilization"] == 0.5
+    assert (
+        sample["sm_utilization"] is None
+        and sample["energy_j"] is None
+        and sample["nvjpg_utilization"] == 0.5
+    )
     assert set(gpu.missing) == {"sm_utilization", "energy_j"}
-    assert "Hopper and later" in gpu.missing["sm_utilization"] and "Not Supported" in gpu.missing["energy_j"]
+    assert (
+        "Hopper and later" in gpu.missing["sm_utilization"]
+        and "Not Supported" in gpu.missing["energy_j"]
+    )
 
 
 def test_a_figure_that_fails_once_is_not_asked_for_again(driver):
@@ -68,10 +84,22 @@ def test_a_figure_that_fails_once_is_not_asked_for_again(driver):
 
 ERRORS = {
     "the GPU is lost": (pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST), "NVML: GPU is lost"),
-    "an old driver": (pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND), "NVML: Function Not Found"),
-    "an old pynvml": (AttributeError("no attribute 'nvmlGpm'"), "NVML: AttributeError: no attribute 'nvmlGpm'"),
-    "ctypes": (ctypes.ArgumentError("argument 1: wrong type"), "NVML: ArgumentError: argument 1: wrong type"),
-    "the library": (OSError("cannot open shared object"), "NVML: OSError: cannot open shared object"),
+    "an old driver": (
+        pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        "NVML: Function Not Found",
+    ),
+    "an old pynvml": (
+        AttributeError("no attribute 'nvmlGpm'"),
+        "NVML: AttributeError: no attribute 'nvmlGpm'",
+    ),
+    "ctypes": (
+        ctypes.ArgumentError("argument 1: wrong type"),
+        "NVML: ArgumentError: argument 1: wrong type",
+    ),
+    "the library": (
+        OSError("cannot open shared object"),
+        "NVML: OSError: cannot open shared object",
+    ),
 }
 SOURCES = {
     "nvmlDeviceGetUtilizationRates": "utilization",
@@ -111,14 +139,22 @@ def test_whatever_fails_in_mid_run_costs_that_figure_and_no_other(driver, source
 
 
 @pytest.mark.parametrize("name", ERRORS)
-@pytest.mark.parametrize("source", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"])
-def test_a_gpu_that_cannot_begin_to_monitor_itself_is_still_asked_for_the_rest(driver, source, name):
+@pytest.mark.parametrize(
+    "source", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
+)
+def test_a_gpu_that_cannot_begin_to_monitor_itself_is_still_asked_for_the_rest(
+    driver, source, name
+):
     error, why = ERRORS[name]
     driver(source, fails(error))
     gpu = Gpu("GPU-1")
     sample = gpu.sample()
     assert gpu.missing == {"sm_utilization": why}
-    assert sample["sm_utilization"] is None and sample["utilization"] == 0.75 and sample["nvjpg_utilization"] == 0.5
+    assert (
+        sample["sm_utilization"] is None
+        and sample["utilization"] == 0.75
+        and sample["nvjpg_utilization"] == 0.5
+    )
 
 
 def test_a_pynvml_without_the_function_or_the_metric(driver, monkeypatch):
@@ -126,7 +162,11 @@ def test_a_pynvml_without_the_function_or_the_metric(driver, monkeypatch):
     monkeypatch.delattr(pynvml, "NVML_GPM_METRIC_NVJPG_0_UTIL")
     gpu = Gpu("GPU-1")
     sample = gpu.sample()
-    assert sample["nvjpg_utilization"] is None and sample["sm_utilization"] is None and sample["energy_j"] == 12.5
+    assert (
+        sample["nvjpg_utilization"] is None
+        and sample["sm_utilization"] is None
+        and sample["energy_j"] == 12.5
+    )
     assert "nvmlDeviceGetJpgUtilization" in gpu.missing["nvjpg_utilization"]
     assert "NVML_GPM_METRIC_NVJPG_0_UTIL" in gpu.missing["sm_utilization"]
 
@@ -140,7 +180,9 @@ def test_a_metric_without_a_value_has_a_reason_and_is_asked_for_again(driver):
 
     driver("nvmlGpmMetricsGet", nothing)
     gpu = Gpu("GPU-1")
-    assert gpu.sample()["sm_utilization"] is None and "gave no value" in gpu.missing["sm_utilization"]
+    assert (
+        gpu.sample()["sm_utilization"] is None and "gave no value" in gpu.missing["sm_utilization"]
+    )
     driver("nvmlGpmMetricsGet", metrics)
     assert gpu.sample()["sm_utilization"] == pytest.approx(0.4)
 

@@ -1,4 +1,6 @@
-"""What is measured on the simulated GPU of the tests is not published. Here only its name is simulated."""
+"""What is measured on the simulated GPU of the tests is not published. Here only its name is
+simulated.
+"""
 
 import json
 
@@ -37,14 +39,20 @@ def test_a_gpu_whose_driver_is_too_old_has_no_name(monkeypatch):
 
 
 def test_nothing_is_timed(named, tmp_path):
-    with pytest.raises(ConfigError, match=r"\(simulated\): the GPU is simulated for tests, .* measure on a real one"):
+    with pytest.raises(
+        ConfigError,
+        match=r"\(simulated\): the GPU is simulated for tests, .* measure on a real one",
+    ):
         Trials(None, None, tmp_path)
 
 
 def test_a_saved_result_is_not_read(tmp_path):
     result = {"schema": 3, "provenance": {"hardware": {"gpu": NAME}}}
     (tmp_path / "result.json").write_text(json.dumps(result))
-    with pytest.raises(CompareError, match=r"measured on NVIDIA H100 80GB HBM3 \(simulated\), whose figures mean nothing"):
+    with pytest.raises(
+        CompareError,
+        match=r"measured on NVIDIA H100 80GB HBM3 \(simulated\), whose figures mean nothing",
+    ):
         load_result(tmp_path)
 
 

@@ -21,7 +21,9 @@ def test_cpu_of_this_process():
 def test_cpu_of_a_child_counts_while_it_lives_and_after():
     before = cpu_seconds()
     child = subprocess.Popen(
-        [sys.executable, "-c", BURN + "\nprint(flush=True)\ninput()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", BURN + "\nprint(flush=True)\ninput()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     child.stdout.readline()
     alive = cpu_seconds() - before
@@ -50,7 +52,10 @@ def test_a_process_is_watched_from_outside():
 
 
 def test_children_count_and_shared_memory_counts_once():
-    fork = "import os, time\nx = bytearray(60 << 20)\nfor _ in range(3):\n  if not os.fork(): time.sleep(60)\n"
+    fork = (
+        "import os, time\nx = bytearray(60 << 20)\nfor _ in range(3):\n  if not os.fork(): "
+        "time.sleep(60)\n"
+    )
     command = [sys.executable, "-c", fork + "print(flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -83,8 +88,12 @@ def test_a_process_that_ends_is_no_error():
 @pytest.fixture
 def cgroup(tmp_path, monkeypatch):
     """A cgroup of version 2 with a quota, that holds what is written into cgroup.procs."""
-    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\nnr_throttled 3\nthrottled_usec 1500000\n")
-    monkeypatch.setattr(telemetry, "cgroup_folders", lambda controller="": [] if controller else [tmp_path])
+    (tmp_path / "cpu.stat").write_text(
+        "usage_usec 2500000\nuser_usec 1\nnr_throttled 3\nthrottled_usec 1500000\n"
+    )
+    monkeypatch.setattr(
+        telemetry, "cgroup_folders", lambda controller="": [] if controller else [tmp_path]
+    )
     return lambda *pids: (tmp_path / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
 
@@ -103,7 +112,9 @@ def test_the_cpu_time_of_a_cgroup_with_strangers_in_it_is_not_ours(cgroup):
 
 def test_what_quotas_of_version_1_denied_at_all_levels(tmp_path, monkeypatch):
     (tmp_path / "job").mkdir()
-    (tmp_path / "job/cpu.stat").write_text("nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000\n")
+    (tmp_path / "job/cpu.stat").write_text(
+        "nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000\n"
+    )
     (tmp_path / "cpu.stat").write_text("nr_periods 9\nnr_throttled 1\nthrottled_time 250000000\n")
     folders = {"": [], "cpu": [tmp_path / "job", tmp_path]}
     monkeypatch.setattr(telemetry, "cgroup_folders", lambda controller="": folders[controller])

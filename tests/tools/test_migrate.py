@@ -10,9 +10,11 @@ from torch.utils.data import ConcatDataset, DataLoader
 from torchvision import datasets, transforms
 
 def make_loader(*more):
-    steps = [transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip(), *more, transforms.ToTensor()]
+    crop, flip = transforms.RandomResizedCrop(32), transforms.RandomHorizontalFlip()
+    steps = [crop, flip, *more, transforms.ToTensor()]
     data = datasets.ImageFolder({folder!r}, transforms.Compose(steps))
-    return DataLoader(ConcatDataset([data] * 10), batch_size=8, shuffle=True, num_workers=1, drop_last=True)
+    data = ConcatDataset([data] * 10)
+    return DataLoader(data, batch_size=8, shuffle=True, num_workers=1, drop_last=True)
 
 def needs_more(folder):
     return make_loader()
@@ -33,13 +35,27 @@ def module(tmp_path, image_folder, monkeypatch):
 
 @pytest.mark.slow
 def test_their_loader_is_measured_against_ours(module, command, tmp_path):
-    options = ["loader=dali_cpu", "loader.num_threads=1", "pairs=1", "min_seconds=0.2", "min_batches=2", "max_warmup_seconds=0.1"]
-    done = command("migrate", "their_train:make_loader", *options, "out=runs", "data.cache_dir=null")
+    options = [
+        "loader=dali_cpu",
+        "loader.num_threads=1",
+        "pairs=1",
+        "min_seconds=0.2",
+        "min_batches=2",
+        "max_warmup_seconds=0.1",
+    ]
+    done = command(
+        "migrate", "their_train:make_loader", *options, "out=runs", "data.cache_dir=null"
+    )
     result = json.loads(done.stdout)
     assert list(result["arms"]) == ["yours", "dali_cpu"] and result["baseline"] == "yours"
-    assert result["arms"]["yours"]["decodes"] == "the DataLoader of their_train:make_loader, with 1 workers"
+    assert (
+        result["arms"]["yours"]["decodes"]
+        == "the DataLoader of their_train:make_loader, with 1 workers"
+    )
     assert result["work"]["batch_size"] == 8 and result["work"]["transform"]["size"] == 32
-    assert "dali_cpu against yours: " in done.stderr.split("CPU-s")[0], "what was found comes before the table"
+    assert "dali_cpu against yours: " in done.stderr.split("CPU-s")[0], (
+        "what was found comes before the table"
+    )
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
     assert "RandomHorizontalFlip(p=0.5)" in done.stderr and "flip=0.5" in done.stderr
     assert "Compared with your loader: over 512 draws" in " ".join(done.stderr.split())
@@ -55,7 +71,13 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
         ),
         ("their_train:nothing", "their_train:nothing: "),
         ("no_such_module:make", "no_such_module:make: there is no module no_such_module in "),
-        ("their_train:needs_more", "their_train:needs_more is called without arguments (missing a required argument: 'folder')"),
+        (
+            "their_train:needs_more",
+            (
+                "their_train:needs_more is called without arguments (missing a required argument: "
+                "'folder')"
+            ),
+        ),
         ("./no_such.py:make_loader", "./no_such.py:make_loader: there is no file "),
         ("./their_train.py:nothing", "./their_train.py:nothing: "),
         ("function=their_train", "migrate needs the function that makes your DataLoader"),
@@ -70,15 +92,28 @@ def test_what_cannot_be_is_said_in_one_line(module, command, function, message):
 def test_what_is_the_loaders_own_is_not_an_option(module, command):
     done = command("migrate", "their_train:make_loader", "batch_size=4")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: batch_size=4: images, transform and batch size are those of your DataLoader; leave it out\n"
+    assert done.stderr == (
+        "error: batch_size=4: images, transform and batch size are those of your DataLoader; "
+        "leave it out\n"
+    )
 
 
-QUICK = ["pairs=1", "min_seconds=0.2", "min_batches=2", "max_warmup_seconds=0.1", "data.cache_dir=null"]
+QUICK = [
+    "pairs=1",
+    "min_seconds=0.2",
+    "min_batches=2",
+    "max_warmup_seconds=0.1",
+    "data.cache_dir=null",
+]
 
 
 @pytest.mark.slow
 def test_benchmark_takes_their_function_too(module, command):
-    arms = ["arms=[dali_cpu,torch]", "loaders.dali_cpu.num_threads=1", "loaders.torch.num_workers=1"]
+    arms = [
+        "arms=[dali_cpu,torch]",
+        "loaders.dali_cpu.num_threads=1",
+        "loaders.torch.num_workers=1",
+    ]
     done = command("benchmark", "their_train:make_loader", *arms, *QUICK, "out=runs")
     result = json.loads(done.stdout)
     assert list(result["arms"]) == ["yours", "dali_cpu", "torch"] and result["baseline"] == "yours"
@@ -87,10 +122,26 @@ def test_benchmark_takes_their_function_too(module, command):
 
 @pytest.mark.slow
 def test_tune_takes_their_function_too(module, command, tmp_path):
-    """Images, transform and batch size are those of the DataLoader; the settings of ours are searched."""
+    """Images, transform and batch size are those of the DataLoader; the settings of ours are
+    searched.
+    """
     (tmp_path / "conf/loader").mkdir(parents=True)
-    searched = ["loader=torch", "loader.num_workers=1", "search.num_workers=[1]", "search.prefetch_factor=[4]", "minutes=5"]
-    done = command("tune", "their_train:make_loader", *searched, *QUICK, "host=x", f"into={tmp_path}/conf/loader", "out=runs")
+    searched = [
+        "loader=torch",
+        "loader.num_workers=1",
+        "search.num_workers=[1]",
+        "search.prefetch_factor=[4]",
+        "minutes=5",
+    ]
+    done = command(
+        "tune",
+        "their_train:make_loader",
+        *searched,
+        *QUICK,
+        "host=x",
+        f"into={tmp_path}/conf/loader",
+        "out=runs",
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {one["batch_size"] for one in result["tries"]} == {8} and len(result["tries"]) == 2

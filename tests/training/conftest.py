@@ -17,12 +17,17 @@ training = later("dali_pipes.training.run")
 def config(image_folder, tmp_path, monkeypatch):
     """mobilenet_v3_small draws random numbers (dropout), has normalizations, and is small."""
     torch_threads = torch.get_num_threads()
-    monkeypatch.setattr("dali_pipes.training.launch.available_cpus", lambda: 1)  # tests run side by side
+    # tests run side by side
+    monkeypatch.setattr("dali_pipes.training.launch.available_cpus", lambda: 1)
 
     def make(**options):
         return TrainConfig(
             **{
-                "data": DataConfig(train=str(image_folder), val=str(image_folder), cache_dir=str(tmp_path / "cache")),
+                "data": DataConfig(
+                    train=str(image_folder),
+                    val=str(image_folder),
+                    cache_dir=str(tmp_path / "cache"),
+                ),
                 "transform": dp.TrainTransform(size=32),
                 "eval_transform": dp.EvalTransform(size=32, resize=36),
                 "loader": dp.DaliConfig(device="cpu", num_threads=1),

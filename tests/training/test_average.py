@@ -1,4 +1,6 @@
-"""The average of the weights: its arithmetic, its saved state, and that it never makes the host wait for the GPU."""
+"""The average of the weights: its arithmetic, its saved state, and that it never makes the host
+wait for the GPU.
+"""
 
 import copy
 
@@ -39,7 +41,9 @@ def test_it_is_the_average_that_pytorch_makes(device):
 
 
 def test_a_count_is_that_of_the_network():
-    """PyTorch averages integer buffers too, and cuts each to an integer: num_batches_tracked stands at 30 after 40 steps."""
+    """PyTorch averages integer buffers too, and cuts each to an integer: num_batches_tracked stands
+    at 30 after 40 steps.
+    """
     module = network()
     average = WeightAverage(module, 0.9)
     for _ in range(40):
@@ -77,7 +81,9 @@ def test_what_version_0_2_saved_is_read():
     average = WeightAverage(network(), 0.9)
     average.load_state_dict(copy.deepcopy(saved.state_dict()))
     assert average.updates == 3
-    assert all(map(torch.equal, average.module.state_dict().values(), saved.module.state_dict().values()))
+    assert all(
+        map(torch.equal, average.module.state_dict().values(), saved.module.state_dict().values())
+    )
     assert average.state_dict().keys() == saved.state_dict().keys()
     change(module)
     average.update(module)

@@ -9,18 +9,26 @@ from dali_pipes.system import files
 from dali_pipes.training.checkpoint import CheckpointError, check_same, load, save
 from dali_pipes.training.config import ModelConfig
 
-STATE = {"weights": {"a": torch.arange(6.0)}, "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}}}
+STATE = {
+    "weights": {"a": torch.arange(6.0)},
+    "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}},
+}
 
 
 def test_what_is_saved_is_loaded(tmp_path):
     save(STATE, tmp_path / "last.pt")
     found = load(tmp_path / "last.pt")
-    assert torch.equal(found["weights"]["a"], STATE["weights"]["a"]) and found["loader"] == STATE["loader"]
+    assert (
+        torch.equal(found["weights"]["a"], STATE["weights"]["a"])
+        and found["loader"] == STATE["loader"]
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_a_full_disk_leaves_the_last_good_one(tmp_path):
-    """A limit on the size of files stands for a disk that is full: the write fails in the middle."""
+    """A limit on the size of files stands for a disk that is full: the write fails in the
+    middle.
+    """
     save(STATE, tmp_path / "last.pt")
     program = (
         "import resource, signal, sys, torch, pathlib\n"
@@ -32,8 +40,15 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path):
         "except Exception as error:\n"
         "    print(type(error).__name__, error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "last.pt")], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("CheckpointError") and "could not be written" in done.stdout, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "last.pt")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("CheckpointError") and "could not be written" in done.stdout, (
+        done.stderr
+    )
     assert f"{tmp_path / 'last.pt'} is unchanged" in done.stdout
     assert torch.equal(load(tmp_path / "last.pt")["weights"]["a"], STATE["weights"]["a"])
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
@@ -46,7 +61,10 @@ def test_a_write_that_fails_at_the_end_leaves_the_last_good_one(tmp_path, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", no_space)
-    with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"last\.pt: the checkpoint could not be written \(no space left on device\)",
+    ):
         save({"weights": {}}, tmp_path / "last.pt")
     assert "a" in load(tmp_path / "last.pt")["weights"]
 
@@ -63,7 +81,9 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, spoil):
         torch.save({"state_dict": {}}, path)
     if spoil == "code":
         torch.save({"format": 1, "model": subprocess.Popen}, path)
-    message = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(spoil, "not a whole checkpoint")
+    message = {"nothing": "no such checkpoint", "other": "not a checkpoint of format 1"}.get(
+        spoil, "not a whole checkpoint"
+    )
     with pytest.raises(CheckpointError, match=message):
         load(path)
 
@@ -74,4 +94,7 @@ def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"])
     text = str(caught.value)
-    assert "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]); data.classes=[…] gives the images" in text
+    assert (
+        "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]); data.classes=[…] "
+        "gives the images"
+    ) in text

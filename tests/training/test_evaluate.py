@@ -44,7 +44,9 @@ class KnowsLabels(nn.Module):
 def test_every_image_is_counted_once(manifest, batch_size):
     model = KnowsLabels().train()
     transform = dp.EvalTransform(size=32, resize=36)
-    with dp.build_loader(manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=batch_size) as loader:
+    with dp.build_loader(
+        manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=batch_size
+    ) as loader:
         found = evaluate(model, loader, launching.launch("fp32"))
     assert found.images == model.seen == len(manifest) == 37 and model.training
     assert found.top1 == pytest.approx((manifest.labels == 0).mean()) and found.top5 == 1

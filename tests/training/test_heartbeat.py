@@ -1,4 +1,6 @@
-"""The file that is touched as training moves, and the check of the container that looks at its age."""
+"""The file that is touched as training moves, and the check of the container that looks at its
+age.
+"""
 
 import os
 import subprocess
@@ -13,7 +15,11 @@ HEALTHY = str(Path(__file__).parents[2] / "scripts/container/healthy")
 
 
 def healthy(path, **environment):
-    done = subprocess.run(["sh", HEALTHY], env={**os.environ, "DALI_PIPES_HEARTBEAT": str(path), **environment}, check=False)
+    done = subprocess.run(
+        ["sh", HEALTHY],
+        env={**os.environ, "DALI_PIPES_HEARTBEAT": str(path), **environment},
+        check=False,
+    )
     return done.returncode == 0
 
 
@@ -26,7 +32,8 @@ def test_every_batch_of_training_and_evaluation_is_a_beat(config, run, tmp_path,
 
     monkeypatch.setattr(Heartbeat, "beat", counted)
     run(config(heartbeat=str(tmp_path / "heartbeat"), epochs=1))
-    assert beats == [True] * (4 + 1)  # 37 images: four steps of 8, and one batch of at most 128 to evaluate
+    # 37 images: four steps of 8, and one batch of at most 128 to evaluate
+    assert beats == [True] * (4 + 1)
     assert not (tmp_path / "heartbeat").exists()
 
 

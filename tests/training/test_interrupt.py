@@ -10,7 +10,9 @@ from dali_pipes.training.supervision import SIGNALS, Interrupt
 def handled():
     """The signals that a launcher's own handler got."""
     seen = []
-    before = {each: signal.signal(each, lambda number, frame: seen.append(number)) for each in SIGNALS}
+    before = {
+        each: signal.signal(each, lambda number, frame: seen.append(number)) for each in SIGNALS
+    }
     yield seen
     for each, handler in before.items():
         signal.signal(each, handler)

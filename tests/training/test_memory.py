@@ -22,7 +22,10 @@ BATCH = 8 * 3 * 100 * 100 * 4
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
 def test_activations_are_what_a_real_forward_pass_keeps(name):
     module = build_model(name, 10)
-    own, kept = {each.untyped_storage().data_ptr() for each in [*module.parameters(), *module.buffers()]}, {}
+    own, kept = (
+        {each.untyped_storage().data_ptr() for each in [*module.parameters(), *module.buffers()]},
+        {},
+    )
 
     def keep(tensor):
         storage = tensor.untyped_storage()
@@ -34,18 +37,29 @@ def test_activations_are_what_a_real_forward_pass_keeps(name):
         loss = cross_entropy(module(torch.zeros(2, 3, 224, 224)), torch.zeros(2, dtype=torch.int64))
     real = sum(each.untyped_storage().nbytes() for each in kept.values())
     assert loss.requires_grad and saved_bytes(module, 2, (224, 224)) == pytest.approx(real, rel=0.1)
-    assert saved_bytes(module, 4, (224, 224)) == pytest.approx(2 * saved_bytes(module, 2, (224, 224)), rel=0.05)
+    assert saved_bytes(module, 4, (224, 224)) == pytest.approx(
+        2 * saved_bytes(module, 2, (224, 224)), rel=0.05
+    )
     assert all(each.device.type == "cpu" and each.grad is None for each in module.parameters())
 
 
 def test_batches_ahead_and_weights_are_counted():
-    torch_needs = list(loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES, CPU))
-    assert [(need.where, need.bytes) for need in torch_needs] == [("shm", 12 * BATCH), ("host", BATCH)]
+    torch_needs = list(
+        loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES, CPU)
+    )
+    assert [(need.where, need.bytes) for need in torch_needs] == [
+        ("shm", 12 * BATCH),
+        ("host", BATCH),
+    ]
     (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES, CPU)
     assert alone.bytes == BATCH
-    (dali,) = loader_needs(dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU)
+    (dali,) = loader_needs(
+        dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU
+    )
     assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
-    (finished,) = loader_needs(dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU)
+    (finished,) = loader_needs(
+        dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU
+    )
     assert (finished.where, finished.bytes) == ("host", 3 * BATCH)
     weights, gradients = model_needs(build_model("resnet18", 1000), 2, True, 4, 0)
     assert (weights.bytes, gradients.bytes) == (4 * 11_689_512 * 4, 11_689_512 * 4)
@@ -65,11 +79,15 @@ def test_on_a_gpu_batches_lie_there():
     batches, decoded, *_ = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES, GPU)
     assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
     assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
-    ahead, _ = loader_needs(dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES, GPU)
+    ahead, _ = loader_needs(
+        dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES, GPU
+    )
     assert ahead.bytes == 2 * BATCH // 4  # uint8, normalized on the GPU
 
 
-@pytest.mark.parametrize("config", [dp.DaliConfig(), dp.DaliConfig(resize="dali"), dp.TorchConfig(num_workers=2)])
+@pytest.mark.parametrize(
+    "config", [dp.DaliConfig(), dp.DaliConfig(resize="dali"), dp.TorchConfig(num_workers=2)]
+)
 def test_where_the_loader_decodes_is_where_its_memory_is_counted(monkeypatch, config):
     """Batches that arrive on the CPU are decoded there, also on a machine with a GPU."""
     without = list(loader_needs(config, TRANSFORM, 8, SIZES, CPU))
@@ -80,9 +98,14 @@ def test_where_the_loader_decodes_is_where_its_memory_is_counted(monkeypatch, co
 
 def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     """One on the GPU and two page-locked ones for each thread and the caller."""
-    config = dp.DaliConfig(num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region")
+    config = dp.DaliConfig(
+        num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region"
+    )
     _, device, host = loader_needs(config, TRANSFORM, 8, SIZES, GPU)
-    assert (device.where, device.bytes) == ("gpu", 8 * 5 * 2**20) and "8 decoder threads" in device.what
+    assert (device.where, device.bytes) == (
+        "gpu",
+        8 * 5 * 2**20,
+    ) and "8 decoder threads" in device.what
     assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
     with pytest.raises(ConfigError, match="make num_threads smaller"):
         check_fits([host], {"host": 100 * 2**20})
@@ -94,11 +117,18 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "of_a_pixel"), [("cpu", "fp16", 4), ("gpu", "fp16", 2), ("gpu", "bf16", 4), ("cpu", "uint8", 1)]
+    ("device", "dtype", "of_a_pixel"),
+    [("cpu", "fp16", 4), ("gpu", "fp16", 2), ("gpu", "bf16", 4), ("cpu", "uint8", 1)],
 )
 def test_dalis_queue_holds_what_dali_puts_out(device, dtype, of_a_pixel):
     transform = dp.TrainTransform(size=10, dtype=dtype)
-    queue, *_ = loader_needs(dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3), transform, 8, SIZES, GPU)
+    queue, *_ = loader_needs(
+        dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3),
+        transform,
+        8,
+        SIZES,
+        GPU,
+    )
     assert queue.bytes == 3 * 8 * 10 * 10 * 3 * of_a_pixel
 
 
@@ -108,8 +138,13 @@ def test_the_paddings_are_those_of_dali():
 
     for decoder in ("decoders__Image", "decoders__ImageSlice"):
         schema = backend.GetSchema(decoder)
-        assert int(schema.GetArgumentDefaultValueString("host_memory_padding")) == HOST_MEMORY_PADDING
-        assert int(schema.GetArgumentDefaultValueString("device_memory_padding")) == dp.DaliConfig().device_memory_padding
+        assert (
+            int(schema.GetArgumentDefaultValueString("host_memory_padding")) == HOST_MEMORY_PADDING
+        )
+        assert (
+            int(schema.GetArgumentDefaultValueString("device_memory_padding"))
+            == dp.DaliConfig().device_memory_padding
+        )
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers():
@@ -119,9 +154,17 @@ def test_what_cannot_fit_is_refused_with_the_numbers():
         Need("x", "gpu", 9 * GIB, "model"),
     ]
     check_fits(needs, {"host": 4 * GIB, "shm": 3 * GIB})
-    with pytest.raises(ConfigError, match=r"at least 4\.00 GiB of memory, and 3\.50 GiB are free \(6 batches: 3\.00 GiB; weights"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"at least 4\.00 GiB of memory, and 3\.50 GiB are free \(6 batches: 3\.00 GiB; "
+            r"weights"
+        ),
+    ):
         check_fits(needs, {"host": int(3.5 * GIB), "shm": 3 * GIB})
-    with pytest.raises(ConfigError, match=r"make batch_size smaller, or /dev/shm larger \(docker --shm-size\)"):
+    with pytest.raises(
+        ConfigError, match=r"make batch_size smaller, or /dev/shm larger \(docker --shm-size\)"
+    ):
         check_fits(needs, {"host": 4 * GIB, "shm": 1 * GIB})
     with pytest.raises(ConfigError, match="on the GPU"):
         check_fits(needs, {"gpu": 8 * GIB})

@@ -12,7 +12,15 @@ launching = later("dali_pipes.training.launch")
 
 
 def loader_stats():
-    return LoaderStats(wait_s=1, fetch_wait_s=time.monotonic() / 10, fetched=3, fetched_bytes=10, found=2, retries=0, window=(0, 0))
+    return LoaderStats(
+        wait_s=1,
+        fetch_wait_s=time.monotonic() / 10,
+        fetched=3,
+        fetched_bytes=10,
+        found=2,
+        retries=0,
+        window=(0, 0),
+    )
 
 
 def slow(count, seconds):
@@ -33,8 +41,14 @@ def test_waiting_for_batches_is_distinguished_from_using_them():
     found = rates(figures)
     assert figures["images"] == 20 and found["loss"] == 2 and figures["wait_s"] >= 0.1
     assert figures["seconds"] - figures["wait_s"] >= 0.05
-    assert found["wait_share"] == pytest.approx(figures["wait_s"] / figures["seconds"]) == pytest.approx(waiting, abs=0.05)
-    assert fetching == pytest.approx(0.1, abs=0.02) and found["fetch_wait_share"] == pytest.approx(0.1, abs=0.02)
+    assert (
+        found["wait_share"]
+        == pytest.approx(figures["wait_s"] / figures["seconds"])
+        == pytest.approx(waiting, abs=0.05)
+    )
+    assert fetching == pytest.approx(0.1, abs=0.02) and found["fetch_wait_share"] == pytest.approx(
+        0.1, abs=0.02
+    )
     assert images_per_s == pytest.approx(4 * steps_per_s)
 
 
@@ -60,11 +74,23 @@ def test_figures_are_gone_on_with():
     [
         (0.4, 0.0, "Input-bound: 40%"),
         (0.02, 0.0, "Compute-bound: only 2%"),
-        (0.4, 0.3, "Fetch-bound: 40% of the training time went into waiting for images, 30% into waiting for shards"),
+        (
+            0.4,
+            0.3,
+            (
+                "Fetch-bound: 40% of the training time went into waiting for images, 30% into "
+                "waiting for shards"
+            ),
+        ),
     ],
 )
 def test_the_sentence(share, fetching, message):
-    found = {"wait_share": share, "fetch_wait_share": fetching, "images_per_s": 600.0, "cpu_s_per_1000_images": 2.5}
+    found = {
+        "wait_share": share,
+        "fetch_wait_share": fetching,
+        "images_per_s": 600.0,
+        "cpu_s_per_1000_images": 2.5,
+    }
     said = sentence(found, "cuda")
     assert said.startswith(message) and "600 images/s, 2.5 CPU-s" in said and "cores" not in said
     assert ("would give 1,000" in said) == (share == 0.4 and not fetching)

@@ -14,7 +14,10 @@ def test_names_of_torchvision_are_models(name):
 
 
 def test_an_unknown_name_is_reported_with_near_ones():
-    with pytest.raises(ConfigError, match=r"model.name is 'resnet', which torchvision.models .* near names: .*resnet"):
+    with pytest.raises(
+        ConfigError,
+        match=r"model.name is 'resnet', which torchvision.models .* near names: .*resnet",
+    ):
         check_model("resnet")
 
 
@@ -22,7 +25,10 @@ def test_an_unknown_name_is_reported_with_near_ones():
 def test_a_size_that_a_network_does_not_take_is_reported(name, size):
     check_size(name, 224)
     check_size("resnet18", size)
-    with pytest.raises(ConfigError, match=f"model.name={name} takes images of 224 pixels only; set transform.size=224"):
+    with pytest.raises(
+        ConfigError,
+        match=f"model.name={name} takes images of 224 pixels only; set transform.size=224",
+    ):
         check_size(name, size)
     with pytest.raises((AssertionError, RuntimeError)):
         build_model(name, 7).eval()(torch.zeros(1, 3, size, size))

@@ -22,7 +22,14 @@ from dali_pipes.training.recipe import build_network
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[2]
 SCRIPT = str(REPO / "scripts/train.py")
-SMALL = ["model.name=squeezenet1_1", "transform.size=32", "eval_transform.resize=36", "epochs=2", "warmup_epochs=0", "batch_size=8"]
+SMALL = [
+    "model.name=squeezenet1_1",
+    "transform.size=32",
+    "eval_transform.resize=36",
+    "epochs=2",
+    "warmup_epochs=0",
+    "batch_size=8",
+]
 SMALL += ["optimizer.lr=0.01", "optimizer.lr_batch_size=null", "loader=dali_cpu"]
 
 
@@ -35,7 +42,11 @@ def start(image_folder, tmp_path):
         command = [sys.executable]
         if ranks:
             command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        data = [f"data.train={images}", f"data.val={images}", f"data.cache_dir={tmp_path / 'cache'}"]
+        data = [
+            f"data.train={images}",
+            f"data.val={images}",
+            f"data.cache_dir={tmp_path / 'cache'}",
+        ]
         (tmp_path / "here").mkdir(exist_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
         environment.pop("MKL_CBWR", None)  # of conftest.py
@@ -102,7 +113,8 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
 
 
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
-    """Two ranks learn what one does with two parts per step, up to rounding, which batch normalization raises to 1 % in one step.
+    """Two ranks learn what one does with two parts per step, up to rounding, which batch
+    normalization raises to 1 % in one step.
 
     One thread differs from two by as much. Validation has an odd number of images.
     """
@@ -116,19 +128,28 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
         "ema_decay=0.5",
     ]
     summary, message = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
-    assert (summary["ranks"], summary["global_batch_size"], summary["val_images"], summary["images"]) == (2, 36, 37, 36)
+    assert (
+        summary["ranks"],
+        summary["global_batch_size"],
+        summary["val_images"],
+        summary["images"],
+    ) == (2, 36, 37, 36)
     assert "shared by 2 ranks" in message and message.count("epoch 1 of 1") == 1
     last = ["eval_only=true", f"checkpoint={tmp_path / 'two/last.pt'}"]
     found, _ = finish(start(*options, *last))
     assert (found["top1"], found["top5"]) == (summary["top1"], summary["top5"])
-    assert found["loss"] == pytest.approx(summary["val_loss"], rel=1e-6)  # of the weights that are kept, on both ranks
+    # of the weights that are kept, on both ranks
+    assert found["loss"] == pytest.approx(summary["val_loss"], rel=1e-6)
     finish(start(f"out={tmp_path / 'one'}", *options, "accumulate=2"))
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
     assert two["history"][0]["loss"] == pytest.approx(one["history"][0]["loss"], rel=1e-4)
     torch.manual_seed(0)
     new = build_network(ModelConfig(name="shufflenet_v2_x0_5"), 5)
     learned, other = (
-        torch.cat([(state["model"][name] - each).flatten() for name, each in new.named_parameters()]) for state in (one, two)
+        torch.cat(
+            [(state["model"][name] - each).flatten() for name, each in new.named_parameters()]
+        )
+        for state in (one, two)
     )
     assert learned.norm() > 0.001 and (other - learned).norm() < 0.05 * learned.norm()
     assert not list((tmp_path / "here").iterdir())
@@ -139,7 +160,11 @@ def test_two_ranks_are_stopped_and_one_goes_on(start, finish, tmp_path):
     out = tmp_path / "run"
     process = start(f"out={out}", "batch_size=2", "epochs=40", "checkpoint_every_s=0", ranks=2)
     until(lambda: (out / "last.pt").exists(), process)
-    ranks = [each.pid for each in psutil.Process(process.pid).children(recursive=True) if each.cmdline()[1:2] == ["-u"]]
+    ranks = [
+        each.pid
+        for each in psutil.Process(process.pid).children(recursive=True)
+        if each.cmdline()[1:2] == ["-u"]
+    ]
     assert len(ranks) == 2
     os.kill(ranks[1], signal.SIGUSR1)
     process.wait(timeout=100)
@@ -147,14 +172,18 @@ def test_two_ranks_are_stopped_and_one_goes_on(start, finish, tmp_path):
     assert "stopped by SIGUSR1 and saved" in (out / "train.log").read_text()
     epochs = state["loader"]["epoch"] + 1
     summary, _ = finish(start(f"out={out}", "batch_size=4", f"epochs={epochs}", "resume=auto"))
-    assert summary["ranks"] == 1 and summary["epochs"] == epochs and summary["images"] == epochs * 36
+    assert (
+        summary["ranks"] == 1 and summary["epochs"] == epochs and summary["images"] == epochs * 36
+    )
     assert [int(row["step"]) for row in rows(out)] == list(range(epochs * 9))
 
 
 def test_ctrl_c_saves(start, finish, tmp_path):
     """A terminal sends it to the DataLoader's workers as well."""
     out = tmp_path / "run"
-    process = start(f"out={out}", "loader=torch", "loader.num_workers=2", "batch_size=1", "epochs=40")
+    process = start(
+        f"out={out}", "loader=torch", "loader.num_workers=2", "batch_size=1", "epochs=40"
+    )
     until(lambda: (out / "steps.csv").exists() and len(rows(out)) > 2, process)
     os.killpg(process.pid, signal.SIGINT)
     process.wait(timeout=100)
@@ -170,14 +199,19 @@ def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_pat
     manifest.save(tmp_path / "m.parquet")
     bad = Path(manifest.path(5))
     bad.write_bytes(bad.read_bytes()[:-200])
-    process = start(f"out={tmp_path / 'run'}", "batch_size=4", ranks=2, images=tmp_path / "m.parquet")
+    process = start(
+        f"out={tmp_path / 'run'}", "batch_size=4", ranks=2, images=tmp_path / "m.parquet"
+    )
     process.communicate(timeout=150)
     assert process.returncode != 0
     message = (tmp_path / "stderr").read_text()
     assert bad.name in message and "error: epoch" in message
 
 
-@pytest.mark.parametrize(("option", "line"), [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")])
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")],
+)
 def test_a_mistake_is_reported_once(option, line, start, tmp_path):
     process = start(f"out={tmp_path / 'run'}", option, ranks=2)
     process.communicate(timeout=150)
@@ -192,10 +226,16 @@ def test_a_sweep_has_a_folder_for_each_job(start, finish, tmp_path):
     assert process.returncode == 0, (tmp_path / "stderr").read_text()
     losses = [[float(row["loss"]) for row in rows(sweep / job)] for job in "01"]
     assert losses[0] == pytest.approx(losses[1], abs=0.05) and losses[0] != losses[1]
-    assert "num_workers" in (sweep / "0/config.yaml").read_text() and "device: cpu" in (sweep / "1/config.yaml").read_text()
+    assert (
+        "num_workers" in (sweep / "0/config.yaml").read_text()
+        and "device: cpu" in (sweep / "1/config.yaml").read_text()
+    )
 
 
 def test_a_sweep_under_torchrun_is_refused(start, tmp_path):
     process = start("-m", "loader=torch,dali_cpu", ranks=1)
     process.communicate(timeout=100)
-    assert process.returncode != 0 and "-m under torchrun would sweep on every rank" in (tmp_path / "stderr").read_text()
+    assert (
+        process.returncode != 0
+        and "-m under torchrun would sweep on every rank" in (tmp_path / "stderr").read_text()
+    )

@@ -6,7 +6,14 @@ from torch import nn
 
 import dali_pipes as dp
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.recipe import build_ema, build_mixing, build_optimizer, lr_at, parameter_groups, peak_lr
+from dali_pipes.training.recipe import (
+    build_ema,
+    build_mixing,
+    build_optimizer,
+    lr_at,
+    parameter_groups,
+    peak_lr,
+)
 
 
 def model():
@@ -40,7 +47,9 @@ def test_without_warm_up_the_first_step_has_the_peak():
 def test_norms_and_biases_are_decayed_only_if_asked_for():
     everything = parameter_groups(model(), OptimizerConfig(weight_decay=0.1))
     assert [(len(group["params"]), group["weight_decay"]) for group in everything] == [(6, 0.1)]
-    weights, rest = parameter_groups(model(), OptimizerConfig(weight_decay=0.1, decay_norm_and_bias=False))
+    weights, rest = parameter_groups(
+        model(), OptimizerConfig(weight_decay=0.1, decay_norm_and_bias=False)
+    )
     assert (len(weights["params"]), weights["weight_decay"]) == (2, 0.1)
     assert (len(rest["params"]), rest["weight_decay"]) == (4, 0.0)
 
@@ -54,7 +63,11 @@ def test_frozen_parameters_are_left_out():
 def test_the_optimizer_is_the_one_that_is_named():
     sgd = build_optimizer(OptimizerConfig(lr=0.2, momentum=0.8, nesterov=True), model())
     assert isinstance(sgd, torch.optim.SGD)
-    assert {sgd.defaults["lr"], sgd.defaults["momentum"], sgd.defaults["nesterov"]} == {0.2, 0.8, True}
+    assert {sgd.defaults["lr"], sgd.defaults["momentum"], sgd.defaults["nesterov"]} == {
+        0.2,
+        0.8,
+        True,
+    }
     adamw = build_optimizer(OptimizerConfig(name="adamw", beta2=0.95), model())
     assert isinstance(adamw, torch.optim.AdamW) and adamw.defaults["betas"] == (0.9, 0.95)
 
@@ -79,4 +92,6 @@ def test_one_mix_or_a_choice_or_none():
     assert build_mixing(MixingConfig(), 7) is None
     assert build_mixing(MixingConfig(mixup_alpha=0.2, probability=0.5), 7) == up
     assert build_mixing(MixingConfig(cutmix_alpha=1.0, probability=0.5), 7) == cut
-    assert build_mixing(MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.5), 7) == dp.RandomChoice([cut, up])
+    assert build_mixing(
+        MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.5), 7
+    ) == dp.RandomChoice([cut, up])

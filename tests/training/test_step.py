@@ -11,15 +11,25 @@ launching = later("dali_pipes.training.launch")
 
 
 def step(accumulate, **options):
-    """One step on eight images of a network without normalization; its weights after it, and the loss."""
+    """One step on eight images of a network without normalization; its weights after it, and the
+    loss.
+    """
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
     fabric = launching.launch(options.get("precision", "fp32"))
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
     model, optimizer = fabric.setup(module, raw)
-    images, labels = torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)), options.pop("labels", torch.arange(8) % 5)
+    images, labels = (
+        torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)),
+        options.pop("labels", torch.arange(8) % 5),
+    )
     take = TrainStep(
-        TrainConfig(batch_size=8 // accumulate, accumulate=accumulate, **options), fabric, model, module, optimizer, None
+        TrainConfig(batch_size=8 // accumulate, accumulate=accumulate, **options),
+        fabric,
+        model,
+        module,
+        optimizer,
+        None,
     )
     loss = take(dp.Batch(images, labels, torch.arange(8)), lr=0.1)
     return module[1].weight.detach(), loss, raw, images.float(), labels
@@ -33,13 +43,17 @@ def test_a_step_is_gradient_descent():
     expected.backward()
     assert loss.item() == pytest.approx(expected.item()) and not loss.requires_grad
     assert torch.allclose(weight, module[1].weight - 0.1 * module[1].weight.grad)
-    assert optimizer.param_groups[0]["lr"] == 0.1 and all(each.grad is None for each in optimizer.param_groups[0]["params"])
+    assert optimizer.param_groups[0]["lr"] == 0.1 and all(
+        each.grad is None for each in optimizer.param_groups[0]["params"]
+    )
 
 
 def test_parts_add_up_to_the_whole_batch():
     whole, loss, *_ = step(1)
     parts, loss_of_parts, *_ = step(4)
-    assert torch.allclose(whole, parts, atol=1e-6) and loss_of_parts.item() == pytest.approx(loss.item())
+    assert torch.allclose(whole, parts, atol=1e-6) and loss_of_parts.item() == pytest.approx(
+        loss.item()
+    )
 
 
 def test_labels_are_smoothed_if_asked_for():
@@ -52,7 +66,9 @@ def test_images_in_half_precision_are_taken():
 
 def test_bf16_images_lose_nothing_that_bf16_training_keeps():
     """Autocast rounds fp32 images to bf16 as well, before the first product."""
-    from_bf16, from_fp32 = (step(1, precision="bf16", dtype=dtype) for dtype in (torch.bfloat16, torch.float32))
+    from_bf16, from_fp32 = (
+        step(1, precision="bf16", dtype=dtype) for dtype in (torch.bfloat16, torch.float32)
+    )
     assert torch.equal(from_bf16[0], from_fp32[0]) and torch.equal(from_bf16[1], from_fp32[1])
     assert not torch.equal(from_bf16[1], step(1, dtype=torch.bfloat16)[1])
 

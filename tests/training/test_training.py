@@ -53,24 +53,43 @@ def test_a_run_explains_itself(config, run, tmp_path):
     assert json.loads((out / "summary.json").read_text()) == summary
     assert summary["epochs"] == 2 and summary["images"] == 64 and summary["val_images"] == 37
     assert 0 <= summary["top1"] <= summary["top5"] == 1 and 0 <= summary["wait_share"] <= 1
-    assert summary["images_per_s"] == pytest.approx(64 / summary["seconds"]) and summary["cpu_s_per_1000_images"] > 0
-    assert "bound" in summary["conclusion"] and summary["conclusion"] in (out / "train.log").read_text()
+    assert (
+        summary["images_per_s"] == pytest.approx(64 / summary["seconds"])
+        and summary["cpu_s_per_1000_images"] > 0
+    )
+    assert (
+        "bound" in summary["conclusion"]
+        and summary["conclusion"] in (out / "train.log").read_text()
+    )
     assert summary["provenance"]["data"]["images"] == 37
     assert "name: mobilenet_v3_small" in (out / "config.yaml").read_text()
     assert [row["step"] for row in rows(out / "steps.csv")] == [str(step) for step in range(8)]
-    assert [float(row["lr"]) for row in rows(out / "steps.csv")][:5] == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
+    assert [float(row["lr"]) for row in rows(out / "steps.csv")][:5] == pytest.approx(
+        [0.005, 0.01, 0.015, 0.02, 0.02]
+    )
     epochs = rows(out / "epochs.csv")
-    assert [row["epoch"] for row in epochs] == ["0", "1"] and float(epochs[1]["top1"]) == summary["top1"]
+    assert [row["epoch"] for row in epochs] == ["0", "1"] and float(epochs[1]["top1"]) == summary[
+        "top1"
+    ]
     steps = rows(out / "steps.csv")
-    assert float(epochs[0]["loss"]) == pytest.approx(sum(float(row["loss"]) for row in steps[:4]) / 4)
+    assert float(epochs[0]["loss"]) == pytest.approx(
+        sum(float(row["loss"]) for row in steps[:4]) / 4
+    )
     assert list(out.glob("events.out.tfevents*"))
     best = weights(out, "best.pt")
     assert best["history"][-1]["top1"] == summary["best_top1"]
 
 
-@pytest.mark.parametrize(("step", "number"), [(1, signal.SIGTERM), (3, signal.SIGUSR1), (4, signal.SIGUSR2), (7, signal.SIGINT)])
-def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, monkeypatch, step, number):
-    """In the first and in a later epoch, after an epoch's last step; weights, average, optimizer, random numbers, and logs."""
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [(1, signal.SIGTERM), (3, signal.SIGUSR1), (4, signal.SIGUSR2), (7, signal.SIGINT)],
+)
+def test_stopped_and_gone_on_with_is_as_if_never_stopped(
+    config, run, tmp_path, monkeypatch, step, number
+):
+    """In the first and in a later epoch, after an epoch's last step; weights, average, optimizer,
+    random numbers, and logs.
+    """
     run(config(ema_decay=0.5, out=str(tmp_path / "never")))
     with monkeypatch.context() as patched:
         stop_at(patched, step, number)
@@ -85,7 +104,10 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(config, run, tmp_path, 
     never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
     assert all(same(never[part], stopped[part]) for part in LEARNED)
     assert rows(tmp_path / "never/steps.csv") == rows(tmp_path / "run/steps.csv")
-    kept = [[{name: row[name] for name in ("loss", "top1", "val_loss")} for row in state["history"]] for state in (never, stopped)]
+    kept = [
+        [{name: row[name] for name in ("loss", "top1", "val_loss")} for row in state["history"]]
+        for state in (never, stopped)
+    ]
     assert kept[0] == kept[1]
     if step % 4:
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
@@ -96,22 +118,29 @@ def test_a_run_names_its_parts_for_profilers_if_asked(config, run, wanted):
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
         run(config(epochs=1, warmup_epochs=0, trace=wanted))
     found = {each.key for each in profiled.key_averages() if each.key.startswith(PREFIX)}
-    assert found == ({f"{PREFIX}{name}" for name in ("plan", "decode", "targets", "wait")} if wanted else set())
+    assert found == (
+        {f"{PREFIX}{name}" for name in ("plan", "decode", "targets", "wait")} if wanted else set()
+    )
 
 
 def test_memory_that_is_short_is_given_back_around_each_validation(config, run, monkeypatch):
     """The training loader keeps its batches meanwhile, and validation needs others."""
     events, validate = [], trainer.validate
-    monkeypatch.setattr("dali_pipes.training.trainer.release_if_short", lambda device: events.append(device.type))
     monkeypatch.setattr(
-        "dali_pipes.training.trainer.validate", lambda *arguments: (events.append("validation"), validate(*arguments))[1]
+        "dali_pipes.training.trainer.release_if_short", lambda device: events.append(device.type)
+    )
+    monkeypatch.setattr(
+        "dali_pipes.training.trainer.validate",
+        lambda *arguments: (events.append("validation"), validate(*arguments))[1],
     )
     run(config(epochs=2))
     assert events == ["cpu", "validation", "cpu"] * 2
 
 
 @pytest.mark.slow
-def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(config, run, tmp_path, monkeypatch):
+def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(
+    config, run, tmp_path, monkeypatch
+):
     mixing = MixingConfig(mixup_alpha=0.2, cutmix_alpha=1.0, probability=0.9)
     mixed = run(config(mixing=mixing, out=str(tmp_path / "never")))
     plain = run(config(out=str(tmp_path / "plain")))
@@ -120,7 +149,9 @@ def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(confi
         stop_at(patched, 3)
         with pytest.raises(SystemExit):
             training.train(config(mixing=mixing))
-    with pytest.raises(ConfigError, match=r"have changed: batch_transform \({'kind': 'RandomChoice'.* → None\)"):
+    with pytest.raises(
+        ConfigError, match=r"have changed: batch_transform \({'kind': 'RandomChoice'.* → None\)"
+    ):
         training.train(config(resume="auto"))
     run(config(mixing=mixing, resume="auto"))
     never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
@@ -138,13 +169,18 @@ def test_a_finished_run_has_nothing_left_to_do(config, run, tmp_path):
 
 def test_more_epochs_go_on_from_the_last(config, run, tmp_path):
     run(config(epochs=1, warmup_epochs=0))
-    assert run(config(epochs=3, warmup_epochs=0, resume=str(tmp_path / "run/last.pt")))["epochs"] == 3
+    assert (
+        run(config(epochs=3, warmup_epochs=0, resume=str(tmp_path / "run/last.pt")))["epochs"] == 3
+    )
 
 
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_half_precision(config, run, tmp_path, precision):
     """Images come in the same precision."""
-    images = {"transform": dp.TrainTransform(size=32, dtype=precision), "eval_transform": dp.EvalTransform(size=32, resize=36)}
+    images = {
+        "transform": dp.TrainTransform(size=32, dtype=precision),
+        "eval_transform": dp.EvalTransform(size=32, resize=36),
+    }
     summary = run(config(epochs=1, precision=precision, **images))
     state = weights(tmp_path / "run")
     assert all(each.dtype != torch.float16 for each in state["model"].values())
@@ -156,17 +192,29 @@ def test_half_precision(config, run, tmp_path, precision):
 
 def test_evaluation_alone_finds_the_same(config, run, tmp_path):
     trained = run(config(ema_decay=0.9))
-    found = run(config(eval_only=True, checkpoint=str(tmp_path / "run/last.pt"), out=None, eval_batch_size=7))
+    found = run(
+        config(
+            eval_only=True, checkpoint=str(tmp_path / "run/last.pt"), out=None, eval_batch_size=7
+        )
+    )
     assert (found["top1"], found["images"]) == (trained["top1"], 37)
     assert found["loss"] == pytest.approx(trained["val_loss"], rel=1e-5)
 
 
 @pytest.mark.slow
 def test_the_loss_curves_of_two_loaders_lie_on_each_other(config, run, tmp_path):
-    """The pixels differ by up to a few steps of 255; so do the losses, a little, and more as the weights move apart."""
-    for name, loader in (("torch", dp.TorchConfig(num_workers=1)), ("dali", dp.DaliConfig(device="cpu", num_threads=1))):
+    """The pixels differ by up to a few steps of 255; so do the losses, a little, and more as the
+    weights move apart.
+    """
+    for name, loader in (
+        ("torch", dp.TorchConfig(num_workers=1)),
+        ("dali", dp.DaliConfig(device="cpu", num_threads=1)),
+    ):
         run(config(loader=loader, out=str(tmp_path / name), optimizer=GENTLE, epochs=3))
-    torch_losses, dali_losses = ([float(row["loss"]) for row in rows(tmp_path / name / "steps.csv")] for name in ("torch", "dali"))
+    torch_losses, dali_losses = (
+        [float(row["loss"]) for row in rows(tmp_path / name / "steps.csv")]
+        for name in ("torch", "dali")
+    )
     assert dali_losses != torch_losses
     assert dali_losses == pytest.approx(torch_losses, abs=0.02)
 
@@ -182,18 +230,28 @@ def test_the_loader_is_changed_at_a_checkpoint(config, run, tmp_path, monkeypatc
     run(config(resume="auto", optimizer=GENTLE))
     never, changed = rows(tmp_path / "never/steps.csv"), rows(tmp_path / "run/steps.csv")
     assert never[:3] == changed[:3] and len(changed) == 8
-    assert [float(row["loss"]) for row in changed] == pytest.approx([float(row["loss"]) for row in never], abs=0.02)
+    assert [float(row["loss"]) for row in changed] == pytest.approx(
+        [float(row["loss"]) for row in never], abs=0.02
+    )
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(config, run, tmp_path):
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
+    config, run, tmp_path
+):
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
     wild = OptimizerConfig(lr=1e30, lr_batch_size=None)
     with pytest.raises(
-        trainer.TrainingError, match=r"the loss is (nan|inf) at epoch 2, step \d, .*; resume from .*run/last\.pt with a"
+        trainer.TrainingError,
+        match=(
+            r"the loss is (nan|inf) at epoch 2, step \d, .*; resume from .*run/last\.pt with " r"a"
+        ),
     ):
         training.train(config(epochs=3, optimizer=wild, resume="auto"))
-    with pytest.raises(trainer.TrainingError, match=r"; nothing is saved yet: start again with a lower optimizer\.lr"):
+    with pytest.raises(
+        trainer.TrainingError,
+        match=r"; nothing is saved yet: start again with a lower optimizer\.lr",
+    ):
         training.train(config(out=str(tmp_path / "other"), epochs=1, optimizer=wild))
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
@@ -210,14 +268,20 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
         training.train(config(out=None, resume="auto"))
 
 
-@pytest.mark.parametrize(("label", "message"), [("0;1", "several classes each"), ("0.5", "numbers to predict")])
+@pytest.mark.parametrize(
+    ("label", "message"), [("0;1", "several classes each"), ("0.5", "numbers to predict")]
+)
 def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_path, label, message):
     table, separator = tmp_path / "t.csv", ";" if ";" in label else None
     table.write_text(f"path,label\n{manifest.path(0)},{label}\n")
     data = DataConfig(train=str(table), val=str(table), label_separator=separator)
     for options in ({}, {"eval_only": True, "checkpoint": "x.pt"}):
         with pytest.raises(
-            ConfigError, match=rf"t\.csv: its labels are {message}, .* one class for each image; .* examples/detection"
+            ConfigError,
+            match=(
+                rf"t\.csv: its labels are {message}, .* one class for each image; .* "
+                r"examples/detection"
+            ),
         ):
             training.train(config(data=data, **options))
     assert not (tmp_path / "run").exists()
@@ -227,26 +291,51 @@ def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_pa
     ("targets", "message"),
     [
         ({"mask": pa.array([""], pa.large_string())}, "its images have masks"),
-        ({"boxes": pa.array([[]], TYPES["boxes"]), "box_labels": pa.array([[]], TYPES["box_labels"])}, "its images have boxes"),
+        (
+            {
+                "boxes": pa.array([[]], TYPES["boxes"]),
+                "box_labels": pa.array([[]], TYPES["box_labels"]),
+            },
+            "its images have boxes",
+        ),
         ({"text": pa.array(["t"], pa.large_string())}, "its images have no labels"),
     ],
 )
-def test_images_without_a_class_are_refused_by_what_they_have(config, manifest, tmp_path, targets, message):
+def test_images_without_a_class_are_refused_by_what_they_have(
+    config, manifest, tmp_path, targets, message
+):
     table = replaced(manifest.samples[:1], "label", pa.array([[]], pa.list_(pa.int32())))
     for name, values in targets.items():
         table = table.append_column(f"target:{name}", values)
     dp.Manifest(manifest.root, [], table).save(tmp_path / "m.arrow")
-    with pytest.raises(ConfigError, match=rf"m\.arrow: {message}, and this trains on one class for each image"):
-        training.train(config(data=DataConfig(train=str(tmp_path / "m.arrow"), val=str(tmp_path / "m.arrow"))))
+    with pytest.raises(
+        ConfigError, match=rf"m\.arrow: {message}, and this trains on one class for each image"
+    ):
+        training.train(
+            config(data=DataConfig(train=str(tmp_path / "m.arrow"), val=str(tmp_path / "m.arrow")))
+        )
 
 
 def mistakes(config, folder, out):
     from dali_pipes.data.config import DataConfig
 
     other, fewer = folder.parent / "other", folder.parent / "fewer"
-    yield "no val", config(data=DataConfig(train=str(folder), val="/no/such")), ManifestError, "/no/such: no such folder"
-    message = r"not the same classes: 1 only in the first \(checkers\); 1 only in the second \(chess\)"
-    yield "classes", config(data=DataConfig(train=str(folder), val=str(other))), ManifestError, message
+    yield (
+        "no val",
+        config(data=DataConfig(train=str(folder), val="/no/such")),
+        ManifestError,
+        "/no/such: no such folder",
+    )
+    message = (
+        r"not the same classes: 1 only in the first \(checkers\); 1 only in the second "
+        r"\(chess\)"
+    )
+    yield (
+        "classes",
+        config(data=DataConfig(train=str(folder), val=str(other))),
+        ManifestError,
+        message,
+    )
     yield (
         "model",
         config(resume=str(out / "last.pt"), model=ModelConfig(name="squeezenet1_1")),
@@ -254,33 +343,67 @@ def mistakes(config, folder, out):
         "of mobilenet_v3_small",
     )
     both = DataConfig(train=str(fewer), val=str(fewer))
-    yield "other classes", config(resume=str(out / "last.pt"), data=both), CheckpointError, "and the images: not the same classes"
-    yield "average", config(resume=str(out / "last.pt"), ema_decay=0.9), CheckpointError, "kept no average"
+    yield (
+        "other classes",
+        config(resume=str(out / "last.pt"), data=both),
+        CheckpointError,
+        "and the images: not the same classes",
+    )
+    yield (
+        "average",
+        config(resume=str(out / "last.pt"), ema_decay=0.9),
+        CheckpointError,
+        "kept no average",
+    )
     adamw = OptimizerConfig(decay_norm_and_bias=False)
-    yield "optimizer", config(resume=str(out / "last.pt"), optimizer=adamw), CheckpointError, "of another optimizer"
+    yield (
+        "optimizer",
+        config(resume=str(out / "last.pt"), optimizer=adamw),
+        CheckpointError,
+        "of another optimizer",
+    )
     yield (
         "seed",
         config(resume=str(out / "last.pt"), seed=1),
         ConfigError,
         r"cannot resume, since these have changed: seed \(0 → 1\)",
     )
-    yield "no checkpoint", config(resume="/no/such.pt"), CheckpointError, "/no/such.pt: no such checkpoint"
-    yield "unknown model", config(model=ModelConfig(name="resnet")), ConfigError, "model.name is 'resnet'"
+    yield (
+        "no checkpoint",
+        config(resume="/no/such.pt"),
+        CheckpointError,
+        "/no/such.pt: no such checkpoint",
+    )
+    yield (
+        "unknown model",
+        config(model=ModelConfig(name="resnet")),
+        ConfigError,
+        "model.name is 'resnet'",
+    )
     yield (
         "too large for memory",
         config(transform=dp.TrainTransform(size=20_000)),
         ConfigError,
         r"needs at least .* GiB of memory",
     )
-    yield "large batch", config(batch_size=64), ConfigError, "37 images do not fill one global batch of 64"
+    yield (
+        "large batch",
+        config(batch_size=64),
+        ConfigError,
+        "37 images do not fill one global batch of 64",
+    )
 
 
 @pytest.mark.parametrize("number", range(11))
-def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(config, run, image_folder, tmp_path, number):
+def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
+    config, run, image_folder, tmp_path, number
+):
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
     shutil.copytree(image_folder, tmp_path / "images")
-    (shutil.copytree(image_folder, tmp_path / "other") / "checkers").rename(tmp_path / "other/chess")
+    (shutil.copytree(image_folder, tmp_path / "other") / "checkers").rename(
+        tmp_path / "other/chess"
+    )
     shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
     made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
     assert len(made) == 11
@@ -301,10 +424,16 @@ def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("dali_pipes.training.checkpoint.torch.save", no_space)
-    with pytest.raises(CheckpointError, match=r"last\.pt: the checkpoint could not be written \(no space left on device\)"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"last\.pt: the checkpoint could not be written \(no space left on device\)",
+    ):
         training.train(config(resume="auto"))
     assert (tmp_path / "run/last.pt").read_bytes() == before
-    assert sorted(file.suffix for file in (tmp_path / "run").iterdir() if file.name.startswith(".")) == []
+    assert (
+        sorted(file.suffix for file in (tmp_path / "run").iterdir() if file.name.startswith("."))
+        == []
+    )
 
 
 def test_a_bad_image_is_named_or_replaced(config, run, image_folder, tmp_path):

@@ -1,4 +1,6 @@
-"""The batches of a live DataLoader: their order and rank, and its collate function, torch's own or one that also mixes them."""
+"""The batches of a live DataLoader: their order and rank, and its collate function, torch's own or
+one that also mixes them.
+"""
 
 import inspect
 from dataclasses import dataclass
@@ -7,7 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
@@ -16,7 +25,8 @@ from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
 
-_COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")  # names on the way to it
+# names on the way to it
+_COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +45,25 @@ class Order:
     last_batch: str
 
     def arranged(self, count: int) -> NDArray[np.int64] | None:
-        """How a data set of so many samples must be arranged so that our ranks, which are slices, get the samples of a
-        DistributedSampler that does not shuffle, which are every so-manieth, in its order; None: as it is.
+        """How a data set of so many samples must be arranged so that our ranks, which are slices,
+        get the samples of a DistributedSampler that does not shuffle, which are every so-manieth,
+        in its order; None: as it is.
         """
         ranks = self.rank.count
         if not isinstance(self.sampling, Sequential) or ranks == 1:
             return None
-        places = np.arange(-(-count // ranks) * ranks) if self.last_batch != "drop" else np.arange(count)
+        places = (
+            np.arange(-(-count // ranks) * ranks) if self.last_batch != "drop" else np.arange(count)
+        )
         whole = len(places) // (ranks * self.batch_size) * ranks * self.batch_size
-        steps = np.split(places, range(ranks * self.batch_size, whole + 1, ranks * self.batch_size)) if whole else [places]
-        dealt = [step.reshape(-1, ranks).T.ravel() if len(step) % ranks == 0 else step for step in steps]
+        steps = (
+            np.split(places, range(ranks * self.batch_size, whole + 1, ranks * self.batch_size))
+            if whole
+            else [places]
+        )
+        dealt = [
+            step.reshape(-1, ranks).T.ravel() if len(step) % ranks == 0 else step for step in steps
+        ]
         return np.concatenate(dealt) % count
 
 
@@ -55,107 +74,196 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
         rank: what the sampler would give this process if it were a DistributedSampler.
     """
     batches: Any = loader.batch_sampler
-    batches = getattr(batches, "sampler", batches) if type(batches).__name__ == "_RepeatSampler" else batches
+    batches = (
+        getattr(batches, "sampler", batches)
+        if type(batches).__name__ == "_RepeatSampler"
+        else batches
+    )
     plain = type(batches) is BatchSampler
-    name = f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
-    refuse_unless(plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last")
-    drawn_from = getattr(batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count)))
+    name = (
+        f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
+    )
+    refuse_unless(
+        plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last"
+    )
+    drawn_from = getattr(
+        batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count))
+    )
     what = f"the sampler {type(batches.sampler).__name__}"
-    refuse_unless(len(drawn_from) == count, what, f"it is one of {len(drawn_from)} samples, and there are {count}", "make it anew")
+    refuse_unless(
+        len(drawn_from) == count,
+        what,
+        f"it is one of {len(drawn_from)} samples, and there are {count}",
+        "make it anew",
+    )
     sampling, seed, own, text, even = _sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
     if own is None:
         started, among = Rank.from_env().count, "a sampler without ranks among"
         every = "pass rank=dp.Rank.from_env() to share them, or rank=dp.Rank() to load all on each"
-        refuse_unless(rank or started == 1, f"{among} {started} processes", "each would load all samples", every)
+        refuse_unless(
+            rank or started == 1,
+            f"{among} {started} processes",
+            "each would load all samples",
+            every,
+        )
         own = rank or Rank()
-        seed, even = (0, "pad") if own.count > 1 else (seed, "")  # torch's seed differs from rank to rank
+        # torch's seed differs from rank to rank
+        seed, even = (0, "pad") if own.count > 1 else (seed, "")
     drop, ranks = bool(batches.drop_last), own.count
     some = -(-count // ranks) >= batches.batch_size or not drop
     whole = drop or not isinstance(sampling, Repeated) or count % (ranks * batches.batch_size) == 0
-    refuse_unless(whole, f"{text}, {count} samples an epoch", "our epochs of repeats are whole batches", "use drop_last=True")
-    refuse_unless(count and some, f"{count} samples", f"they make no batch of {batches.batch_size}", "use a smaller batch_size")
+    refuse_unless(
+        whole,
+        f"{text}, {count} samples an epoch",
+        "our epochs of repeats are whole batches",
+        "use drop_last=True",
+    )
+    refuse_unless(
+        count and some,
+        f"{count} samples",
+        f"they make no batch of {batches.batch_size}",
+        "use a smaller batch_size",
+    )
     if drop and even == "pad" and -(-count // ranks) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
     elif not drop and even == "drop" and count % ranks:
         instead = "give the DataLoader drop_last=True too, or the sampler drop_last=False"
-        raise NotConvertibleError("DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead)
+        raise NotConvertibleError(
+            "DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead
+        )
     else:
         last = "drop" if drop else "even" if count % ranks else "partial"
     return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
 def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank | None, str, str]:
-    """Ours, its seed and rank if it has one, what it is, and what a DistributedSampler does to make ranks even."""
-    kind, generator = type(sampler), getattr(sampler, "generator", None) or getattr(loader, "generator", None)
+    """Ours, its seed and rank if it has one, what it is, and what a DistributedSampler does to make
+    ranks even.
+    """
+    kind, generator = (
+        type(sampler),
+        getattr(sampler, "generator", None) or getattr(loader, "generator", None),
+    )
     seed = generator.initial_seed() if generator else torch.initial_seed()
     if kind is SequentialSampler:
         return Sequential(), seed, None, "in order", ""
     if kind is RandomSampler:
         plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-        refuse_unless(plain, "RandomSampler", "it draws with replacement or another number of samples", "draw each once")
+        refuse_unless(
+            plain,
+            "RandomSampler",
+            "it draws with replacement or another number of samples",
+            "draw each once",
+        )
         return Uniform(), seed, None, "a permutation each epoch", ""
     if kind is WeightedRandomSampler:
-        refuse_unless(sampler.replacement, "WeightedRandomSampler", "it draws without replacement", "use replacement=True")
+        refuse_unless(
+            sampler.replacement,
+            "WeightedRandomSampler",
+            "it draws without replacement",
+            "use replacement=True",
+        )
         sampling = Weighted(weights=sampler.weights.tolist(), epoch_size=sampler.num_samples)
-        return sampling, seed, None, f"{sampler.num_samples:,} draws by weights, with replacement", ""
+        return (
+            sampling,
+            seed,
+            None,
+            f"{sampler.num_samples:,} draws by weights, with replacement",
+            "",
+        )
     if is_of(sampler, "timm.data", "RepeatAugSampler"):
         return _repeated(sampler)
     if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
         shuffle = bool(kind is DistributedSampler and sampler.shuffle)
-        text = f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of {sampler.num_replicas}"
+        text = (
+            f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of "
+            f"{sampler.num_replicas}"
+        )
         even = "drop" if getattr(sampler, "drop_last", False) else "pad"
         rank = Rank(sampler.rank, sampler.num_replicas)
         return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), rank, text, even
     known = "RandomSampler, SequentialSampler, WeightedRandomSampler or DistributedSampler"
-    raise NotConvertibleError(f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}")
+    raise NotConvertibleError(
+        f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}"
+    )
 
 
 def _repeated(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
-    """timm begins a new permutation each epoch, of which an epoch sees only some images; ours goes on with the others first."""
+    """timm begins a new permutation each epoch, of which an epoch sees only some images; ours goes
+    on with the others first.
+    """
     name, times = "timm's RepeatAugSampler", sampler.num_repeats
     refuse_unless(sampler.shuffle, name, "it does not shuffle", "use shuffle=True")
     refuse_unless(times == int(times), name, f"num_repeats is {times}", "use a whole number")
     ranks = sampler.num_replicas
-    sampling = Repeated(times=int(times), spread=True, epoch_size=sampler.num_selected_samples * ranks)
+    sampling = Repeated(
+        times=int(times), spread=True, epoch_size=sampler.num_selected_samples * ranks
+    )
     text = f"{int(times)} repeats of each image, rank {sampler.rank} of {ranks}"
     return sampling, 0, Rank(sampler.rank, ranks), text, "pad"
 
 
-def batch_transform_of(collate: Any, batch_size: int, prefetched: bool) -> tuple[BatchTransform | None, str]:
+def batch_transform_of(
+    collate: Any, batch_size: int, prefetched: bool
+) -> tuple[BatchTransform | None, str]:
     """What is done to a batch after torch's default_collate, and the same in words.
 
-    A function counts as `mix(*default_collate(samples))`, mix being one of torchvision's, if it refers to nothing else, and does
-    exactly that to a batch of noise. For that it is called.
+    A function counts as `mix(*default_collate(samples))`, mix being one of torchvision's, if it
+    refers to nothing else, and does exactly that to a batch of noise. For that it is called.
 
     Args:
         prefetched: timm's own collate function makes bytes, which its PrefetchLoader takes.
     """
     name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
-    if collate is default_collate or (prefetched and name.endswith("=fast_collate") and collate.__module__ == "timm.data.loader"):
+    if collate is default_collate or (
+        prefetched and name.endswith("=fast_collate") and collate.__module__ == "timm.data.loader"
+    ):
         return None, "torch's default_collate"
     mix = _only_mix(collate)
     instead = "use torch's default one, and batch_transform= of build_loader"
-    refuse_unless(mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead)
+    refuse_unless(
+        mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead
+    )
     ours = _ours(mix)
     return ours, repr(ours)
 
 
 def _only_mix(function: Any) -> Any:
-    """The MixUp, CutMix or RandomChoice that a function refers to, if there is one, and nothing else but default_collate."""
+    """The MixUp, CutMix or RandomChoice that a function refers to, if there is one, and nothing
+    else but default_collate.
+    """
     if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
         return None
     used = inspect.getclosurevars(function)
     named = {**used.nonlocals, **used.globals}
-    mixes = [each for each in named.values() if is_of(each, "torchvision.transforms", "MixUp", "CutMix", "RandomChoice")]
-    others = [each for each in named.values() if not any(each is known for known in (*mixes, default_collate, torch))]
+    mixes = [
+        each
+        for each in named.values()
+        if is_of(each, "torchvision.transforms", "MixUp", "CutMix", "RandomChoice")
+    ]
+    others = [
+        each
+        for each in named.values()
+        if not any(each is known for known in (*mixes, default_collate, torch))
+    ]
     plain = not (others or used.builtins) and used.unbound <= set(_COLLATES)
     return mixes[0] if len(mixes) == 1 and plain else None
 
 
 def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
-    classes = next((each.num_classes for each in getattr(mix, "transforms", [mix]) if getattr(each, "num_classes", 0)), 2)
-    samples = [(torch.randn(3, 8, 8, dtype=torch.float32, device="cpu"), number % classes) for number in range(batch_size)]
+    classes = next(
+        (
+            each.num_classes
+            for each in getattr(mix, "transforms", [mix])
+            if getattr(each, "num_classes", 0)
+        ),
+        2,
+    )
+    samples = [
+        (torch.randn(3, 8, 8, dtype=torch.float32, device="cpu"), number % classes)
+        for number in range(batch_size)
+    ]
     found = []
     for function in (collate, lambda batch: mix(*default_collate(batch))):
         with torch.random.fork_rng(devices=[]):
@@ -165,13 +273,19 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
             except Exception:  # any error of a function that we do not know
                 return False
     ours, theirs = found
-    return len(ours) == 2 and all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    return len(ours) == 2 and all(
+        torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def _ours(mix: Any) -> BatchTransform:
     kind = type(mix).__name__
     if kind == "RandomChoice":
-        refuse_unless(len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal")
+        refuse_unless(
+            len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal"
+        )
         return RandomChoice([_ours(each) for each in mix.transforms])
-    refuse_unless(kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix")
+    refuse_unless(
+        kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix"
+    )
     return (MixUp if kind == "MixUp" else CutMix)(alpha=mix.alpha, num_classes=mix.num_classes)

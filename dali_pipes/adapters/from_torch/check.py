@@ -1,4 +1,6 @@
-"""Does our loader do what the old one did? The live data set and its live steps are tried beside the plan."""
+"""Does our loader do what the old one did? The live data set and its live steps are tried beside
+the plan.
+"""
 
 import random
 from collections.abc import Iterator
@@ -21,8 +23,16 @@ from dali_pipes.plan.transforms import Transform
 
 SAMPLES = 64
 DRAWS = 8  # of each sample
-LARGEST_MEAN = 2.0  # mean |difference|, in steps of 1/255, above which something else than rounding is at work
-_QUANTITIES = ("area", "aspect ratio", "horizontal position", "vertical position", "left-right flips", "top-bottom flips")
+# mean |difference|, in steps of 1/255, above which something else than rounding is at work
+LARGEST_MEAN = 2.0
+_QUANTITIES = (
+    "area",
+    "aspect ratio",
+    "horizontal position",
+    "vertical position",
+    "left-right flips",
+    "top-bottom flips",
+)
 _TOLERANCE = 0.004  # of these quantities; crops begin at whole pixels
 _LEAST_EXTENT = 3.5  # pixels
 _CHANCE = 1e-6  # that equal distributions are found different
@@ -30,7 +40,9 @@ _CHANCE = 1e-6  # that equal distributions are found different
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Python's, NumPy's and torch's random numbers on the CPU go on afterwards as if nothing had happened."""
+    """Python's, NumPy's and torch's random numbers on the CPU go on afterwards as if nothing had
+    happened.
+    """
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -49,23 +61,43 @@ def some_samples(count: int) -> NDArray[np.int64]:
 
 
 def compare_pixels(
-    dataset: Any, dtype: torch.dtype, manifest: Manifest, config: LoaderConfig, transform: Transform, device: Any
+    dataset: Any,
+    dtype: torch.dtype,
+    manifest: Manifest,
+    config: LoaderConfig,
+    transform: Transform,
+    device: Any,
 ) -> str:
-    """How far images and labels of `dataset`, which makes the same each time, differ from ours; by no more than rounding.
+    """How far images and labels of `dataset`, which makes the same each time, differ from ours; by
+    no more than rounding.
 
     Args:
         dtype: of the data set's images, as its transform was read.
     """
     ids = some_samples(len(manifest))
     with random_states_kept():
-        images, labels = zip(*((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True)
-    options: dict[str, Any] = {"transform": transform, "batch_size": len(ids), "shuffle": False, "last_batch": "partial"}
-    with build_loader(manifest.subset(ids), config, device=device, rank=Rank(), **options) as loader:
+        images, labels = zip(
+            *((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True
+        )
+    options: dict[str, Any] = {
+        "transform": transform,
+        "batch_size": len(ids),
+        "shuffle": False,
+        "last_batch": "partial",
+    }
+    with build_loader(
+        manifest.subset(ids), config, device=device, rank=Rank(), **options
+    ) as loader:
         batch = next(iter(loader)).to("cpu")
     instead = "compare both loaders' batches, and report it with the data set's transform"
-    refuse_unless(batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead)
+    refuse_unless(
+        batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead
+    )
     theirs = torch.stack(images)
-    shape, made = tuple(batch.images.shape[1:]), f"its images are {theirs.dtype} of {tuple(theirs.shape[1:])}"
+    shape, made = (
+        tuple(batch.images.shape[1:]),
+        f"its images are {theirs.dtype} of {tuple(theirs.shape[1:])}",
+    )
     same = (theirs.dtype, tuple(theirs.shape[1:])) == (dtype, shape)
     refuse_unless(same, "the data set", f"{made}, and ours {dtype} of {shape}", instead)
     raw = theirs.float() if theirs.dtype == torch.uint8 else to_steps(theirs, transform)
@@ -77,33 +109,47 @@ def compare_pixels(
 
 
 def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, seed: int) -> str:
-    """How far the distributions of what the live steps draw and of what the plan draws differ, by Kolmogorov and Smirnov.
+    """How far the distributions of what the live steps draw and of what the plan draws differ, by
+    Kolmogorov and Smirnov.
 
     Args:
         live: the steps that move pixels, in their order.
     """
     ids = some_samples(len(manifest))
     sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
-    planned = [of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape) for epoch in range(DRAWS)]
+    planned = [
+        of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape)
+        for epoch in range(DRAWS)
+    ]
     ours, theirs = np.concatenate(planned), of_steps(live, np.tile(sizes, (DRAWS, 1)))
     distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
     allowed = float(np.sqrt(-np.log(_CHANCE / 2) / len(ours)))
     name, largest = max(distances.items(), key=lambda each: each[1])
     found = (
-        f"over {len(ours)} draws the largest distance of distributions is {largest:.3f}, of {name} (chance: up to {allowed:.3f})"
+        f"over {len(ours)} draws the largest distance of distributions is {largest:.3f}, "
+        f"of {name} (chance: up to {allowed:.3f})"
     )
-    refuse_unless(largest <= allowed, "the transform", found, "compare both loaders' batches, and report it with the transform")
+    refuse_unless(
+        largest <= allowed,
+        "the transform",
+        found,
+        "compare both loaders' batches, and report it with the transform",
+    )
     return found
 
 
 def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """(N, 6), what `_QUANTITIES` names: area and position relative to the image; NaN for crops too small to see."""
+    """(N, 6), what `_QUANTITIES` names: area and position relative to the image; NaN for crops too
+    small to see.
+    """
     scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image for each of the output
     extent = scale * shape
     centre = (geometry.window[:, :2] + geometry.crop * scale + extent / 2) / geometry.source
     area = extent.prod(axis=1) / geometry.source.prod(axis=1)
     flips = geometry.flip, geometry.vertical_flip
-    found = np.stack([area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1).astype(np.float64)
+    found = np.stack(
+        [area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1
+    ).astype(np.float64)
     return np.where(extent.min(axis=1, keepdims=True) < _LEAST_EXTENT, np.nan, found)
 
 
@@ -132,11 +178,14 @@ def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
     if min(extent_y, extent_x) < _LEAST_EXTENT:
         return np.full(len(_QUANTITIES), np.nan)
     area = extent_y * extent_x / (height * width)
-    return np.array([area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64)
+    return np.array(
+        [area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64
+    )
 
 
 def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[float, float]:
-    """The coordinate in the middle of an output, and how much it grows from pixel to pixel along `axis`.
+    """The coordinate in the middle of an output, and how much it grows from pixel to pixel along
+    `axis`.
 
     Both are read off far from the edges, where resizing looks at fewer pixels.
     """
@@ -156,6 +205,11 @@ def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
     def above(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
         """How far the share of `a` up to a value exceeds that of `b` up to a little more."""
-        return float((np.arange(1, len(a) + 1) / len(a) - np.searchsorted(b, a + _TOLERANCE, "right") / len(b)).max())
+        return float(
+            (
+                np.arange(1, len(a) + 1) / len(a)
+                - np.searchsorted(b, a + _TOLERANCE, "right") / len(b)
+            ).max()
+        )
 
     return max(above(one, other), above(other, one), 0.0)

@@ -36,29 +36,35 @@ def from_torch(
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
 ) -> "ConvertedLoader":
-    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size, rank and last batch, the same
-    distributions of order and transform.
+    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size,
+    rank and last batch, the same distributions of order and transform.
 
-    The objects of the DataLoader are read, and left as they are, with all random states. What cannot be carried over is refused by
-    name; nothing is left out or changed silently. docs/from_torch.md lists what can be.
+    The objects of the DataLoader are read, and left as they are, with all random states. What
+    cannot be carried over is refused by name; nothing is left out or changed silently.
+    docs/from_torch.md lists what can be.
 
     Args:
-        dataloader: a DataLoader over an ImageFolder, DatasetFolder, ImageNet or timm's ImageDataset, also over a Subset or
-            ConcatDataset of them; or timm's PrefetchLoader around one.
+        dataloader: a DataLoader over an ImageFolder, DatasetFolder, ImageNet or timm's
+            ImageDataset, also over a Subset or ConcatDataset of them; or timm's PrefetchLoader
+            around one.
         config: the backend; by default DALI, on the GPU if there is one.
-        check: compare 64 samples with the old loader: pixels and labels of an evaluation, distributions of area, aspect ratio,
-            position and flips of a training transform.
-        rank: this process's part, for a sampler that knows no ranks; a DistributedSampler's own otherwise.
-        seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with `rank`.
+        check: compare 64 samples with the old loader: pixels and labels of an evaluation,
+            distributions of area, aspect ratio, position and flips of a training transform.
+        rank: this process's part, for a sampler that knows no ranks; a DistributedSampler's own
+            otherwise.
+        seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with
+            `rank`.
         device, on_bad_sample: as for `build_loader`.
-        cache_dir: folder in which the scan of these files is kept; by default each call reads the headers of all images.
+        cache_dir: folder in which the scan of these files is kept; by default each call reads the
+            headers of all images.
 
     Raises:
         NotConvertibleError: a part that cannot be carried over, which it names; a ConfigError.
     """
     conversion = Conversion.of(dataloader, cache_dir, rank)
     config, order = config or DaliConfig(), conversion.order
-    target = getattr(dataloader, "device", device) if device == "auto" else device  # timm's PrefetchLoader has one
+    # timm's PrefetchLoader has one
+    target = getattr(dataloader, "device", device) if device == "auto" else device
     found = conversion.compared(config, target) if check else "not checked"
     loader = build_loader(
         conversion.manifest,
@@ -77,18 +83,25 @@ def from_torch(
 
 
 def transform_from_torch(transform: Any, **options: Any) -> Transform:
-    """A transform of torchvision or timm as one of ours, such as `timm.data.create_transform(…)` or `Weights.….transforms()`.
+    """A transform of torchvision or timm as one of ours, such as `timm.data.create_transform(…)` or
+    `Weights.….transforms()`.
 
     Args:
-        options: further ones of our transform, or others than the old one's: dtype, memory_format, exif.
+        options: further ones of our transform, or others than the old one's: dtype, memory_format,
+            exif.
 
     Raises:
         NotConvertibleError: a step that cannot be carried over; a ConfigError.
     """
     if isinstance(transform, type):
-        raise ConfigError(f"transform is the class {transform.__name__}; write {transform.__name__}(…)")
+        raise ConfigError(
+            f"transform is the class {transform.__name__}; write {transform.__name__}(…)"
+        )
     if isinstance(transform, Transform):
-        raise ConfigError(f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to build_loader")
+        raise ConfigError(
+            f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to "
+            "build_loader"
+        )
     return replace(read(transform).built(lambda: None), **options)
 
 
@@ -113,21 +126,30 @@ class Conversion:
     steps: list[Step]
 
     @classmethod
-    def of(cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None) -> "Conversion":
+    def of(
+        cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None
+    ) -> "Conversion":
         """Reads all parts, and refuses one that cannot be carried over."""
         prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
         plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
-        name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
+        name = (
+            f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
+        )
         plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
         refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
-        streams, instead = isinstance(loader.dataset, IterableDataset), "use build_loader with a folder, table or shards"
+        streams, instead = (
+            isinstance(loader.dataset, IterableDataset),
+            "use build_loader with a folder, table or shards",
+        )
         refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
         samples = samples_of(loader.dataset)
         order = order_of(loader, len(samples.paths), rank)
         readings = [_read(part, prefetch) for part in samples.parts]
         with random_states_kept():
-            mix, mixed = batch_transform_of(loader.collate_fn, order.batch_size, prefetch is not None)
+            mix, mixed = batch_transform_of(
+                loader.collate_fn, order.batch_size, prefetch is not None
+            )
         manifest = samples.manifest(cache_dir)
         transform = _one_transform(readings, manifest)
         transform.check(manifest)
@@ -135,24 +157,42 @@ class Conversion:
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
-        steps = [*readings[0].steps, Step(f"sampler: {order.text}", last), Step(f"collate: {mixed}", "the same")]
+        steps = [
+            *readings[0].steps,
+            Step(f"sampler: {order.text}", last),
+            Step(f"collate: {mixed}", "the same"),
+        ]
         if loader.worker_init_fn:
-            steps.append(Step("worker_init_fn", "nothing: it is not called, and no random state is in a worker"))
+            steps.append(
+                Step(
+                    "worker_init_fn",
+                    "nothing: it is not called, and no random state is in a worker",
+                )
+            )
         dtype = torch.uint8 if prefetch or transform.dtype == "uint8" else torch.float32
-        return cls(loader.dataset, dtype, arranged, transform, order, mix, readings[0].geometry, steps)
+        return cls(
+            loader.dataset, dtype, arranged, transform, order, mix, readings[0].geometry, steps
+        )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
         """What a comparison with the old loader finds, in words."""
         if self.transform.training:
             return compare_draws(self.live, self.manifest, self.transform, self.order.seed)
-        return compare_pixels(self.dataset, self.dtype, self.manifest, config, self.transform, device)
+        return compare_pixels(
+            self.dataset, self.dtype, self.manifest, config, self.transform, device
+        )
 
 
 def _read(part: Any, prefetch: Any) -> Reading:
     """A data set's transform, and what timm's PrefetchLoader does after it."""
     transform = getattr(part, "transform", None)
     given = transform is not None
-    refuse_unless(given, "a data set without transform", "PIL images make no batch", "end a transform with ToTensor()")
+    refuse_unless(
+        given,
+        "a data set without transform",
+        "PIL images make no batch",
+        "end a transform with ToTensor()",
+    )
     return read_prefetched(transform, prefetch) if prefetch else read(transform)
 
 
@@ -163,24 +203,35 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
 
     first, *others = (reading.built(uniform) for reading in readings)
     alike = all(each == first for each in others)
-    refuse_unless(alike, "ConcatDataset", "its parts have different transforms", "give them one, or load each alone")
+    refuse_unless(
+        alike,
+        "ConcatDataset",
+        "its parts have different transforms",
+        "give them one, or load each alone",
+    )
     return first
 
 
 class ConvertedLoader(RefusesMisuse):
-    """A loader of ours in the place of a DataLoader: yields lists `[images, labels]`, one epoch for each `iter()`.
+    """A loader of ours in the place of a DataLoader: yields lists `[images, labels]`, one epoch for
+    each `iter()`.
 
     Attributes:
         loader: ours, which yields batches with ids as well.
         dataset: the old data set.
         batch_size: of this process.
-        sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and `len(sampler)` is this process's samples.
+        sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
+            `len(sampler)` is this process's samples.
     """
 
     _set_once = ("loader", "dataset", "batch_size", "sampler")
 
     def __init__(self, loader: Loader, conversion: Conversion, found: str):
-        self.loader, self.dataset, self.batch_size = loader, conversion.dataset, conversion.order.batch_size
+        self.loader, self.dataset, self.batch_size = (
+            loader,
+            conversion.dataset,
+            conversion.order.batch_size,
+        )
         self.sampler = _EpochSampler(loader)
         self._steps, self._found = conversion.steps, found
 
@@ -191,9 +242,13 @@ class ConvertedLoader(RefusesMisuse):
         return len(self.loader)
 
     def explain(self) -> str:
-        """How images are decoded, each old step with what carries it out, and what the comparison found."""
+        """How images are decoded, each old step with what carries it out, and what the comparison
+        found.
+        """
         lines = [f"  {step.text}\n    → {step.by}" for step in self._steps]
-        return "\n".join([self.loader.explain(), *lines, f"compared with the old loader: {self._found}"])
+        return "\n".join(
+            [self.loader.explain(), *lines, f"compared with the old loader: {self._found}"]
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return self.loader.state_dict()
@@ -215,7 +270,9 @@ class ConvertedLoader(RefusesMisuse):
 
     def __getattr__(self, name: str) -> Any:
         instead = "its options are those of .loader, and of the config it was made with"
-        raise AttributeError(f"{name}: this loader took a DataLoader's place, but has no {name}; {instead}")
+        raise AttributeError(
+            f"{name}: this loader took a DataLoader's place, but has no {name}; {instead}"
+        )
 
 
 class _EpochSampler:

@@ -1,11 +1,19 @@
-"""What has been read of a live DataLoader: its steps, which of our transforms they are, and what cannot be carried over."""
+"""What has been read of a live DataLoader: its steps, which of our transforms they are, and what
+cannot be carried over.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.errors import ConfigError, OptionError
-from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, RandomCropTransform, TrainTransform, Transform
+from dali_pipes.plan.transforms import (
+    CenterCropTransform,
+    EvalTransform,
+    RandomCropTransform,
+    TrainTransform,
+    Transform,
+)
 
 Size = int | tuple[int, int]  # of a square, or height and width
 
@@ -38,7 +46,9 @@ class NotConvertibleError(ConfigError):
 
 
 def is_of(value: Any, package: str, *names: str) -> bool:
-    """Whether its class is one of this package, and has one of the names; a subclass of the user's own is not."""
+    """Whether its class is one of this package, and has one of the names; a subclass of the user's
+    own is not.
+    """
     kind = type(value)
     return f"{kind.__module__}.".startswith(f"{package}.") and (not names or kind.__name__ in names)
 
@@ -80,9 +90,22 @@ class Reading:
         Args:
             uniform: the size of all images, if they have one size.
         """
-        refuse_unless(self.tensor, "the transform", "it ends in PIL images", "end it with ToTensor(), or PILToTensor() for bytes")
-        values = (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}) if self.floats else {"dtype": "uint8"}
-        common: dict[str, Any] = self.options | {"size": self._size(uniform), "interpolation": self.interpolation, **values}
+        refuse_unless(
+            self.tensor,
+            "the transform",
+            "it ends in PIL images",
+            "end it with ToTensor(), or PILToTensor() for bytes",
+        )
+        values = (
+            (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3})
+            if self.floats
+            else {"dtype": "uint8"}
+        )
+        common: dict[str, Any] = self.options | {
+            "size": self._size(uniform),
+            "interpolation": self.interpolation,
+            **values,
+        }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
         try:
             if self.crop == "resized":
@@ -102,4 +125,6 @@ class Reading:
             return size
         what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
         instead = "add CenterCrop(size), or resize to (height, width)"
-        raise NotConvertibleError(what, "images keep their own sizes, so they make no batch", instead)
+        raise NotConvertibleError(
+            what, "images keep their own sizes, so they make no batch", instead
+        )

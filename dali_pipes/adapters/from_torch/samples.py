@@ -33,19 +33,26 @@ class Samples:
     parts: list[Any] = field(default_factory=list)
 
     def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
-        """One row a sample, whose id is the sample's index; files that would be left out are refused.
+        """One row a sample, whose id is the sample's index; files that would be left out are
+        refused.
 
         Args:
-            cache_dir: folder in which the scan of exactly these files is kept, and from which it is taken.
+            cache_dir: folder in which the scan of exactly these files is kept, and from which it is
+                taken.
         """
-        key = hashlib.sha256("\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape"))
+        key = hashlib.sha256(
+            "\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape")
+        )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
         manifest = Manifest.load(file) if file and file.exists() else self._scanned()
         if problems := manifest.problems:
             shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
             more = f"\n  … and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
             what = f"{len(problems):,} of {len(self.paths):,} images"
-            instead = f"convert or remove them, and leave them out of the data set (docs/inputs.md):{shown}{more}"
+            instead = (
+                "convert or remove them, and leave them out of the data set "
+                f"(docs/inputs.md):{shown}{more}"
+            )
             raise NotConvertibleError(what, "our decoders do not take them", instead)
         if file and not file.exists():
             manifest.save(file)
@@ -53,28 +60,44 @@ class Samples:
 
     def _scanned(self) -> Manifest:
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
-            pq.write_table(pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}), table.name)
+            pq.write_table(
+                pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
+                table.name,
+            )
             try:
                 return Manifest.from_table(table.name)
             except ManifestError as error:
                 problem = str(error).replace(f"{table.name}: ", "")
-                raise NotConvertibleError("the data set", problem, "its samples must be images with class numbers from 0") from None
+                raise NotConvertibleError(
+                    "the data set", problem, "its samples must be images with class numbers from 0"
+                ) from None
 
 
 def samples_of(dataset: Any) -> Samples:
     """Refuses a data set that does more than open files and apply a transform."""
     if type(dataset) is Subset:
         whole = samples_of(dataset.dataset)
-        return Samples([whole.paths[at] for at in dataset.indices], [whole.labels[at] for at in dataset.indices], whole.parts)
+        return Samples(
+            [whole.paths[at] for at in dataset.indices],
+            [whole.labels[at] for at in dataset.indices],
+            whole.parts,
+        )
     if type(dataset) is ConcatDataset:
         joined = Samples([], [])
         for part in map(samples_of, dataset.datasets):
-            joined = Samples(joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts)
+            joined = Samples(
+                joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
+            )
         return joined
     pairs = _timm_samples(dataset) if is_of(dataset, "timm.data") else _folder_samples(dataset)
     numbers = (int, np.int64)  # what default_collate makes int64 of
     plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
-    refuse_unless(pairs and plain, _name(dataset), "its samples are not paths with class numbers", "use build_loader with a table")
+    refuse_unless(
+        pairs and plain,
+        _name(dataset),
+        "its samples are not paths with class numbers",
+        "use build_loader with a table",
+    )
     return Samples([str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset])
 
 
@@ -86,14 +109,24 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
     """Of torchvision's DatasetFolder and what behaves like it."""
     from torchvision.datasets import DatasetFolder, folder
 
-    name, table = _name(dataset), "write its paths and labels to a table, and use Manifest.from_table and build_loader"
+    name, table = (
+        _name(dataset),
+        ("write its paths and labels to a table, and use Manifest.from_table and build_loader"),
+    )
     samples: Any = getattr(dataset, "samples", None)
-    refuse_unless(isinstance(samples, list), name, "it has no list of samples, paths with labels", table)
+    refuse_unless(
+        isinstance(samples, list), name, "it has no list of samples, paths with labels", table
+    )
     for method in ("__getitem__", "__getitems__", "__len__"):
         own = getattr(type(dataset), method, None) is not getattr(DatasetFolder, method, None)
         refuse_unless(not own, name, f"it has a {method} of its own, which may do anything", table)
     plain = dataset.loader in (folder.default_loader, folder.pil_loader)
-    refuse_unless(plain, name, f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}", table)
+    refuse_unless(
+        plain,
+        name,
+        f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}",
+        table,
+    )
     _no_target_transform(dataset)
     return samples
 
@@ -104,13 +137,32 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
     from timm.data.readers.reader_image_folder import ReaderImageFolder
 
     folder = type(dataset) is ImageDataset and type(dataset.reader) is ReaderImageFolder
-    refuse_unless(folder, _name(dataset), "only timm's ImageDataset over a folder can be read", "use build_loader with a Manifest")
-    plain = dataset.input_img_mode == "RGB" and not dataset.load_bytes and dataset.additional_features is None
-    refuse_unless(plain, _name(dataset), "it yields other than RGB images with a label", "use build_loader with a Manifest")
+    refuse_unless(
+        folder,
+        _name(dataset),
+        "only timm's ImageDataset over a folder can be read",
+        "use build_loader with a Manifest",
+    )
+    plain = (
+        dataset.input_img_mode == "RGB"
+        and not dataset.load_bytes
+        and dataset.additional_features is None
+    )
+    refuse_unless(
+        plain,
+        _name(dataset),
+        "it yields other than RGB images with a label",
+        "use build_loader with a Manifest",
+    )
     _no_target_transform(dataset)
     return dataset.reader.samples
 
 
 def _no_target_transform(dataset: Any) -> None:
     given = getattr(dataset, "target_transform", None)
-    refuse_unless(given is None, "target_transform", "it may do anything to a label", "apply it to the batch's labels in your loop")
+    refuse_unless(
+        given is None,
+        "target_transform",
+        "it may do anything to a label",
+        "apply it to the batch's labels in your loop",
+    )

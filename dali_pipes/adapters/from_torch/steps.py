@@ -1,4 +1,6 @@
-"""Reads the steps of a live transform of torchvision or timm, each by a function of its own. Source code is never read."""
+"""Reads the steps of a live transform of torchvision or timm, each by a function of its own. Source
+code is never read.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -7,11 +9,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, Size, Step, is_of, refuse_unless
+from dali_pipes.adapters.from_torch.reading import (
+    NotConvertibleError,
+    Reading,
+    Size,
+    Step,
+    is_of,
+    refuse_unless,
+)
 
-_OF_TIMM = ("RandomResizedCropAndInterpolation", "MaybeToTensor", "MaybePILToTensor", "RandomErasing")  # its others differ
-_EQUALIZE = "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's (docs/augmentation.md)"
-_AS_OURS = "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, RandomErasing"
+# its others differ
+_OF_TIMM = (
+    "RandomResizedCropAndInterpolation",
+    "MaybeToTensor",
+    "MaybePILToTensor",
+    "RandomErasing",
+)
+_EQUALIZE = (
+    "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's "
+    "(docs/augmentation.md)"
+)
+_AS_OURS = (
+    "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, "
+    "RandomErasing"
+)
 
 
 def read(transform: Any) -> Reading:
@@ -31,19 +52,27 @@ def read(transform: Any) -> Reading:
 
 
 def read_prefetched(transform: Any, loader: Any) -> Reading:
-    """With what timm's PrefetchLoader does after it: cast, normalize, erase (timm/data/loader.py)."""
+    """With what timm's PrefetchLoader does after it: cast, normalize, erase
+    (timm/data/loader.py).
+    """
     reading = read(transform)
     uint8 = reading.tensor and not reading.floats
-    refuse_unless(uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform")
+    refuse_unless(
+        uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform"
+    )
     kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
     wrong = f"img_dtype={loader.img_dtype}"
-    refuse_unless(loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16")
+    refuse_unless(
+        loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16"
+    )
     means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
     reading.floats, dtype = True, kinds[loader.img_dtype]
     reading.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": dtype}
     reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
     if loader.random_erasing:
-        reading.steps.append(Step(_text(loader.random_erasing), _erasing(reading, loader.random_erasing)))
+        reading.steps.append(
+            Step(_text(loader.random_erasing), _erasing(reading, loader.random_erasing))
+        )
     return reading
 
 
@@ -57,21 +86,31 @@ def _reader(step: Any) -> Callable[[Reading, Any], str]:
 
 
 def _flat(transform: Any) -> Iterator[Any]:
-    """The steps of nested Composes, of nn.Sequential, and of the transforms that torchvision's weights bring."""
+    """The steps of nested Composes, of nn.Sequential, and of the transforms that torchvision's
+    weights bring.
+    """
     from torchvision import transforms
 
-    name, ours = type(transform).__name__, is_of(transform, "torchvision.transforms") or is_of(transform, "torch.nn")
+    name, ours = (
+        type(transform).__name__,
+        is_of(transform, "torchvision.transforms") or is_of(transform, "torch.nn"),
+    )
     if isinstance(transform, (list, tuple)):
-        raise NotConvertibleError("a list of transforms", "several are applied to parts of a batch", "use one Compose")
+        raise NotConvertibleError(
+            "a list of transforms", "several are applied to parts of a batch", "use one Compose"
+        )
     if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flat(each)
     elif ours and name == "ImageClassification":  # of torchvision's weights
-        yield transforms.Resize(transform.resize_size, transform.interpolation, antialias=transform.antialias)
+        yield transforms.Resize(
+            transform.resize_size, transform.interpolation, antialias=transform.antialias
+        )
         yield transforms.CenterCrop(transform.crop_size)
         yield from (transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float))
         yield transforms.Normalize(transform.mean, transform.std)
-    elif not (ours and name in ("Identity", "RGB", "ToPureTensor")):  # images are RGB and plain tensors here
+    elif not (ours and name in ("Identity", "RGB", "ToPureTensor")):
+        # images are RGB and plain tensors here
         yield transform
 
 
@@ -82,7 +121,13 @@ def _text(step: Any) -> str:
 
 def _given(options: dict[str, Any]) -> str:
     def short(value: Any) -> Any:
-        return tuple(map(short, value)) if isinstance(value, tuple) else round(value, 4) if isinstance(value, float) else value
+        return (
+            tuple(map(short, value))
+            if isinstance(value, tuple)
+            else round(value, 4)
+            if isinstance(value, float)
+            else value
+        )
 
     return ", ".join(f"{name}={short(value)}" for name, value in options.items())
 
@@ -94,21 +139,35 @@ def _refuse_after(wrong: Any, step: Any, others: str, instead: str = _AS_OURS) -
 
 def _geometric(reading: Reading, step: Any) -> None:
     """Checks a step that moves pixels, and notes it."""
-    _refuse_after(reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation")
+    _refuse_after(
+        reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation"
+    )
     reading.geometry.append(step)
 
 
 def _resampled(reading: Reading, step: Any) -> str:
     """Reads the interpolation; returns what differs for tensors."""
     name, mode = type(step).__name__, step.interpolation
-    refuse_unless(not isinstance(mode, (tuple, list)), name, "its interpolation is random", "choose bilinear or bicubic")
+    refuse_unless(
+        not isinstance(mode, (tuple, list)),
+        name,
+        "its interpolation is random",
+        "choose bilinear or bicubic",
+    )
     kind = str(getattr(mode, "value", mode))
     if kind == "nearest" and not reading.tensor:  # Pillow's takes the pixel at the centre
         kind = "nearest-exact"
     known = kind in ("bilinear", "bicubic", "nearest-exact")
     refuse_unless(known, name, f"interpolation={kind}", "choose bilinear, bicubic or nearest-exact")
-    smooth = kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
-    refuse_unless(smooth, name, "antialias=False aliases, and this plan's resize does not", "set antialias=True")
+    smooth = (
+        kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
+    )
+    refuse_unless(
+        smooth,
+        name,
+        "antialias=False aliases, and this plan's resize does not",
+        "set antialias=True",
+    )
     reading.interpolation = kind
     if not reading.tensor:
         return ""
@@ -126,8 +185,15 @@ def _square(size: Any) -> Size:
 
 def _resize(reading: Reading, step: Any) -> str:
     _geometric(reading, step)
-    _refuse_after(reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first")
-    refuse_unless(step.max_size is None, "Resize", "max_size leaves images of many sizes", "add a crop and leave max_size out")
+    _refuse_after(
+        reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first"
+    )
+    refuse_unless(
+        step.max_size is None,
+        "Resize",
+        "max_size leaves images of many sizes",
+        "add a crop and leave max_size out",
+    )
     refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
     note = _resampled(reading, step)
     sides = [step.size] if isinstance(step.size, int) else [int(each) for each in step.size]
@@ -138,7 +204,12 @@ def _resize(reading: Reading, step: Any) -> str:
 def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
     _geometric(reading, step)
     name = type(step).__name__
-    refuse_unless(not reading.crop, name, "it is the second crop, and our plan has one", "leave one of them out")
+    refuse_unless(
+        not reading.crop,
+        name,
+        "it is the second crop, and our plan has one",
+        "leave one of them out",
+    )
     reading.crop, reading.options = kind, {"size": _square(step.size), **options}
     return _given(reading.options)
 
@@ -158,22 +229,43 @@ def _resized_crop(reading: Reading, step: Any) -> str:
 
 def _random_crop(reading: Reading, step: Any) -> str:
     _black(step, "RandomCrop")
-    refuse_unless(step.padding_mode == "constant", "RandomCrop", f"padding_mode={step.padding_mode!r}", 'use "constant", black')
+    refuse_unless(
+        step.padding_mode == "constant",
+        "RandomCrop",
+        f"padding_mode={step.padding_mode!r}",
+        'use "constant", black',
+    )
     padding = step.padding or 0
     if isinstance(padding, Sequence):
         padding = tuple(padding)
-        if type(step).__module__.startswith("torchvision.transforms.v2."):  # left, right, top, bottom there (v2/_geometry.py)
+        # left, right, top, bottom there (v2/_geometry.py)
+        if type(step).__module__.startswith("torchvision.transforms.v2."):
             padding = padding[0], padding[2], padding[1], padding[3]
         padding = padding[0] if len(set(padding)) == 1 else padding
-    turned = reading.flips and isinstance(padding, tuple) and len(padding) == 4 and padding[:2] != padding[2:]
-    refuse_unless(not turned, "RandomCrop", "its padding is lopsided, and a flip comes before it", "flip after the crop")
+    turned = (
+        reading.flips
+        and isinstance(padding, tuple)
+        and len(padding) == 4
+        and padding[:2] != padding[2:]
+    )
+    refuse_unless(
+        not turned,
+        "RandomCrop",
+        "its padding is lopsided, and a flip comes before it",
+        "flip after the crop",
+    )
     made = _crop(reading, step, "random", padding=padding, pad_if_needed=bool(step.pad_if_needed))
     return f"RandomCropTransform: {made}"
 
 
 def _flip(option: str) -> Callable[[Reading, Any], str]:
     def read(reading: Reading, step: Any) -> str:
-        refuse_unless(option not in reading.flips, type(step).__name__, "it is there twice", "leave one of them out")
+        refuse_unless(
+            option not in reading.flips,
+            type(step).__name__,
+            "it is there twice",
+            "leave one of them out",
+        )
         _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
         reading.geometry.append(step)
@@ -186,22 +278,37 @@ def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
     reading.augment.append({"name": name, **options})
     edges = options.get("interpolation") == "bilinear" and not reading.tensor
-    note = "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
+    note = (
+        "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
+    )
     return f"augment: {name}({_given(options)}){note}"
 
 
 def _affine(step: Any) -> str:
     """The interpolation of operations that move pixels."""
     name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
-    refuse_unless(mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear")
+    refuse_unless(
+        mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear"
+    )
     _black(step, name)
     return mode
 
 
 def _black(step: Any, name: str) -> None:
     fill = getattr(step, "fill", None)
-    values = list(fill.values()) if isinstance(fill, dict) else list(fill) if isinstance(fill, (list, tuple)) else [fill]
-    refuse_unless(all(not each for each in values), name, f"fill={fill}", "areas from outside the image are black here: fill=0")
+    values = (
+        list(fill.values())
+        if isinstance(fill, dict)
+        else list(fill)
+        if isinstance(fill, (list, tuple))
+        else [fill]
+    )
+    refuse_unless(
+        all(not each for each in values),
+        name,
+        f"fill={fill}",
+        "areas from outside the image are black here: fill=0",
+    )
 
 
 def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
@@ -211,9 +318,13 @@ def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
         mode, reading.affine = _affine(step), True
         policy = getattr(step, "policy", "imagenet")
         policy = str(getattr(policy, "value", policy))
-        refuse_unless(policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet")
+        refuse_unless(
+            policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet"
+        )
         options = {name: getattr(step, name) for name in names}
-        return _policy(reading, step, type(step).__name__, **options, interpolation=mode) + _EQUALIZE
+        return (
+            _policy(reading, step, type(step).__name__, **options, interpolation=mode) + _EQUALIZE
+        )
 
     return read
 
@@ -223,17 +334,38 @@ def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
     for name in ("brightness", "contrast", "saturation"):
         low, high = getattr(step, name) or (1.0, 1.0)
         fits = math.isclose(low, max(0.0, 2 - high))
-        refuse_unless(fits, "ColorJitter", f"{name} is drawn from [{low}, {high}]", "ours is drawn from [max(0, 1 - v), 1 + v]")
+        refuse_unless(
+            fits,
+            "ColorJitter",
+            f"{name} is drawn from [{low}, {high}]",
+            "ours is drawn from [max(0, 1 - v), 1 + v]",
+        )
         found[name] = float(high) - 1
     low, high = step.hue or (0.0, 0.0)
-    refuse_unless(math.isclose(low, -high), "ColorJitter", f"hue is drawn from [{low}, {high}]", "ours is drawn from [-hue, hue]")
-    found = {name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value}
-    return _policy(reading, step, "ColorJitter", **found, **options) if found else "nothing: it changes nothing"
+    refuse_unless(
+        math.isclose(low, -high),
+        "ColorJitter",
+        f"hue is drawn from [{low}, {high}]",
+        "ours is drawn from [-hue, hue]",
+    )
+    found = {
+        name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value
+    }
+    return (
+        _policy(reading, step, "ColorJitter", **found, **options)
+        if found
+        else "nothing: it changes nothing"
+    )
 
 
 def _grayscale(reading: Reading, step: Any) -> str:
     three = step.num_output_channels == 3
-    refuse_unless(three, "Grayscale", "images of one channel", "use Grayscale(3), and a model that takes three channels")
+    refuse_unless(
+        three,
+        "Grayscale",
+        "images of one channel",
+        "use Grayscale(3), and a model that takes three channels",
+    )
     return _policy(reading, step, "RandomGrayscale", p=1.0)
 
 
@@ -243,13 +375,30 @@ def _random_grayscale(reading: Reading, step: Any) -> str:
 
 def _blur(reading: Reading, step: Any, **options: Any) -> str:
     kernel = set(step.kernel_size)
-    refuse_unless(len(kernel) == 1, "GaussianBlur", f"kernel_size={tuple(step.kernel_size)}", "use a square kernel")
-    return _policy(reading, step, "GaussianBlur", kernel_size=kernel.pop(), sigma=tuple(map(float, step.sigma)), **options)
+    refuse_unless(
+        len(kernel) == 1,
+        "GaussianBlur",
+        f"kernel_size={tuple(step.kernel_size)}",
+        "use a square kernel",
+    )
+    return _policy(
+        reading,
+        step,
+        "GaussianBlur",
+        kernel_size=kernel.pop(),
+        sigma=tuple(map(float, step.sigma)),
+        **options,
+    )
 
 
 def _rotation(reading: Reading, step: Any) -> str:
     low, high = step.degrees
-    refuse_unless(low == -high, "RandomRotation", f"degrees={(low, high)}", "ours is drawn from [-degrees, degrees]")
+    refuse_unless(
+        low == -high,
+        "RandomRotation",
+        f"degrees={(low, high)}",
+        "ours is drawn from [-degrees, degrees]",
+    )
     plain = not step.expand and step.center is None
     refuse_unless(plain, "RandomRotation", "expand or center is set", "leave both out")
     mode, reading.affine = _affine(step), True
@@ -259,8 +408,17 @@ def _rotation(reading: Reading, step: Any) -> str:
 def _random_apply(reading: Reading, step: Any) -> str:
     inner = list(step.transforms)
     readers = {"ColorJitter": _color_jitter, "GaussianBlur": _blur}
-    name = type(inner[0]).__name__ if len(inner) == 1 and is_of(inner[0], "torchvision.transforms") else ""
-    refuse_unless(name in readers, _text(step), "only one ColorJitter or GaussianBlur can be applied at random", "apply each alone")
+    name = (
+        type(inner[0]).__name__
+        if len(inner) == 1 and is_of(inner[0], "torchvision.transforms")
+        else ""
+    )
+    refuse_unless(
+        name in readers,
+        _text(step),
+        "only one ColorJitter or GaussianBlur can be applied at random",
+        "apply each alone",
+    )
     return readers[name](reading, inner[0], p=float(step.p))
 
 
@@ -270,7 +428,9 @@ def _to_bytes(reading: Reading, step: Any) -> str:
 
 
 def _to_tensor(reading: Reading, step: Any) -> str:
-    """Of tensors it leaves the values as they are (torchvision's v2/_deprecated.py, timm's data/transforms.py)."""
+    """Of tensors it leaves the values as they are (torchvision's v2/_deprecated.py, timm's
+    data/transforms.py).
+    """
     return "nothing: images are tensors already" if reading.tensor else _to_floats(reading, step)
 
 
@@ -281,11 +441,26 @@ def _to_floats(reading: Reading, step: Any) -> str:
 
 def _to_dtype(reading: Reading, step: Any) -> str:
     kind, name = step.dtype, type(step).__name__
-    refuse_unless(reading.tensor, name, "it leaves PIL images as they are", "put ToImage() or PILToTensor() before it")
+    refuse_unless(
+        reading.tensor,
+        name,
+        "it leaves PIL images as they are",
+        "put ToImage() or PILToTensor() before it",
+    )
     if kind == torch.uint8 and not reading.floats:
         return "dtype=uint8"
-    refuse_unless(kind == torch.float32, name, f"it converts to {kind}", "convert to float32, and set dtype in the transform later")
-    refuse_unless(getattr(step, "scale", True), name, "scale=False keeps values from 0 to 255 as floats", "set scale=True")
+    refuse_unless(
+        kind == torch.float32,
+        name,
+        f"it converts to {kind}",
+        "convert to float32, and set dtype in the transform later",
+    )
+    refuse_unless(
+        getattr(step, "scale", True),
+        name,
+        "scale=False keeps values from 0 to 255 as floats",
+        "set scale=True",
+    )
     return _to_floats(reading, step)
 
 
@@ -295,22 +470,53 @@ def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
     reading.normalized = {}
     for name in ("mean", "std"):
-        values = torch.as_tensor(getattr(step, name), dtype=torch.float64, device="cpu").flatten().tolist()
-        refuse_unless(len(values) in (1, 3), "Normalize", f"{name} has {len(values)} numbers", "give one for each of three colours")
+        values = (
+            torch.as_tensor(getattr(step, name), dtype=torch.float64, device="cpu")
+            .flatten()
+            .tolist()
+        )
+        refuse_unless(
+            len(values) in (1, 3),
+            "Normalize",
+            f"{name} has {len(values)} numbers",
+            "give one for each of three colours",
+        )
         reading.normalized[name] = tuple(values * (3 // len(values)))
     return _given(reading.normalized)
 
 
 def _erasing(reading: Reading, step: Any) -> str:
-    """torchvision's, or timm's (timm/data/random_erasing.py): the same regions, of area and log aspect drawn uniformly."""
+    """torchvision's, or timm's (timm/data/random_erasing.py): the same regions, of area and log
+    aspect drawn uniformly.
+    """
     if hasattr(step, "probability"):
-        plain = not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2
-        p, scale, ratio = step.probability, (step.min_area, step.max_area), [math.exp(each) for each in step.log_aspect_ratio]
+        plain = (
+            not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2
+        )
+        p, scale, ratio = (
+            step.probability,
+            (step.min_area, step.max_area),
+            [math.exp(each) for each in step.log_aspect_ratio],
+        )
     else:
         value = step.value if isinstance(step.value, (list, tuple)) else [step.value]
-        plain, p, scale, ratio = all(each == 0 and each is not None for each in value), step.p, step.scale, step.ratio
-    refuse_unless(plain, "RandomErasing", "it fills with pixels, colours or several regions", "erase one region with zeros")
-    options = {"p": float(p), "scale": tuple(map(float, scale)), "ratio": tuple(round(each, 12) for each in ratio)}
+        plain, p, scale, ratio = (
+            all(each == 0 and each is not None for each in value),
+            step.p,
+            step.scale,
+            step.ratio,
+        )
+    refuse_unless(
+        plain,
+        "RandomErasing",
+        "it fills with pixels, colours or several regions",
+        "erase one region with zeros",
+    )
+    options = {
+        "p": float(p),
+        "scale": tuple(map(float, scale)),
+        "ratio": tuple(round(each, 12) for each in ratio),
+    }
     reading.erased = True
     reading.augment.append({"name": "RandomErasing", **options})
     return f"augment: RandomErasing({_given(options)})"

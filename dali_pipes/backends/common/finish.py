@@ -1,7 +1,9 @@
-"""Decoded windows to finished images on the CPU: PyTorch's and torchvision's functions for uint8, in threads.
+"""Decoded windows to finished images on the CPU: PyTorch's and torchvision's functions for uint8,
+in threads.
 
-PyTorch resizes uint8 images in memory format channels_last with vector instructions, as Pillow does and within one step of it
-(aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after Pillow-SIMD).
+PyTorch resizes uint8 images in memory format channels_last with vector instructions, as Pillow does
+and within one step of it (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after
+Pillow-SIMD).
 """
 
 import os
@@ -33,14 +35,16 @@ from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
 
 _COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
-_COUNTING = threading.Lock()  # PyTorch's count of threads is set back by the one who read it before others set theirs
+# PyTorch's count of threads is set back by the one who read it before others set theirs
+_COUNTING = threading.Lock()
 KEPT = 4  # buffers that nobody holds; further ones are freed
 LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
 
 class Finisher:
-    """Makes every view of windows: resizes, crops, flips, augments and normalizes them, one batch ahead.
+    """Makes every view of windows: resizes, crops, flips, augments and normalizes them, one batch
+    ahead.
 
     Args:
         threads: each takes a part of every batch, and one core.
@@ -48,7 +52,9 @@ class Finisher:
     """
 
     def __init__(self, transform: Transform, batch_size: int, threads: int, pinned: bool):
-        self._buffers = [Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups]
+        self._buffers = [
+            Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups
+        ]
         self._views = list(map(_View, views_of(transform)))
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         _one_core_each(self._threads, threads)
@@ -57,17 +63,25 @@ class Finisher:
         """The batches in order."""
         return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
-    def _start(self, planned: PlannedBatch, windows: Windows) -> tuple[Delivery, list[Future[None]]]:
+    def _start(
+        self, planned: PlannedBatch, windows: Windows
+    ) -> tuple[Delivery, list[Future[None]]]:
         """`windows` are those of `planned.region`."""
         n, origin = len(planned), planned.region[:, :2]
         each_group = zip(self._buffers, planned.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        views = [(*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)]
+        views = [
+            (*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)
+        ]
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
         return (planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))), [
-            self._threads.submit(self._finish, windows[first:last], [[values[first:last] for values in view] for view in views])
+            self._threads.submit(
+                self._finish,
+                windows[first:last],
+                [[values[first:last] for values in view] for view in views],
+            )
             for first, last in pairwise(edges)
         ]
 
@@ -91,12 +105,22 @@ class _View:
     """Makes one view of windows."""
 
     def __init__(self, transform: Transform):
-        self._slots, self._erases, self._mode = transform.augmenter.slots, transform.augmenter.erases, transform.interpolation
+        self._slots, self._erases, self._mode = (
+            transform.augmenter.slots,
+            transform.augmenter.erases,
+            transform.interpolation,
+        )
         self._normalization = cache(partial(pixels.normalization, transform))
         self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
 
     def __call__(
-        self, windows: Windows, places: torch.Tensor, ops: Codes, magnitudes: Numbers, erased: torch.Tensor, out: torch.Tensor
+        self,
+        windows: Windows,
+        places: torch.Tensor,
+        ops: Codes,
+        magnitudes: Numbers,
+        erased: torch.Tensor,
+        out: torch.Tensor,
     ) -> None:
         """
         Args:
@@ -108,30 +132,41 @@ class _View:
         with _without_profiling():
             placed_by = self._run(*placed, *(() if self._slots else (out, *constants)))
         if self._slots:
-            for finished, image, codes, strengths in zip(out, placed_by, ops, magnitudes, strict=True):
+            for finished, image, codes, strengths in zip(
+                out, placed_by, ops, magnitudes, strict=True
+            ):
                 pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
         if self._erases:
             pixels.erase(out, erased)
 
 
-def _arguments(view: PlannedView, origin: NDArray[np.int64]) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
-    """Those of `_View` but the first and the last; `origin` is the top left corner of each window in its image."""
+def _arguments(
+    view: PlannedView, origin: NDArray[np.int64]
+) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
+    """Those of `_View` but the first and the last; `origin` is the top left corner of each window
+    in its image.
+    """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
     window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
-    places = np.concatenate([geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64)
+    places = np.concatenate(
+        [geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64
+    )
     return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
 @cache
 def _unlocked(function: FunctionType) -> Callable[..., Any]:
-    """The same without the interpreter lock, so that threads need not wait for each other: by TorchScript.
+    """The same without the interpreter lock, so that threads need not wait for each other: by
+    TorchScript.
 
-    PyTorch has deprecated it and has no other way. Where it is gone, the function itself gives the same images.
+    PyTorch has deprecated it and has no other way. Where it is gone, the function itself gives the
+    same images.
     """
     if not hasattr(torch.jit, "script"):
         return function
-    # PyTorch keeps what it has compiled of a function; a copy is compiled anew, as a forked child needs it (_begin_anew).
+    # PyTorch keeps what it has compiled of a function; a copy is compiled anew, as a forked child
+    # needs it (_begin_anew).
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
     own.__annotations__, own.__module__ = function.__annotations__, function.__module__
     with _COMPILING, warnings.catch_warnings():
@@ -142,17 +177,24 @@ def _unlocked(function: FunctionType) -> Callable[..., Any]:
 def _without_profiling() -> AbstractContextManager[None]:
     """TorchScript runs a function as it was compiled.
 
-    By default it observes the first calls and optimizes what it has seen, which takes a lock of all functions: a process that is
-    forked meanwhile waits for it for ever. There is nothing to gain: the function is a loop of a few large operators.
+    By default it observes the first calls and optimizes what it has seen, which takes a lock of all
+    functions: a process that is forked meanwhile waits for it for ever. There is nothing to gain:
+    the function is a loop of a few large operators.
     """
-    return torch.jit.optimized_execution(False) if hasattr(torch.jit, "optimized_execution") else nullcontext()
+    return (
+        torch.jit.optimized_execution(False)
+        if hasattr(torch.jit, "optimized_execution")
+        else nullcontext()
+    )
 
 
 def _begin_anew() -> None:
-    """In a forked child: a thread of the parent may have held a lock then, which nobody gives back in the child.
+    """In a forked child: a thread of the parent may have held a lock then, which nobody gives back
+    in the child.
 
-    One is TorchScript's own, of each compiled function (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor):
-    in the first calls of a function it is held for as long as PyTorch optimizes it.
+    One is TorchScript's own, of each compiled function
+    (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor): in the first calls of a
+    function it is held for as long as PyTorch optimizes it.
     """
     global _COMPILING, _COUNTING
     _COMPILING, _COUNTING = threading.Lock(), threading.Lock()
@@ -166,13 +208,14 @@ def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     """(3, *shape): the window resized, cropped or padded with black, and flipped.
 
     Args:
-        place: the height and width to resize to, top and left of the crop, 1 to flip left to right and top to bottom, and top,
-            left, height and width of the part that is resized.
+        place: the height and width to resize to, top and left of the crop, 1 to flip left to right
+            and top to bottom, and top, left, height and width of the part that is resized.
     """
     height, width, top, left = place[:4]
     if [window.size(0), window.size(1)] != place[8:]:
         window = window[place[6] : place[6] + place[8], place[7] : place[7] + place[9]].contiguous()
-    image = window.unsqueeze(0).permute(0, 3, 1, 2)  # in this order: only so it is channels_last, which is resized faster
+    # in this order: only so it is channels_last, which is resized faster
+    image = window.unsqueeze(0).permute(0, 3, 1, 2)
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
     if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
@@ -182,7 +225,9 @@ def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     return (image.flip([2]) if place[5] == 1 else image)[0]
 
 
-def _place_all(windows: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str) -> list[torch.Tensor]:
+def _place_all(
+    windows: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str
+) -> list[torch.Tensor]:
     listed: list[list[int]] = places.tolist()
     return [_place(window, listed[i], shape, mode) for i, window in enumerate(windows)]
 
@@ -204,8 +249,9 @@ def _place_and_normalize_all(
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
     """Keeps PyTorch from starting further threads in those of the pool.
 
-    `torch.set_num_threads` sets the count of the calling thread, and that of every thread which has not asked for its own yet
-    (aten/src/ATen/Parallel.h, lazy_init_num_threads); the latter is set back.
+    `torch.set_num_threads` sets the count of the calling thread, and that of every thread which has
+    not asked for its own yet (aten/src/ATen/Parallel.h, lazy_init_num_threads); the latter is set
+    back.
     """
     together = threading.Barrier(threads)
 
@@ -220,20 +266,24 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
             for each in [pool.submit(limit) for _ in range(threads)]:
                 each.result()
         except BaseException:
-            together.abort()  # else those that were started would wait for the others for ever, and the program's end for them
+            # else those that were started would wait for the others for ever, and the program's end
+            # for them
+            together.abort()
             raise
         finally:
             torch.set_num_threads(others)
 
 
 class Buffers:
-    """Images of (N, 3, H, W) in host memory that is used again, so that no page is touched first while batches are made.
+    """Images of (N, 3, H, W) in host memory that is used again, so that no page is touched first
+    while batches are made.
 
-    A buffer is taken again once its tensor, every view of it and every NumPy array or DLPack capsule made of them are gone: they
-    all own the tensor's storage, which owns the NumPy array that it is made of, and that array's end is what is waited for.
+    A buffer is taken again once its tensor, every view of it and every NumPy array or DLPack
+    capsule made of them are gone: they all own the tensor's storage, which owns the NumPy array
+    that it is made of, and that array's end is what is waited for.
 
-    Page-locked memory is PyTorch's to keep: its allocator gives a block out again only when the copies out of it have ended, which
-    the host cannot see (CachingHostAllocator).
+    Page-locked memory is PyTorch's to keep: its allocator gives a block out again only when the
+    copies out of it have ended, which the host cannot see (CachingHostAllocator).
 
     Args:
         transform: of the images; where it pads batches, a buffer has room for the largest.
@@ -242,16 +292,24 @@ class Buffers:
     """
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
-        self._full, self._form = batch_size, (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format)
+        self._full, self._form = (
+            batch_size,
+            (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format),
+        )
         self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
         self._fresh = partial(torch.empty, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         self._memory = self._fresh if pinned else self._again
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
 
     def take(self, count: int, shape: Pair) -> torch.Tensor:
-        """(count, 3, *shape), not initialized. A batch that is not full has memory of its own: what saves it saves no more."""
-        with torch.inference_mode(False):  # other threads write into it, which a tensor made in inference mode does not allow
-            return pixels.empty_images(count, shape, *self._form, self._memory if count == self._full else self._fresh)
+        """(count, 3, *shape), not initialized. A batch that is not full has memory of its own: what
+        saves it saves no more.
+        """
+        # other threads write into it, which a tensor made in inference mode does not allow
+        with torch.inference_mode(False):
+            return pixels.empty_images(
+                count, shape, *self._form, self._memory if count == self._full else self._fresh
+            )
 
     def _again(self, count: int) -> torch.Tensor:
         try:

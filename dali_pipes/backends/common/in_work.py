@@ -6,10 +6,12 @@ from dali_pipes.plan.plan import PlannedBatch
 
 
 class InWork:
-    """Planned batches on their way through a library that keeps a number with what it makes of each.
+    """Planned batches on their way through a library that keeps a number with what it makes of
+    each.
 
-    The number is the identity of the object, which no other has while it is kept here. So a batch gets its own labels whatever was
-    interrupted or left out before, which an order of arrival could not promise.
+    The number is the identity of the object, which no other has while it is kept here. So a batch
+    gets its own labels whatever was interrupted or left out before, which an order of arrival could
+    not promise.
     """
 
     def __init__(self, planned: Iterator[PlannedBatch]):
@@ -27,5 +29,7 @@ class InWork:
         return self._by_number.pop(number)
 
     def take_first(self) -> PlannedBatch:
-        """The one that was given first, of a library that delivers in order and has no place for a number."""
+        """The one that was given first, of a library that delivers in order and has no place for a
+        number.
+        """
         return self._by_number.pop(next(iter(self._by_number)))

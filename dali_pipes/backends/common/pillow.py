@@ -11,10 +11,13 @@ from dali_pipes.data.scanning.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
 
-View = tuple[Transform, Geometry, Pair]  # of one image: its geometry, and height and width of what is made
+# of one image: its geometry, and height and width of what is made
+View = tuple[Transform, Geometry, Pair]
 
 
-def read(encoded: np.ndarray, name: str, views: Iterable[View], orientation: int = 1) -> Iterator[np.ndarray]:
+def read(
+    encoded: np.ndarray, name: str, views: Iterable[View], orientation: int = 1
+) -> Iterator[np.ndarray]:
     """(height, width, 3) uint8 for each view from an image's encoded bytes, decoded once.
 
     Args:
@@ -30,21 +33,29 @@ def read(encoded: np.ndarray, name: str, views: Iterable[View], orientation: int
             window = _window(image, *map(int, planned.window))
             if window.mode != "RGB":
                 window = window.convert("RGB")
-            method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]  # Pillow's NEAREST is exact
+            # Pillow's NEAREST is exact
+            method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
             resized = window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
             yield crop_and_flip(np.asarray(resized), planned, shape)
 
 
 def _window(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
-    """A part of an image; of all of it no copy. Pillow's `crop` refuses one above its limit on pixels, which a scan may lift."""
+    """A part of an image; of all of it no copy. Pillow's `crop` refuses one above its limit on
+    pixels, which a scan may lift.
+    """
     if (height, width) == (image.height, image.width):
         return image
     if height * width > (Image.MAX_IMAGE_PIXELS or height * width):
-        return Image.fromarray(np.asarray(image.convert("RGB"))[top : top + height, left : left + width])
+        return Image.fromarray(
+            np.asarray(image.convert("RGB"))[top : top + height, left : left + width]
+        )
     return image.crop((left, top, left + width, top + height))
 
 
 def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:
     """A file that was replaced since the scan would be cropped in the wrong place."""
     if (height, width) != tuple(planned):
-        raise ValueError(f"{name}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was scanned; scan again")
+        raise ValueError(
+            f"{name}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was "
+            "scanned; scan again"
+        )

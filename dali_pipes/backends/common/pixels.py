@@ -1,4 +1,6 @@
-"""Normalization, erasing, cast and memory format for backends whose images arrive as uint8; the arithmetic of the DALI graph."""
+"""Normalization, erasing, cast and memory format for backends whose images arrive as uint8; the
+arithmetic of the DALI graph.
+"""
 
 from collections.abc import Callable
 from math import prod
@@ -11,7 +13,9 @@ from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
-TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, dtype) for name, dtype in DTYPES.items()}
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, dtype) for name, dtype in DTYPES.items()
+}
 DTYPE_BYTES = {name: dtype.itemsize for name, dtype in TORCH_DTYPES.items()}
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 _FLOAT: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
@@ -20,12 +24,21 @@ _FLOAT: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images, in words and as the count of its values."""
     shapes = [each.largest_shape for each in views_of(transform)]
-    (height, width), more = shapes[0], f" and {len(shapes) - 1} more views" if len(shapes) > 1 else ""
-    return f"of {batch_size} × {height} × {width} pixels{more}", batch_size * 3 * sum(map(prod, shapes))
+    (height, width), more = (
+        shapes[0],
+        f" and {len(shapes) - 1} more views" if len(shapes) > 1 else "",
+    )
+    return f"of {batch_size} × {height} × {width} pixels{more}", batch_size * 3 * sum(
+        map(prod, shapes)
+    )
 
 
 def empty_images(
-    count: int, shape: Pair, dtype: torch.dtype, memory_format: str, memory: Callable[[int], torch.Tensor]
+    count: int,
+    shape: Pair,
+    dtype: torch.dtype,
+    memory_format: str,
+    memory: Callable[[int], torch.Tensor],
 ) -> torch.Tensor:
     """(count, 3, *shape), not initialized, in `memory(bytes)`: (bytes,) uint8."""
     last = memory_format == "channels_last"
@@ -39,11 +52,16 @@ class Normalizer:
 
     def __init__(self, transform: Transform):
         self._transform = transform
-        self._dtype, self._memory_format = TORCH_DTYPES[transform.dtype], MEMORY_FORMATS[transform.memory_format]
+        self._dtype, self._memory_format = (
+            TORCH_DTYPES[transform.dtype],
+            MEMORY_FORMATS[transform.memory_format],
+        )
         self._constants: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
-        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width of the regions set to zero."""
+        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width
+        of the regions set to zero.
+        """
         finished = self._normalize(images)
         erase(finished, erased)
         return finished
@@ -52,11 +70,15 @@ class Normalizer:
         if self._dtype == torch.uint8:
             return images.contiguous(memory_format=self._memory_format)
         form = images.device, images.shape[3]
-        if form not in self._constants:  # once: each copy of them would wait for all copies before it
+        # once: each copy of them would wait for all copies before it
+        if form not in self._constants:
             mean, scale = normalization(self._transform, images.shape[3])
             self._constants[form] = mean.to(images.device), scale.to(images.device)
-        finished = torch.empty(images.shape, dtype=self._dtype, device=images.device, memory_format=self._memory_format)
-        # on the CPU one image at a time, which stays in the cache: a third of the time of whole batches
+        finished = torch.empty(
+            images.shape, dtype=self._dtype, device=images.device, memory_format=self._memory_format
+        )
+        # on the CPU one image at a time, which stays in the cache: a third of the time of whole
+        # batches
         parts = [(finished, images)] if images.is_cuda else zip(finished, images, strict=True)
         for out, pixels in parts:
             normalize_into(out, pixels, *self._constants[form])
@@ -64,16 +86,29 @@ class Normalizer:
 
 
 def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both broadcast with (3, H, width)."""
-    mean, std = (torch.tensor(each, **_FLOAT).mul(255).reshape(1, 3, 1, 1) for each in (transform.mean, transform.std))
+    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both
+    broadcast with (3, H, width).
+    """
+    mean, std = (
+        torch.tensor(each, **_FLOAT).mul(255).reshape(1, 3, 1, 1)
+        for each in (transform.mean, transform.std)
+    )
     scale = std.reciprocal()
-    if transform.memory_format == "channels_last":  # whole rows in their layout: three values at a time take five times as long
-        mean, scale = (each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last) for each in (mean, scale))
+    # whole rows in their layout: three values at a time take five times as long
+    if transform.memory_format == "channels_last":
+        mean, scale = (
+            each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last)
+            for each in (mean, scale)
+        )
     return mean[0], scale[0]
 
 
-def normalize_into(out: torch.Tensor, pixels: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Writes uint8 pixels into `out`: normalized as float32, then cast to its dtype; as they are, if that is uint8."""
+def normalize_into(
+    out: torch.Tensor, pixels: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
+) -> torch.Tensor:
+    """Writes uint8 pixels into `out`: normalized as float32, then cast to its dtype; as they are,
+    if that is uint8.
+    """
     if out.dtype == torch.uint8:
         return out.copy_(pixels)
     if out.dtype == torch.float32:
@@ -91,7 +126,8 @@ def finish_into(
 ) -> None:
     """Writes one image of (3, H, W) uint8 into `out`, augmented and normalized."""
     if slots:
-        from dali_pipes.backends.common.torchvision_augment import augment  # torchvision takes longer to import than PyTorch
+        # torchvision takes longer to import than PyTorch
+        from dali_pipes.backends.common.torchvision_augment import augment
 
         image = augment(image, slots, ops, magnitudes)
     normalize_into(out, image, *constants)
@@ -108,7 +144,10 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     """float32 pixels from 0 to 255, normalization undone."""
     if transform.dtype == "uint8":
         return images.float()
-    mean, std = (torch.tensor(value, **_FLOAT).mul(255).reshape(3, 1, 1) for value in (transform.mean, transform.std))
+    mean, std = (
+        torch.tensor(value, **_FLOAT).mul(255).reshape(3, 1, 1)
+        for value in (transform.mean, transform.std)
+    )
     return images.float() * std + mean
 
 

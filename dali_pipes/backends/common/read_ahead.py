@@ -56,7 +56,8 @@ class ReadAhead:
         extent = self._manifest.extent(sample_id)
         try:
             return self._reader.read(extent)
-        except OSError as error:  # an earlier batch may not have been delivered yet; decoders reject an empty image
+        except OSError as error:
+            # an earlier batch may not have been delivered yet; decoders reject an empty image
             self.failures.append(f"{extent}: {os_problem(error)}")
             return np.empty(0, np.uint8)
 

@@ -1,8 +1,9 @@
 """The augmentation operations of torchvision, one image at a time, on the CPU or a GPU.
 
-Where torchvision's function takes several times as long as its pixels need, or depends on a mode of PyTorch's (the default dtype,
-autocast, the precision of matrix products, the number of threads), the same arithmetic stands here: equal but for single pixels in
-a hundred thousand, by one step, whose sum is rounded in another order (docs/augmentation.md).
+Where torchvision's function takes several times as long as its pixels need, or depends on a mode of
+PyTorch's (the default dtype, autocast, the precision of matrix products, the number of threads),
+the same arithmetic stands here: equal but for single pixels in a hundred thousand, by one step,
+whose sum is rounded in another order (docs/augmentation.md).
 """
 
 from dataclasses import replace
@@ -12,26 +13,49 @@ import torch
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Codes, Numbers, Slot, affine_matrices
+from dali_pipes.plan.augment.operations import (
+    AFFINE,
+    CODE,
+    OPS,
+    Codes,
+    Numbers,
+    Slot,
+    affine_matrices,
+)
 
 
-def augment(image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers) -> torch.Tensor:
+def augment(
+    image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers
+) -> torch.Tensor:
     """(3, H, W) uint8, after one operation from each slot."""
-    image = image.contiguous()  # whole planes: in any other order some functions take six times as long
+    # whole planes: in any other order some functions take six times as long
+    image = image.contiguous()
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         image = _apply(image, OPS[code], magnitude, slot)
     return image
 
 
-def augment_mask(mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers, outside: int) -> torch.Tensor:
-    """(H, W) of whole numbers, moved to the nearest pixel as the operations move an image; `outside` where nothing of it is."""
+def augment_mask(
+    mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers, outside: int
+) -> torch.Tensor:
+    """(H, W) of whole numbers, moved to the nearest pixel as the operations move an image;
+    `outside` where nothing of it is.
+    """
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         if OPS[code] in AFFINE:
-            mask = _apply(mask[None], OPS[code], magnitude, replace(slot, interpolation="nearest"), float(outside))[0]
+            mask = _apply(
+                mask[None],
+                OPS[code],
+                magnitude,
+                replace(slot, interpolation="nearest"),
+                float(outside),
+            )[0]
     return mask
 
 
-def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None = None) -> torch.Tensor:
+def _apply(
+    image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None = None
+) -> torch.Tensor:
     match op:
         case "Identity":
             return image
@@ -40,14 +64,22 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
         case "TranslateX" | "TranslateY":
             most = image.shape[2 if op == "TranslateX" else 1]
             pixels = min(max(int(magnitude), -most), most)
-            return F.pad(image, [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels], fill=fill)
+            return F.pad(
+                image,
+                [pixels, 0, -pixels, 0] if op == "TranslateX" else [0, pixels, 0, -pixels],
+                fill=fill,
+            )
         case "Brightness":
             return _blend(image, None, 1 + magnitude)
         case "Color":
             return _blend(image, _gray(image), 1 + magnitude)
         case "Contrast":
             gray = _gray(image)  # whole numbers, whose sum as float64 is exact in any order
-            return _blend(image, (gray.sum(dtype=torch.float64) / gray.numel()).to(torch.float32), 1 + magnitude)
+            return _blend(
+                image,
+                (gray.sum(dtype=torch.float64) / gray.numel()).to(torch.float32),
+                1 + magnitude,
+            )
         case "Sharpness":
             return _sharpness(image, 1 + magnitude)
         case "Posterize":
@@ -67,22 +99,36 @@ def _apply(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: flo
     raise ValueError(op)
 
 
-def _affine(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None) -> torch.Tensor:
+def _affine(
+    image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None
+) -> torch.Tensor:
     """The image sheared or rotated, with `fill`, or else black, where nothing of it is.
 
-    Where each pixel comes from is computed without a product of matrices, as torchvision has it: in autocast that is one of
-    bfloat16, and on a GPU one of TensorFloat-32, if the program allows that for its model.
+    Where each pixel comes from is computed without a product of matrices, as torchvision has it: in
+    autocast that is one of bfloat16, and on a GPU one of TensorFloat-32, if the program allows that
+    for its model.
     """
     height, width = image.shape[1:]
-    matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[0].tolist()
-    y, x = (torch.arange(size, dtype=torch.float64, device=image.device) + 0.5 for size in (height, width))
+    matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[
+        0
+    ].tolist()
+    y, x = (
+        torch.arange(size, dtype=torch.float64, device=image.device) + 0.5
+        for size in (height, width)
+    )
     sources = [(x * across + shift) + (y * down)[:, None] for across, down, shift in matrix]
-    places = [source.mul_(2 / size).sub_(1) for source, size in zip(sources, (width, height), strict=True)]  # from -1 to 1
+    # from -1 to 1
+    places = [
+        source.mul_(2 / size).sub_(1) for source, size in zip(sources, (width, height), strict=True)
+    ]
     grid = torch.stack(places, dim=2).to(torch.float32)[None]
     layers = image[None].to(torch.float32)
     if fill is not None:
-        layers = torch.cat([layers, torch.ones_like(layers[:, :1])], dim=1)  # where anything of the image is
-    moved = grid_sample(layers, grid, mode=slot.interpolation, padding_mode="zeros", align_corners=False)[0]
+        # where anything of the image is
+        layers = torch.cat([layers, torch.ones_like(layers[:, :1])], dim=1)
+    moved = grid_sample(
+        layers, grid, mode=slot.interpolation, padding_mode="zeros", align_corners=False
+    )[0]
     if fill is not None:
         moved = torch.where(moved[-1:] < 0.5, fill, moved[:-1])
     return moved.round_().to(image.dtype)
@@ -91,7 +137,11 @@ def _affine(image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: fl
 def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> torch.Tensor:
     """`share` of the image and the rest of another, which broadcasts with it; None: black."""
     mixed = image.to(torch.float32).mul_(share)
-    return (mixed if other is None else mixed.add_(other, alpha=1.0 - share)).clamp_(0, 255).to(torch.uint8)
+    return (
+        (mixed if other is None else mixed.add_(other, alpha=1.0 - share))
+        .clamp_(0, 255)
+        .to(torch.uint8)
+    )
 
 
 def _gray(image: torch.Tensor) -> torch.Tensor:
@@ -101,26 +151,45 @@ def _gray(image: torch.Tensor) -> torch.Tensor:
 
 
 def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
-    """`adjust_sharpness`, whose 3 × 3 kernel has ones around a five: sums of 16-bit integers in the place of a convolution."""
+    """`adjust_sharpness`, whose 3 × 3 kernel has ones around a five: sums of 16-bit integers in the
+    place of a convolution.
+    """
     if min(image.shape[1:]) < 3:
         return image
     pixels = image.to(torch.int16)
     rows = (pixels[:, :-2] + pixels[:, 1:-1]).add_(pixels[:, 2:])
     centre = pixels[:, 1:-1, 1:-1]
-    smooth = (rows[:, :, :-2] + rows[:, :, 1:-1]).add_(rows[:, :, 2:]).add_(centre, alpha=4).to(torch.float32).div_(13).round_()
+    smooth = (
+        (rows[:, :, :-2] + rows[:, :, 1:-1])
+        .add_(rows[:, :, 2:])
+        .add_(centre, alpha=4)
+        .to(torch.float32)
+        .div_(13)
+        .round_()
+    )
     out = image.clone()
-    out[:, 1:-1, 1:-1] = smooth.add_(centre.to(torch.float32).sub_(smooth), alpha=share).clamp_(0, 255)
+    out[:, 1:-1, 1:-1] = smooth.add_(centre.to(torch.float32).sub_(smooth), alpha=share).clamp_(
+        0, 255
+    )
     return out
 
 
 def _blur(image: torch.Tensor, size: int, sigma: float) -> torch.Tensor:
-    """`gaussian_blur`, first along the columns and then along the rows; torchvision convolves with the product of both at once."""
-    places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size, dtype=torch.float32, device="cpu")
+    """`gaussian_blur`, first along the columns and then along the rows; torchvision convolves with
+    the product of both at once.
+    """
+    places = torch.linspace(
+        -(size - 1) / 2, (size - 1) / 2, size, dtype=torch.float32, device="cpu"
+    )
     weights = torch.exp(-0.5 * (places / sigma) ** 2)
     kernel, margin, (_, height, width) = (weights / weights.sum()).tolist(), size // 2, image.shape
     padded = torch.nn.functional.pad(image[None].to(torch.float32), [margin] * 4, mode="reflect")[0]
     columns = _weighted(kernel, [padded[:, first : first + height] for first in range(size)])
-    return _weighted(kernel, [columns[:, :, first : first + width] for first in range(size)]).round_().to(torch.uint8)
+    return (
+        _weighted(kernel, [columns[:, :, first : first + width] for first in range(size)])
+        .round_()
+        .to(torch.uint8)
+    )
 
 
 def _weighted(weights: list[float], images: list[torch.Tensor]) -> torch.Tensor:
@@ -131,27 +200,33 @@ def _weighted(weights: list[float], images: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _hue(image: torch.Tensor, share: float) -> torch.Tensor:
-    """`adjust_hue`: HSV's hue shifted by a share of the full circle, without HSV; as in the DALI graph."""
+    """`adjust_hue`: HSV's hue shifted by a share of the full circle, without HSV; as in the DALI
+    graph.
+    """
     red, green, blue = image.to(torch.float32).div_(255)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
     divisor = chroma + (chroma == 0)
     is_red, is_green = value == red, value == green
-    sixths = torch.where(is_green, (blue - red).div_(divisor).add_(2), (red - green).div_(divisor).add_(4))
+    sixths = torch.where(
+        is_green, (blue - red).div_(divisor).add_(2), (red - green).div_(divisor).add_(4)
+    )
     sixths = torch.where(is_red, (green - blue).div_(divisor), sixths).add_(6 + 6 * share)
     out = torch.empty_like(image)
     for channel, offset in zip(out, (5.0, 3.0, 1.0), strict=True):
         place = sixths + offset
         place.sub_((place / 6).floor_(), alpha=6)
         place = torch.minimum(place, 4 - place).clamp_(0, 1)
-        channel.copy_((value - place.mul_(chroma)).mul_(255.999))  # torchvision scales back by this, and truncates
+        # torchvision scales back by this, and truncates
+        channel.copy_((value - place.mul_(chroma)).mul_(255.999))
     return out
 
 
 def _equalize(image: torch.Tensor) -> torch.Tensor:
     """Each channel's histogram flattened as OpenCV's equalizeHist and DALI do it.
 
-    Pillow and torchvision round the width of a step down to a whole number of pixels, and so never use the whole range.
+    Pillow and torchvision round the width of a step down to a whole number of pixels, and so never
+    use the whole range.
     """
     pixels = image[0].numel()
     out = torch.empty_like(image)
@@ -161,6 +236,7 @@ def _equalize(image: torch.Tensor) -> torch.Tensor:
         darkest = below[(count > 0).byte().argmax()]
         scale = 255 / (pixels - darkest).clamp(min=1).float()
         table = ((below - darkest).clamp(min=0).float() * scale).round().byte()
-        found = table.index_select(0, flat.flatten().int()).view_as(flat)  # in a quarter of the time of table[flat]
+        # in a quarter of the time of table[flat]
+        found = table.index_select(0, flat.flatten().int()).view_as(flat)
         out[channel] = torch.where(darkest == pixels, flat, found)
     return out

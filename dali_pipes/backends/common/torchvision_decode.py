@@ -1,4 +1,6 @@
-"""One planned image with torchvision's JPEG decoder and resize; Pillow decodes the other formats."""
+"""One planned image with torchvision's JPEG decoder and resize; Pillow decodes the other
+formats.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +17,9 @@ from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 
 
-def read(encoded: np.ndarray, name: str, views: Sequence[read_pil.View], orientation: int = 1) -> Iterator[np.ndarray]:
+def read(
+    encoded: np.ndarray, name: str, views: Sequence[read_pil.View], orientation: int = 1
+) -> Iterator[np.ndarray]:
     """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments."""
     if encoded[:3].tobytes() != b"\xff\xd8\xff":
         yield from read_pil.read(encoded, name, views, orientation)
@@ -35,9 +39,14 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
     return image.flip(axes) if axes else image.contiguous()
 
 
-def resize_window(image: torch.Tensor, name: str, transform: Transform, planned: Geometry) -> torch.Tensor:
+def resize_window(
+    image: torch.Tensor, name: str, transform: Transform, planned: Geometry
+) -> torch.Tensor:
     """(3, height, width) of the planned window of a decoded image."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
     top, left, height, width = map(int, planned.window)
-    window, mode = image[:, top : top + height, left : left + width], InterpolationMode(transform.interpolation)
+    window, mode = (
+        image[:, top : top + height, left : left + width],
+        InterpolationMode(transform.interpolation),
+    )
     return resize(window, planned.resize.tolist(), mode, antialias=True)

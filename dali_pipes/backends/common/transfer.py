@@ -1,4 +1,6 @@
-"""Copies batches into PyTorch's memory on a GPU, from host memory or from another library's memory."""
+"""Copies batches into PyTorch's memory on a GPU, from host memory or from another library's
+memory.
+"""
 
 import itertools
 from collections import deque
@@ -29,20 +31,26 @@ def finish_on_gpu(
     device: torch.device,
     finish: Callable[[Groups, Any], Groups],
 ) -> Iterator[Delivery]:
-    """The batches on `device`, their images passed through `finish` there, ready on the current stream when yielded.
+    """The batches on `device`, their images passed through `finish` there, ready on the current
+    stream when yielded.
 
     Args:
-        batches: each with its planned batch, the groups of its images, its ids, and what else `finish` needs, which stays on the
-            CPU.
+        batches: each with its planned batch, the groups of its images, its ids, and what else
+            `finish` needs, which stays on the CPU.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
+    def start(
+        planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any
+    ) -> Delivery:
         with span("transfer"), torch.cuda.stream(copies):
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
-    return one_ahead(itertools.starmap(start, batches), lambda started: (started[0], hand_over(started[1], copies)))
+    return one_ahead(
+        itertools.starmap(start, batches),
+        lambda started: (started[0], hand_over(started[1], copies)),
+    )
 
 
 def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
@@ -67,7 +75,9 @@ def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of host memory on any device, without the host waiting; itself if the device is the CPU."""
+    """A tensor of host memory on any device, without the host waiting; itself if the device is the
+    CPU.
+    """
     return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 
 
@@ -77,14 +87,21 @@ def ids_on(device: torch.device, planned: PlannedBatch) -> torch.Tensor:
 
 
 def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:
-    """The views of each group one after another in one tensor; one alone is copied only if asked or if its dtype is another."""
+    """The views of each group one after another in one tensor; one alone is copied only if asked or
+    if its dtype is another.
+    """
     ends = itertools.accumulate(counts)
     parts = [views[end - count : end] for end, count in zip(ends, counts, strict=True)]
-    return tuple(torch.cat(part).to(dtype) if len(part) > 1 else part[0].to(dtype, copy=copy) for part in parts)
+    return tuple(
+        torch.cat(part).to(dtype) if len(part) > 1 else part[0].to(dtype, copy=copy)
+        for part in parts
+    )
 
 
 def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
-    """The batch, ready on the current stream; its memory is not reused before that stream has read it."""
+    """The batch, ready on the current stream; its memory is not reused before that stream has read
+    it.
+    """
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
     for tensor in (*batch.groups, batch.ids):
@@ -95,20 +112,25 @@ def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
 def copy_to_torch_memory(
     batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
 ) -> Iterator[Delivery]:
-    """Batches made of another library's memory on this GPU, copied into PyTorch's on the current stream.
+    """Batches made of another library's memory on this GPU, copied into PyTorch's on the current
+    stream.
 
     The copy casts the images: one pass over memory, whatever their dtype was.
 
-    By DALI's sources (2.2.0 and 2.4.0) its dynamic executor, the default, allocates new memory for each batch, and the iterator
-    gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in 2.4.0, :240 in 2.2.0). The exported tensor is one more owner
-    (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter hands the memory to a thread (:170-180) that first
-    calls cudaDeviceSynchronize (dltensor.cc, class DLTensorGraveyard, whose comment says why). So the batches could be handed out
-    as they are; but their memory would be held until all that was queued on the whole device by then is done, PyTorch's allocator
-    could not reuse it, and a host that runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one batch more
-    for each step. An original is wanted only until it has been copied. At most `MOST_KEPT` wait for that: then the host sleeps
-    until the first is copied. That asks nothing of the library that owns it, and to the copies PyTorch's own rules apply.
+    By DALI's sources (2.2.0 and 2.4.0) its dynamic executor, the default, allocates new memory for
+    each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in
+    2.4.0, :240 in 2.2.0). The exported tensor is one more owner
+    (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter hands the memory to a
+    thread (:170-180) that first calls cudaDeviceSynchronize (dltensor.cc, class DLTensorGraveyard,
+    whose comment says why). So the batches could be handed out as they are; but their memory would
+    be held until all that was queued on the whole device by then is done, PyTorch's allocator could
+    not reuse it, and a host that runs ahead of the GPU, as a loop of CUDA graphs may, would fill
+    the GPU with one batch more for each step. An original is wanted only until it has been copied.
+    At most `MOST_KEPT` wait for that: then the host sleeps until the first is copied. That asks
+    nothing of the library that owns it, and to the copies PyTorch's own rules apply.
 
-    docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part `copies` measures them.
+    docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part
+    `copies` measures them.
 
     Args:
         batches: with what owns that memory; of each view a group of its own.
@@ -119,10 +141,14 @@ def copy_to_torch_memory(
     try:
         for owner, (planned, batch) in batches:
             with span("transfer"):
-                while being_copied and (len(being_copied) == MOST_KEPT or being_copied[0][0].query()):
+                while being_copied and (
+                    len(being_copied) == MOST_KEPT or being_copied[0][0].query()
+                ):
                     being_copied[0][0].synchronize()
                     being_copied.popleft()
-                copy = DecodedBatch.of(grouped(batch.groups, views, dtype, copy=True), batch.ids.clone())
+                copy = DecodedBatch.of(
+                    grouped(batch.groups, views, dtype, copy=True), batch.ids.clone()
+                )
                 copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
                 copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
                 being_copied.append((copied, (owner, batch)))

@@ -1,4 +1,5 @@
-"""The operations of the plan in a DALI graph: each is applied to those samples of a batch that it was drawn for.
+"""The operations of the plan in a DALI graph: each is applied to those samples of a batch that it
+was drawn for.
 
 Arithmetic as in torchvision's functions for 8-bit tensors, so that both give the same pixels.
 """
@@ -31,7 +32,8 @@ class SlotInputs:
 
     slot: Slot
     shape: Pair  # height and width of the images
-    chosen: dict["Function", DataNode]  # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
+    # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
+    chosen: dict["Function", DataNode]
     parameter: DataNode | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
     matrix: DataNode | None = None  # of the affine operations, FLOAT of shape (2, 3)
     mask: DataNode | None = None  # the bits that Posterize keeps, a UINT8 scalar
@@ -42,7 +44,9 @@ Function = Callable[[DataNode, SlotInputs], DataNode]
 
 
 def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
-    """Images of (height, width, 3) uint8 after one operation from each slot; to be called where conditionals are enabled."""
+    """Images of (height, width, 3) uint8 after one operation from each slot; to be called where
+    conditionals are enabled.
+    """
     for inputs in slots:
         for function, chosen in inputs.chosen.items():
             if chosen:
@@ -51,7 +55,9 @@ def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
 
 
 def functions(slot: Slot) -> dict[Function, list[int]]:
-    """The functions for the operations of this slot, and the operation codes that each of them handles."""
+    """The functions for the operations of this slot, and the operation codes that each of them
+    handles.
+    """
     found: dict[Function, list[int]] = {}
     for op in slot.ops:
         found.setdefault(_FUNCTIONS[op], []).append(CODE[op])
@@ -59,7 +65,9 @@ def functions(slot: Slot) -> dict[Function, list[int]]:
 
 
 def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:
-    """(N,) magnitudes in the graph's units: factors, thresholds from 0 to 255, hues in sixths of the circle, sigmas."""
+    """(N,) magnitudes in the graph's units: factors, thresholds from 0 to 255, hues in sixths of
+    the circle, sigmas.
+    """
     number = magnitudes.copy()
     number[np.isin(ops, [CODE[op] for op in BLENDS])] += 1
     number[ops == CODE["Solarize"]] *= 255
@@ -75,7 +83,9 @@ def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
 
 
 def _affine(image: DataNode, inputs: SlotInputs) -> DataNode:
-    interpolation = types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
+    interpolation = (
+        types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
+    )
     return fn.warp_affine(image, matrix=inputs.matrix, fill_value=0, interp_type=interpolation)
 
 
@@ -153,5 +163,7 @@ _FUNCTIONS: dict[str, Function] = {
     "AutoContrast": _autocontrast,
     "Equalize": lambda image, inputs: fn.equalize(image),
     "Hue": _hue,
-    "GaussianBlur": lambda image, inputs: fn.gaussian_blur(image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size),
+    "GaussianBlur": lambda image, inputs: fn.gaussian_blur(
+        image, sigma=inputs.parameter, window_size=inputs.slot.kernel_size
+    ),
 }

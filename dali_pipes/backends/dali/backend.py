@@ -1,4 +1,6 @@
-"""NVIDIA DALI as a backend: the plan goes in through an ExternalSource, batches come out of a DALIGenericIterator."""
+"""NVIDIA DALI as a backend: the plan goes in through an ExternalSource, batches come out of a
+DALIGenericIterator.
+"""
 
 import gc
 import os
@@ -39,20 +41,23 @@ HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as i
 
 
 def _leave_pipelines_to_the_parent() -> None:
-    """In a forked child, such as a DataLoader's worker, neither the collector nor DALI at the end of the process ends a pipeline of
-    the parent: it would wait forever for threads that only the parent has. Frozen objects are never collected."""
+    """In a forked child, such as a DataLoader's worker, neither the collector nor DALI at the end
+    of the process ends a pipeline of the parent: it would wait forever for threads that only the
+    parent has. Frozen objects are never collected."""
     gc.freeze()
     Pipeline._pipes.clear()
 
 
 os.register_at_fork(after_in_child=_leave_pipelines_to_the_parent)
 
-# DALI warns about missing cuFFT and NPP if CUDA itself is not installed; no operator of these graphs needs either of them.
+# DALI warns about missing cuFFT and NPP if CUDA itself is not installed; no operator of these
+# graphs needs either of them.
 warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with CUDA runtime")
 
 
 class DaliBackend(Backend):
-    """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on the CPU.
+    """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on
+    the CPU.
 
     `decoding` says whether regions or whole images are decoded, and why.
     """
@@ -73,12 +78,18 @@ class DaliBackend(Backend):
             resizes = "; PyTorch resizes" if self._resizes_with_torch else ""
             return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}"
         load = self._config.engine_load
-        engine = f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
+        engine = (
+            f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
+        )
         return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}"
 
     @property
     def engine_mix(self) -> str | None:
-        return engine_mix(self._config, self.decoding, self._batch_size) if self.device_id is not None else None
+        return (
+            engine_mix(self._config, self.decoding, self._batch_size)
+            if self.device_id is not None
+            else None
+        )
 
     @property
     def own_gpu(self) -> torch.device | None:
@@ -92,8 +103,13 @@ class DaliBackend(Backend):
             except RuntimeError as error:
                 if "nvml" not in str(error).lower():
                     raise
-                what = "DALI cannot ask NVML, by which its decoder finds the CPUs near the GPU, and the JPEG engines"
-                raise ConfigError(f"{what}: {WITH_UTILITY} (dali-pipes doctor); DALI said: {error}") from None
+                what = (
+                    "DALI cannot ask NVML, by which its decoder finds the CPUs near the GPU, "
+                    "and the JPEG engines"
+                )
+                raise ConfigError(
+                    f"{what}: {WITH_UTILITY} (dali-pipes doctor); DALI said: {error}"
+                ) from None
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def _start(self, in_work: InWork) -> Iterator[Delivery]:
@@ -110,7 +126,9 @@ class DaliBackend(Backend):
         if self._device.type != "cuda":
             return os.sched_getaffinity(0)
         gpu: Any = torch.cuda.get_device_properties(self._device)
-        return cpus_near(gpu.pci_domain_id, gpu.pci_bus_id, gpu.pci_device_id) or os.sched_getaffinity(0)
+        return cpus_near(
+            gpu.pci_domain_id, gpu.pci_bus_id, gpu.pci_device_id
+        ) or os.sched_getaffinity(0)
 
     @property
     def _resizes_with_torch(self) -> bool:
@@ -120,21 +138,29 @@ class DaliBackend(Backend):
         """On the device where they arrive; DALI makes windows of them."""
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
         self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
-        batches = self._finisher((in_work.take(number), windows) for number, windows in windows_of(pipeline))
+        batches = self._finisher(
+            (in_work.take(number), windows) for number, windows in windows_of(pipeline)
+        )
         return to_gpu(batches, self._device) if to_pinned else batches
 
     def _batches(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
         """On the device where they arrive; on a GPU in PyTorch's memory."""
         counts = [len(group) for group in self._transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
-        outputs = DALIGenericIterator([pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL)
+        outputs = DALIGenericIterator(
+            [pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL
+        )
 
         def delivery(output: dict[str, torch.Tensor]) -> Delivery:
             planned = in_work.take_first() if self._takes_the_plan else None
             batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-            # DALI delivers in order. On a GPU its word must do: to look at the ids, the host would wait for the device.
+            # DALI delivers in order. On a GPU its word must do: to look at the ids, the host would
+            # wait for the device.
             if planned and self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
-                raise RuntimeError(f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}")
+                raise RuntimeError(
+                    f"DALI delivered samples {batch.ids.tolist()} in place of "
+                    f"{planned.ids.tolist()}"
+                )
             return planned, batch
 
         def decoded() -> Iterator[dict[str, torch.Tensor]]:
@@ -149,14 +175,21 @@ class DaliBackend(Backend):
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
             return copy_to_torch_memory(made, dtype, counts)
-        batches = ((each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids)) for _, (each, batch) in made)
+        batches = (
+            (each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids))
+            for _, (each, batch) in made
+        )
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
-        """A pipeline over these planned batches, not yet built; `options` are further ones of DALI's Pipeline."""
+        """A pipeline over these planned batches, not yet built; `options` are further ones of
+        DALI's Pipeline.
+        """
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
-        augments = not self._resizes_with_torch and any(each.augmenter.slots for each in views_of(self._transform))
+        augments = not self._resizes_with_torch and any(
+            each.augmenter.slots for each in views_of(self._transform)
+        )
         turns = self._transform.exif == "apply"
         return _planned_pipeline(
             self._manifest,
@@ -195,36 +228,65 @@ class DaliBackend(Backend):
         self._pipeline = self._finisher = self._read_ahead = None
 
     @classmethod
-    def memory_needs(cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]) -> Iterator[Need]:
+    def memory_needs(
+        cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
+    ) -> Iterator[Need]:
         on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
         text, pixels = pixels_of(transform, batch_size)
-        if not config.graph_finishes:  # how large the windows in DALI's queue are depends on the draws
-            yield Need(f"{FINISHED} batches {text}", "host", FINISHED * pixels * DTYPE_BYTES[transform.dtype], "batch_size")
+        # how large the windows in DALI's queue are depends on the draws
+        if not config.graph_finishes:
+            yield Need(
+                f"{FINISHED} batches {text}",
+                "host",
+                FINISHED * pixels * DTYPE_BYTES[transform.dtype],
+                "batch_size",
+            )
             return
         queue = depth * pixels * DTYPE_BYTES[output_dtype(transform, config.decodes_on)]
-        yield Need(f"{depth} batches {text} of DALI", "gpu" if on_gpu else "host", queue, "batch_size or prefetch_queue_depth")
+        yield Need(
+            f"{depth} batches {text} of DALI",
+            "gpu" if on_gpu else "host",
+            queue,
+            "batch_size or prefetch_queue_depth",
+        )
         if on_gpu:
             if not choose(config, transform, on_gpu).region:
-                yield Need(f"{batch_size} decoded images", "gpu", int(batch_size * sizes.prod(axis=1).mean() * 3), "batch_size")
+                yield Need(
+                    f"{batch_size} decoded images",
+                    "gpu",
+                    int(batch_size * sizes.prod(axis=1).mean() * 3),
+                    "batch_size",
+                )
             yield from _decoder_needs(config)
 
 
 def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
     """What DALI's mixed decoder takes when it is made, before the first image.
 
-    For each of its threads, `num_threads` of a separate pool (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in
-    2.2.0) and the caller's: one buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec
-    0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG engines (hw_decoder.cpp:529-568) is left out:
-    a GPU may have none, and what nvjpegDecodeBatchedPreAllocate makes of the hints is not public.
+    For each of its threads, `num_threads` of a separate pool
+    (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in 2.2.0) and the caller's: one
+    buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding`
+    (nvImageCodec 0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG
+    engines (hw_decoder.cpp:529-568) is left out: a GPU may have none, and what
+    nvjpegDecodeBatchedPreAllocate makes of the hints is not public.
     """
     threads = (config.num_threads or 1) + 1
     per_thread = f"buffers of {threads} decoder threads"
-    yield Need(per_thread, "gpu", threads * config.device_memory_padding, "num_threads or device_memory_padding")
-    yield Need(f"page-locked {per_thread}", "host", threads * 2 * HOST_MEMORY_PADDING, "num_threads")
+    yield Need(
+        per_thread,
+        "gpu",
+        threads * config.device_memory_padding,
+        "num_threads or device_memory_padding",
+    )
+    yield Need(
+        f"page-locked {per_thread}", "host", threads * 2 * HOST_MEMORY_PADDING, "num_threads"
+    )
 
 
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
-    """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch decides which images it gets."""
+    """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch
+    decides which images it gets.
+    """
     how = "regions" if decoding.region else "whole images"
     upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
     is_exact = not config.engine_load and decoding.repeats
@@ -233,11 +295,15 @@ def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
 
 
 def shut_down(pipeline: Pipeline) -> None:
-    """Ends the pipeline's threads now; otherwise they live until a traceback or a cycle that holds the pipeline is collected."""
+    """Ends the pipeline's threads now; otherwise they live until a traceback or a cycle that holds
+    the pipeline is collected.
+    """
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def to_batch(views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform) -> DecodedBatch:
+def to_batch(
+    views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform
+) -> DecodedBatch:
     """DALI's tensors as a batch, not copied and not yet cast; of each view a group of its own."""
     if transform.memory_format == "channels_last":
         views = [images.permute(0, 3, 1, 2) for images in views]
@@ -245,7 +311,9 @@ def to_batch(views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transf
 
 
 def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """The number of each planned batch, and its windows, (height, width, 3) uint8, which own their memory."""
+    """The number of each planned batch, and its windows, (height, width, 3) uint8, which own their
+    memory.
+    """
     while True:
         try:
             with span("decode"):

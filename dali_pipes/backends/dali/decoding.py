@@ -1,6 +1,8 @@
-"""How DALI decodes: only each image's planned region, or whole images that are cropped afterwards. With a table of known faults.
+"""How DALI decodes: only each image's planned region, or whole images that are cropped afterwards.
+With a table of known faults.
 
-The versions that decide are read from the libraries that DALI loads, which needs no GPU. docs/gpu-path.md has the sources.
+The versions that decide are read from the libraries that DALI loads, which needs no GPU.
+docs/gpu-path.md has the sources.
 """
 
 import ctypes
@@ -25,18 +27,24 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of the libraries that decode for DALI; (0, 0, 0): unknown, and treated as one that has every fault."""
+    """Versions of the libraries that decode for DALI; (0, 0, 0): unknown, and treated as one that
+    has every fault.
+    """
 
     nvimgcodec: Version
     nvjpeg: Version
 
     def __str__(self) -> str:
         named = {"nvImageCodec": self.nvimgcodec, "nvJPEG": self.nvjpeg}
-        return ", ".join(f"{name} {'.'.join(map(str, version)) if any(version) else '?'}" for name, version in named.items())
+        return ", ".join(
+            f"{name} {'.'.join(map(str, version)) if any(version) else '?'}"
+            for name, version in named.items()
+        )
 
 
-# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from this version of it on, up to that
-# version of nvJPEG (setDecodeParams in its extensions/nvjpeg/hw_decoder.cpp; 0.8.0 does not have this check).
+# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from
+# this version of it on, up to that version of nvJPEG (setDecodeParams in its
+# extensions/nvjpeg/hw_decoder.cpp; 0.8.0 does not have this check).
 GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 
@@ -45,7 +53,8 @@ class RegionFault:
     """Something that goes wrong when regions are decoded on a GPU."""
 
     what: str  # the fault, with its source
-    applies: Callable[[Versions, DaliConfig, Transform], bool]  # whether these versions with these options have it
+    # whether these versions with these options have it
+    applies: Callable[[Versions, DaliConfig, Transform], bool]
     way_out: str = ""  # an option that avoids it; "": there is none
     is_small: bool = False  # whether so few pixels are wrong that decode=probe does not see it
 
@@ -53,24 +62,33 @@ class RegionFault:
 FAULTS = (
     RegionFault(
         "regions fail or end the process (nvImageCodec issue 55)",
-        lambda versions, config, transform: versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec),
+        lambda versions, config, transform: (
+            versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec)
+        ),
     ),
-    # Seen on an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, in two 4:2:0 images 500 pixels wide: the last column of the resized
-    # crop differed by up to 59 of 255 from one run to the next (docs/gpu-path.md). nvImageCodec 0.9 hands such regions to the CPU.
+    # Seen on an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, in two 4:2:0 images 500 pixels
+    # wide: the last column of the resized crop differed by up to 59 of 255 from one run to the next
+    # (docs/gpu-path.md). nvImageCodec 0.9 hands such regions to the CPU.
     RegionFault(
-        "the outermost pixel of an image's edge, in regions of chroma-subsampled JPEGs that touch it, is another one in each run "
+        "the outermost pixel of an image's edge, in regions of chroma-subsampled JPEGs "
+        "that touch it, is another one in each run "
         "while jpeg_fancy_upsampling is on and nvJPEG older than 13.2",
         lambda versions, config, transform: (
-            config.jpeg_fancy_upsampling and versions.nvimgcodec < GATED_SINCE and versions.nvjpeg < GATED_UNTIL_NVJPEG
+            config.jpeg_fancy_upsampling
+            and versions.nvimgcodec < GATED_SINCE
+            and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
         "loader.jpeg_fancy_upsampling=false, with other pixels",
         is_small=True,
     ),
     RegionFault(
-        "regions of chroma-subsampled JPEGs are decoded on the CPU while jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
+        "regions of chroma-subsampled JPEGs are decoded on the CPU while "
+        "jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
         "(nvImageCodec since 0.9, extensions/nvjpeg)",
         lambda versions, config, transform: (
-            config.jpeg_fancy_upsampling and versions.nvimgcodec >= GATED_SINCE and versions.nvjpeg < GATED_UNTIL_NVJPEG
+            config.jpeg_fancy_upsampling
+            and versions.nvimgcodec >= GATED_SINCE
+            and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
         "loader.jpeg_fancy_upsampling=false, with other pixels",
     ),
@@ -79,22 +97,29 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    region: bool  # decode the planned window only; else the whole image, from which the window is cropped
+    # decode the planned window only; else the whole image, from which the window is cropped
+    region: bool
     why: str  # one line
-    repeats: bool = True  # whether a decoder without the JPEG engine makes the same bits of an image each time
+    # whether a decoder without the JPEG engine makes the same bits of an image each time
+    repeats: bool = True
 
     def __str__(self) -> str:
-        return f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"
+        return (
+            f"{'planned regions only' if self.region else 'whole images, then cropped'}: {self.why}"
+        )
 
 
-def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None) -> Decoding:
+def choose(
+    config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None
+) -> Decoding:
     """What `config.decode` means with the installed libraries.
 
     Args:
         probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
 
     Raises:
-        ConfigError: decode is region where a fault of the table applies, or force_region where one breaks what `exact` promises.
+        ConfigError: decode is region where a fault of the table applies, or force_region where one
+            breaks what `exact` promises.
     """
     if not on_gpu:
         return Decoding(config.decode != "whole", "on the CPU both give the same pixels")
@@ -107,21 +132,36 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
             repeats = not any(fault.is_small for fault in faults)
             if config.exact and not repeats:
                 raise ConfigError(
-                    "loader.exact promises the same pixels in each run, but with loader.decode=force_region "
+                    "loader.exact promises the same pixels in each run, but with "
+                    "loader.decode=force_region "
                     f"and {versions} {known}. Leave decode at auto, or exact at false"
                 )
             if faults:
                 log.warning("decode=force_region with %s, where %s", versions, known)
-            return Decoding(True, f"decode=force_region, {versions}{f', though {known}' if faults else ''}", repeats)
+            return Decoding(
+                True,
+                f"decode=force_region, {versions}{f', though {known}' if faults else ''}",
+                repeats,
+            )
         case "probe" if probe and not any(fault.is_small for fault in faults):
             wrong = probe()
             if wrong:
-                log.warning("decoding regions failed its test on this GPU, so whole images are decoded: %s", wrong)
-            return Decoding(not wrong, f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}")
+                log.warning(
+                    (
+                        "decoding regions failed its test on this GPU, so whole images are "
+                        "decoded: %s"
+                    ),
+                    wrong,
+                )
+            return Decoding(
+                not wrong,
+                (f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}"),
+            )
         case "region" if faults:
             raise ConfigError(
                 f"loader.decode is region, but with {versions} {known}. Leave it at auto, or set "
-                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region tries it anyway"
+                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region "
+                "tries it anyway"
             )
     if faults:
         return Decoding(False, f"{versions}: {known}")
@@ -129,19 +169,26 @@ def choose(config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callab
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th percentile of `sizes`, (N, 2)."""
+    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th
+    percentile of `sizes`, (N, 2).
+    """
     by_area = sizes[np.argsort(sizes.prod(axis=1), kind="stable")]
     height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
     return config.preallocate_height_hint or height, config.preallocate_width_hint or width
 
 
 def output_dtype(transform: Transform, device: str) -> str:
-    """DALI's output dtype on "cpu" or "gpu", as `transform.dtype` names it; if the two differ, the batch is cast afterwards.
+    """DALI's output dtype on "cpu" or "gpu", as `transform.dtype` names it; if the two differ, the
+    batch is cast afterwards.
 
-    DALI has no bfloat16, and going through fp16 would round pixels twice. On the CPU its operator takes 2.7 times as long for fp16
-    as for fp32.
+    DALI has no bfloat16, and going through fp16 would round pixels twice. On the CPU its operator
+    takes 2.7 times as long for fp16 as for fp32.
     """
-    return "fp32" if transform.dtype == "bf16" or (device == "cpu" and transform.dtype == "fp16") else transform.dtype
+    return (
+        "fp32"
+        if transform.dtype == "bf16" or (device == "cpu" and transform.dtype == "fp16")
+        else transform.dtype
+    )
 
 
 def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
@@ -151,7 +198,11 @@ def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
         return ["loader.hw_decoder_load=0"] if config.engine_load else []
     each_has_one = all(fault.way_out for fault in faults)
     without_engine = ["loader.hw_decoder_load=0"] if config.engine_load and not faults else []
-    return ["loader.decode=whole", *(fault.way_out for fault in faults if each_has_one), *without_engine]
+    return [
+        "loader.decode=whole",
+        *(fault.way_out for fault in faults if each_has_one),
+        *without_engine,
+    ]
 
 
 def _known(config: DaliConfig, transform: Transform) -> list[RegionFault]:
@@ -191,17 +242,27 @@ def _nvjpeg_version(cuda: int) -> Version:
     name = f"libnvjpeg.so.{cuda}"
     for library in _libraries(f"nvjpeg/lib/{name}", f"cu{cuda}/lib/{name}", elsewhere=name):
         numbers = [ctypes.c_int() for _ in range(3)]
-        if not any(library.nvjpegGetProperty(place, ctypes.byref(number)) for place, number in enumerate(numbers)):
+        if not any(
+            library.nvjpegGetProperty(place, ctypes.byref(number))
+            for place, number in enumerate(numbers)
+        ):
             major, minor, patch = (number.value for number in numbers)
             return major, minor, patch
     return 0, 0, 0
 
 
 def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
-    """The library from NVIDIA's wheels, which are all in the package `nvidia`, or else the system's library of that name."""
+    """The library from NVIDIA's wheels, which are all in the package `nvidia`, or else the system's
+    library of that name.
+    """
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
-    found = [str(path) for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern))]
+    found = [
+        str(path)
+        for folder in folders
+        for pattern in patterns
+        for path in sorted(folder.glob(pattern))
+    ]
     for path in [*found, elsewhere]:
         try:
             if path:

@@ -1,4 +1,6 @@
-"""Feeds the plan into a DALI pipeline: one array per batch for each input of the image graph, through one ExternalSource."""
+"""Feeds the plan into a DALI pipeline: one array per batch for each input of the image graph,
+through one ExternalSource.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +13,13 @@ from nvidia.dali.pipeline import do_not_convert
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.dali.augment import NUMBERED, SlotInputs, functions, parameters, posterize_masks
+from dali_pipes.backends.dali.augment import (
+    NUMBERED,
+    SlotInputs,
+    functions,
+    parameters,
+    posterize_masks,
+)
 from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
@@ -33,8 +41,14 @@ class PlanInput:
 
 
 @do_not_convert  # DALI's conditionals support only a part of Python
-def plan_nodes(manifest: Manifest, inputs: PlanInputs, planned: Iterator[PlannedBatch], read_ahead: ReadAhead | None) -> PlanInputs:
-    """The same with a graph's node for each `PlanInput`, all out of one source; to be called in a pipeline definition.
+def plan_nodes(
+    manifest: Manifest,
+    inputs: PlanInputs,
+    planned: Iterator[PlannedBatch],
+    read_ahead: ReadAhead | None,
+) -> PlanInputs:
+    """The same with a graph's node for each `PlanInput`, all out of one source; to be called in a
+    pipeline definition.
 
     `read_ahead` reads images from shards; without it each is a separate file, which DALI reads.
     """
@@ -49,7 +63,9 @@ def plan_nodes(manifest: Manifest, inputs: PlanInputs, planned: Iterator[Planned
         ndim=[1, *(each.ndim for each in every)],
     )
     nodes = iter(rest)
-    made: PlanInputs = tree_unflatten([next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form)
+    made: PlanInputs = tree_unflatten(
+        [next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form
+    )
     return replace(made, encoded=_encoded(origin, read_ahead))
 
 
@@ -60,18 +76,31 @@ def _encoded(origin: Any, read_ahead: ReadAhead | None) -> Any:
 class _Feed:
     """A planned batch as the ExternalSource takes it.
 
-    First the path of each image's file as zero-padded bytes, or with `read_ahead` a list of the images' own bytes, since
-    `fn.io.file.read` reads whole files only; then one array for each input.
+    First the path of each image's file as zero-padded bytes, or with `read_ahead` a list of the
+    images' own bytes, since `fn.io.file.read` reads whole files only; then one array for each
+    input.
     """
 
-    def __init__(self, manifest: Manifest, planned: Iterator[PlannedBatch], read_ahead: ReadAhead | None, inputs: list[PlanInput]):
+    def __init__(
+        self,
+        manifest: Manifest,
+        planned: Iterator[PlannedBatch],
+        read_ahead: ReadAhead | None,
+        inputs: list[PlanInput],
+    ):
         self._manifest, self._planned, self._read_ahead = manifest, planned, read_ahead
         self._inputs = [(each.array, types.to_numpy_type(each.dtype)) for each in inputs]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self._read_ahead:
-            return ((encoded, *self._arrays(planned)) for planned, encoded in self._read_ahead(self._planned))
-        return ((self._manifest.path_matrix(planned.ids), *self._arrays(planned)) for planned in self._planned)
+            return (
+                (encoded, *self._arrays(planned))
+                for planned, encoded in self._read_ahead(self._planned)
+            )
+        return (
+            (self._manifest.path_matrix(planned.ids), *self._arrays(planned))
+            for planned in self._planned
+        )
 
     def _arrays(self, planned: PlannedBatch) -> Iterator[np.ndarray]:
         return (np.ascontiguousarray(array(planned), dtype) for array, dtype in self._inputs)
@@ -82,7 +111,10 @@ def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = Fal
     """Those of the image graph, or of the window graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
     if windows:
-        return replace(inputs, number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))))
+        return replace(
+            inputs,
+            number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
+        )
     views = views_of(transform)
     made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
     return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids), views=made)
@@ -90,23 +122,35 @@ def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = Fal
 
 def _stored_inputs() -> PlanInputs:
     """Of the window graph, where the plan is one of stored pixels."""
-    return _region_inputs(lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]))
+    return _region_inputs(
+        lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:])
+    )
 
 
 def _upright_inputs(manifest: Manifest) -> PlanInputs:
-    """Of the window graph, where the plan is one of upright pixels: the stored region, and how it is turned."""
+    """Of the window graph, where the plan is one of upright pixels: the stored region, and how it
+    is turned.
+    """
 
-    def stored(planned: PlannedBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def stored(
+        planned: PlannedBatch,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         size, start, shape = planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
         orientations = manifest.take_orientations(planned.ids)
-        mirrored = np.stack([np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1)
+        mirrored = np.stack(
+            [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
+        )
         start = np.where(mirrored, size - start - shape, start)
         transposed = np.isin(orientations, TRANSPOSED)[:, None]
-        first, second, third = (np.where(transposed, each[:, ::-1], each) for each in (size, start, shape))
+        first, second, third = (
+            np.where(transposed, each[:, ::-1], each) for each in (size, start, shape)
+        )
         return first, second, third
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
-        return PlanInput(dtype, 0, lambda planned: np.isin(manifest.take_orientations(planned.ids), orientations))
+        return PlanInput(
+            dtype, 0, lambda planned: np.isin(manifest.take_orientations(planned.ids), orientations)
+        )
 
     turn = TurnInputs(
         turns=one_of(range(2, 9), _T.BOOL),
@@ -117,8 +161,14 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs:
     return replace(_region_inputs(stored), turn=turn)
 
 
-def _region_inputs(stored: Callable[[PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]) -> PlanInputs:
-    """`stored` gives, of stored images, their size, the start of the region and its shape, each (N, 2)."""
+def _region_inputs(
+    stored: Callable[
+        [PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+    ],
+) -> PlanInputs:
+    """`stored` gives, of stored images, their size, the start of the region and its shape, each (N,
+    2).
+    """
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         size = stored(planned)[0]
@@ -138,7 +188,9 @@ def _region_inputs(stored: Callable[[PlannedBatch], tuple[NDArray[np.int64], NDA
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:
     """Those of one view; `is_part`: the region holds the windows of other views too."""
 
-    def made(dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]) -> PlanInput:
+    def made(
+        dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]
+    ) -> PlanInput:
         return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
 
     def start(planned: PlannedBatch) -> NDArray[np.int64]:
@@ -149,14 +201,21 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         "start": is_part and PlanInput(_T.INT32, 1, start),
         "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.window[:, 2:]),
         "flip": made(_T.INT32, 0, lambda view: view.geometry.flip),
-        "vertical_flip": getattr(transform, "vertical_flip", 0) and made(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
-        "resize": crops and transform.resizes and made(_T.FLOAT, 1, lambda view: view.geometry.resize),
+        "vertical_flip": getattr(transform, "vertical_flip", 0)
+        and made(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
+        "resize": crops
+        and transform.resizes
+        and made(_T.FLOAT, 1, lambda view: view.geometry.resize),
         "crop": crops and made(_T.INT32, 1, lambda view: view.geometry.crop),
-        "canvas": transform.pads_batches and made(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))),
+        "canvas": transform.pads_batches
+        and made(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))),
         "erased": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
         "erased_shape": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
     }
-    slots = [_slot_inputs(number, place, slot, transform.shape) for place, slot in enumerate(transform.augmenter.slots)]
+    slots = [
+        _slot_inputs(number, place, slot, transform.shape)
+        for place, slot in enumerate(transform.augmenter.slots)
+    ]
     return ViewInputs(**{name: each for name, each in inputs.items() if each}, slots=slots)
 
 
@@ -168,10 +227,18 @@ def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs
     def chosen(codes: list[int]) -> PlanInput:
         return PlanInput(_T.BOOL, 0, lambda planned: np.isin(drawn(planned)[0], codes))
 
-    ops, by_function = set(slot.ops), {function: chosen(codes) for function, codes in functions(slot).items()}
+    ops, by_function = (
+        set(slot.ops),
+        {function: chosen(codes) for function, codes in functions(slot).items()},
+    )
     inputs = {
-        "parameter": ops & set(NUMBERED) and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),
-        "matrix": ops & set(AFFINE) and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*drawn(planned), shape)),
-        "mask": "Posterize" in ops and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*drawn(planned))),
+        "parameter": ops & set(NUMBERED)
+        and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),
+        "matrix": ops & set(AFFINE)
+        and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*drawn(planned), shape)),
+        "mask": "Posterize" in ops
+        and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*drawn(planned))),
     }
-    return SlotInputs(slot, shape, by_function, **{name: each for name, each in inputs.items() if each})
+    return SlotInputs(
+        slot, shape, by_function, **{name: each for name, each in inputs.items() if each}
+    )

@@ -1,4 +1,6 @@
-"""The image graph: encoded bytes to windows and to finished pixels, as plain functions of the plan's inputs and the device."""
+"""The image graph: encoded bytes to windows and to finished pixels, as plain functions of the
+plan's inputs and the device.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +16,11 @@ from dali_pipes.backends.dali.augment import SlotInputs, augment
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 
-_DTYPES = {"fp32": types.DALIDataType.FLOAT, "fp16": types.DALIDataType.FLOAT16, "uint8": types.DALIDataType.UINT8}
+_DTYPES = {
+    "fp32": types.DALIDataType.FLOAT,
+    "fp16": types.DALIDataType.FLOAT16,
+    "uint8": types.DALIDataType.UINT8,
+}
 WIDTHS = 2**30  # more than any width; DALI 2.2 keeps only the lower 32 bits of an INT64 constant
 RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
     "bilinear": {"antialias": True},
@@ -36,21 +42,27 @@ _WITHOUT_ENGINE: dict[str, Any] = {
 class PlanInputs:
     """The graph's inputs for each sample; all on the CPU."""
 
-    source: DataNode  # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
-    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image. Relative, because a region that leaves
-    # the image crashes the process, and the file may have been replaced by a smaller one since the scan.
+    # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
+    source: DataNode
+    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image.
+    # Relative, because a region that leaves the image crashes the process, and the file may have
+    # been replaced by a smaller one since the scan.
     anchor: DataNode
     shape: DataNode
     ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
-    number: DataNode | None = None  # of the planned batch, as `InWork` has it, INT64 scalars; None: not wanted
+    # of the planned batch, as `InWork` has it, INT64 scalars; None: not wanted
+    number: DataNode | None = None
     views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
     encoded: DataNode | None = None  # the image's encoded bytes
-    turn: "TurnInputs | None" = None  # what makes a stored region upright; None: it is taken as stored
+    # what makes a stored region upright; None: it is taken as stored
+    turn: "TurnInputs | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnInputs:
-    """What EXIF's orientation means for each sample: first rows become columns, then both axes may be mirrored; all on the CPU."""
+    """What EXIF's orientation means for each sample: first rows become columns, then both axes may
+    be mirrored; all on the CPU.
+    """
 
     turns: DataNode  # whether anything is done, a BOOL scalar
     transposes: DataNode  # a BOOL scalar
@@ -84,14 +96,20 @@ for _each in (PlanInputs, TurnInputs, ViewInputs):
 def image_graph(
     inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
 ) -> tuple[DataNode, ...]:
-    """For each view images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu"; the CPU only checks headers.
+    """For each view images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu";
+    the CPU only checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned region only, not the whole image.
     """
     image = window_graph(inputs, transform, decoder, region)
-    return tuple([view_graph(image, inputs.views[place], each, device) for place, each in enumerate(views_of(transform))])
+    return tuple(
+        [
+            view_graph(image, inputs.views[place], each, device)
+            for place, each in enumerate(views_of(transform))
+        ]
+    )
 
 
 def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device: str) -> DataNode:
@@ -103,22 +121,32 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
         image = fn.resize(image, size=size, **RESIZE[transform.interpolation])
     if inputs.crop is not None:
         shape = transform.shape if inputs.canvas is None else inputs.canvas
-        image = fn.slice(image, start=inputs.crop, shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
+        image = fn.slice(
+            image, start=inputs.crop, shape=shape, axes=[0, 1], out_of_bounds_policy="pad"
+        )
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
-    if inputs.slots or inputs.vertical_flip is not None:  # the normalization flips left to right only
+    # the normalization flips left to right only
+    if inputs.slots or inputs.vertical_flip is not None:
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
         image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
-    return erase(normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)])
+    return erase(
+        normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)]
+    )
 
 
-def window_graph(inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool) -> DataNode:
+def window_graph(
+    inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool
+) -> DataNode:
     """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
 
-    With `inputs.turn`, and with a decoder that uses the JPEG engine, the pipeline needs conditionals. DALI's decoders never turn an
-    image: they read other tags than the scan, and the plan was made by the scan's.
+    With `inputs.turn`, and with a decoder that uses the JPEG engine, the pipeline needs
+    conditionals. DALI's decoders never turn an image: they read other tags than the scan, and the
+    plan was made by the scan's.
     """
     # ANY_DATA: of images as they are stored, so that a gray one has one component
-    header = fn.peek_image_shape(inputs.encoded, adjust_orientation=False, image_type=types.DALIImageType.ANY_DATA)
+    header = fn.peek_image_shape(
+        inputs.encoded, adjust_orientation=False, image_type=types.DALIImageType.ANY_DATA
+    )
     encoded = _check_header(inputs.encoded, header, inputs.source)
     if uses_engine(decoder):
         stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
@@ -132,20 +160,27 @@ def uses_engine(decoder: dict[str, Any]) -> bool:
     return bool(decoder.get("hw_decoder_load"))
 
 
-def _decode(encoded: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool) -> DataNode:
+def _decode(
+    encoded: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool
+) -> DataNode:
     if region:
         return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
     return fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
 
 
 def _decode_gray_apart(
-    encoded: DataNode, components: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool
+    encoded: DataNode,
+    components: DataNode,
+    inputs: PlanInputs,
+    decoder: dict[str, Any],
+    region: bool,
 ) -> DataNode:
     """The same, but gray images are kept from the JPEG engine.
 
-    A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of one component. Of these nvJPEG
-    12.4 says that the engine can decode them, reports success, and writes nothing: the image is black, or whatever was in the
-    memory before (seen on an H100: docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that
+    A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of
+    one component. Of these nvJPEG 12.4 says that the engine can decode them, reports success, and
+    writes nothing: the image is black, or whatever was in the memory before (seen on an H100:
+    docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that
     all gray images go to the CUDA decoder, which reads them correctly.
     """
     if components == 1:
@@ -177,7 +212,8 @@ def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -
         "preallocate_height_hint": height,
         "preallocate_width_hint": width,
         "device_memory_padding": config.device_memory_padding,
-        # by default its threads are pinned to the CPUs near the GPU, of which a list from another NUMA node holds none
+        # by default its threads are pinned to the CPUs near the GPU, of which a list from another
+        # NUMA node holds none
         "affine": config.cpus in (None, "gpu"),
     }
 
@@ -198,24 +234,32 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
 def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> DataNode:
     """Zeros in the region; `dtype` is that of the image.
 
-    DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its dali/operators/generic/erase/erase.cu and
-    erase.cc. Zero bits are 0 in float16 and in int16, and reinterpreting copies nothing (`Reshape::SetupImpl`, generic/reshape.cc).
+    DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its
+    dali/operators/generic/erase/erase.cu and erase.cc. Zero bits are 0 in float16 and in int16, and
+    reinterpreting copies nothing (`Reshape::SetupImpl`, generic/reshape.cc).
     """
     if inputs.erased is None:
         return image
     half = dtype == types.DALIDataType.FLOAT16
     bits = fn.reinterpret(image, dtype=types.DALIDataType.INT16) if half else image
-    bits = fn.erase(bits, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0)
+    bits = fn.erase(
+        bits, anchor=inputs.erased, shape=inputs.erased_shape, axis_names="HW", fill_value=0
+    )
     return fn.reinterpret(bits, dtype=dtype) if half else bits
 
 
 def _check_header(encoded: DataNode, header: DataNode, source: DataNode) -> DataNode:
     """The same bytes, after a check that their header can be parsed and gives the scanned size.
 
-    Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an ordinary exception for those, and
-    the reshape, which copies nothing, keeps the decoder from starting before it. It fails too if the image has another size than
-    the plan was made for: then the requested length is off by one.
+    Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an
+    ordinary exception for those, and the reshape, which copies nothing, keeps the decoder from
+    starting before it. It fails too if the image has another size than the plan was made for: then
+    the requested length is off by one.
     """
-    changed = header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
-    length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(changed, dtype=types.DALIDataType.INT32)
+    changed = (
+        header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
+    )
+    length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(
+        changed, dtype=types.DALIDataType.INT32
+    )
     return fn.reshape(encoded, shape=length)

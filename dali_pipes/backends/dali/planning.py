@@ -1,4 +1,6 @@
-"""The cost of planning: a pipeline that is fed the plan, as the real one is, and decodes nothing."""
+"""The cost of planning: a pipeline that is fed the plan, as the real one is, and decodes
+nothing.
+"""
 
 import time
 from collections.abc import Iterator
@@ -16,15 +18,20 @@ from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
 
-def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, images: int = 100_000) -> dict[str, float]:
-    """CPU microseconds per image of this process: for the plan alone, and for the plan fed into DALI and returned as its outputs.
+def planning_cost(
+    manifest: Manifest, transform: Transform, batch_size: int, images: int = 100_000
+) -> dict[str, float]:
+    """CPU microseconds per image of this process: for the plan alone, and for the plan fed into
+    DALI and returned as its outputs.
 
     A small manifest is repeated to 20,000 rows, so that epochs are as long as in real training.
     """
     manifest = manifest.subset(np.resize(np.arange(len(manifest)), max(len(manifest), 20_000)))
     plan = Plan(manifest, transform, batch_size, last_batch="pad")
     steps = max(1, images // batch_size)
-    pipeline = _planning_pipeline(manifest, transform, plan.iter_from(), batch_size=batch_size, num_threads=1, device_id=None)
+    pipeline = _planning_pipeline(
+        manifest, transform, plan.iter_from(), batch_size=batch_size, num_threads=1, device_id=None
+    )
     pipeline.build()
     walk = plan.iter_from()
     costs = {}
@@ -40,6 +47,11 @@ def planning_cost(manifest: Manifest, transform: Transform, batch_size: int, ima
 
 
 @pipeline_def
-def _planning_pipeline(manifest: Manifest, transform: Transform, planned: Iterator[PlannedBatch]) -> tuple[DataNode, ...]:
-    nodes = replace(plan_nodes(manifest, planned_inputs(manifest, transform), planned, None), encoded=None)  # the files are not read
+def _planning_pipeline(
+    manifest: Manifest, transform: Transform, planned: Iterator[PlannedBatch]
+) -> tuple[DataNode, ...]:
+    # the files are not read
+    nodes = replace(
+        plan_nodes(manifest, planned_inputs(manifest, transform), planned, None), encoded=None
+    )
     return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))

@@ -1,4 +1,6 @@
-"""For comparisons, on DALI: its own graph without the plan, decoding alone, and a few batches repeated."""
+"""For comparisons, on DALI: its own graph without the plan, decoding alone, and a few batches
+repeated.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -24,7 +26,8 @@ from dali_pipes.plan.transforms import TrainTransform
 
 
 class DaliNativeBackend(DaliBackend):
-    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop; the plan is not used.
+    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop;
+    the plan is not used.
 
     Ids are on the CPU, where labels are looked up.
     """
@@ -34,20 +37,43 @@ class DaliNativeBackend(DaliBackend):
     def _prepare(self) -> None:
         self._refuse_views()
         if not isinstance(self._transform, TrainTransform):
-            raise ConfigError("DaliNativeConfig supports only the training transform; use DaliConfig for evaluation")
-        if self._transform.augmenter.policies or self._transform.sizes or self._transform.vertical_flip:
-            raise ConfigError("DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use DaliConfig")
+            raise ConfigError(
+                "DaliNativeConfig supports only the training transform; use DaliConfig for "
+                "evaluation"
+            )
+        if (
+            self._transform.augmenter.policies
+            or self._transform.sizes
+            or self._transform.vertical_flip
+        ):
+            raise ConfigError(
+                "DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use "
+                "DaliConfig"
+            )
         if any(map(self._manifest.has_target, ("boxes", "mask"))):
-            raise ConfigError("DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them; use DaliConfig")
+            raise ConfigError(
+                "DaliNativeConfig draws its crops itself, so boxes and masks cannot follow "
+                "them; use DaliConfig"
+            )
         if not self._manifest.whole_files:
-            raise ConfigError("DaliNativeConfig reads files of one image each, and these images are in shards; use DaliConfig")
+            raise ConfigError(
+                "DaliNativeConfig reads files of one image each, and these images are in "
+                "shards; use DaliConfig"
+            )
         super()._prepare()
 
     def explain(self) -> str:
         return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
-        return _native_pipeline(self._manifest, self._transform, self._decoder, self.decoding.region, **self._settings, **options)
+        return _native_pipeline(
+            self._manifest,
+            self._transform,
+            self._decoder,
+            self.decoding.region,
+            **self._settings,
+            **options,
+        )
 
 
 @pipeline_def
@@ -56,8 +82,18 @@ def _native_pipeline(
 ) -> tuple[DataNode, DataNode]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
-    encoded, ids = fn.readers.file(files=files, labels=list(range(len(files))), random_shuffle=True, read_ahead=True, name="reader")
-    crop: dict[str, Any] = {"random_area": list(transform.scale), "random_aspect_ratio": list(transform.ratio), "num_attempts": 10}
+    encoded, ids = fn.readers.file(
+        files=files,
+        labels=list(range(len(files))),
+        random_shuffle=True,
+        read_ahead=True,
+        name="reader",
+    )
+    crop: dict[str, Any] = {
+        "random_area": list(transform.scale),
+        "random_aspect_ratio": list(transform.ratio),
+        "num_attempts": 10,
+    }
     resize = RESIZE[transform.interpolation] | {"size": transform.shape}
     if region:
         image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
@@ -68,7 +104,8 @@ def _native_pipeline(
 
 
 class DecodingBackend(DaliBackend):
-    """Reads and decodes the planned images as `DaliBackend` does on the CPU, drops them, and delivers noise.
+    """Reads and decodes the planned images as `DaliBackend` does on the CPU, drops them, and
+    delivers noise.
 
     It is what no loader of these images that decodes on the CPU can do without.
     """
@@ -78,7 +115,10 @@ class DecodingBackend(DaliBackend):
         self._noise = Noise(self._transform, self._batch_size, self._device)
 
     def explain(self) -> str:
-        return f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches are constant"
+        return (
+            f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches "
+            "are constant"
+        )
 
     def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
         for number, _ in windows_of(pipeline):
@@ -87,13 +127,17 @@ class DecodingBackend(DaliBackend):
 
 
 class CachedBackend(Backend):
-    """Makes the samples of the first planned batches with DALI, in several orders, and delivers these images for all of them: the headroom."""
+    """Makes the samples of the first planned batches with DALI, in several orders, and delivers
+    these images for all of them: the headroom.
+    """
 
     _config: CachedConfig
 
     def _prepare(self) -> None:
         dali = DaliConfig().on_cores()
-        self._source = DaliBackend(self._manifest, self._transform, dali, self._batch_size, self._device, self._probe)
+        self._source = DaliBackend(
+            self._manifest, self._transform, dali, self._batch_size, self._device, self._probe
+        )
         self._refuse_padding()
         self._made: list[tuple[torch.Tensor, ...]] = []
 
@@ -102,7 +146,10 @@ class CachedBackend(Backend):
         return self._source.engine_mix
 
     def explain(self) -> str:
-        return f"the same {self._config.batches} batches again and again; once, {self._source.explain()}"
+        return (
+            f"the same {self._config.batches} batches again and again; once, "
+            f"{self._source.explain()}"
+        )
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._made:
@@ -111,14 +158,23 @@ class CachedBackend(Backend):
             places = np.resize(np.arange(len(first)), self._batch_size)
             orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
             made = self._source.stream(map(replace, itertools.cycle(orders)))
-            self._made = [tuple(map(torch.clone, batch.groups)) for _, batch in itertools.islice(made, self._config.batches)]
+            self._made = [
+                tuple(map(torch.clone, batch.groups))
+                for _, batch in itertools.islice(made, self._config.batches)
+            ]
             self._source.close()
         return self._repeat(planned)
 
     def _repeat(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         for each, groups in zip(planned, itertools.cycle(self._made)):
             parts = zip(groups, each.groups, strict=True)
-            yield each, DecodedBatch.of([images[: len(each) * len(views)] for images, views in parts], ids_on(self._device, each))
+            yield (
+                each,
+                DecodedBatch.of(
+                    [images[: len(each) * len(views)] for images, views in parts],
+                    ids_on(self._device, each),
+                ),
+            )
 
     def close(self) -> None:
         self._source.close()

@@ -1,4 +1,6 @@
-"""For comparisons, without decoding anything: images that are already on the device, or a user's own DataLoader."""
+"""For comparisons, without decoding anything: images that are already on the device, or a user's
+own DataLoader.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,24 +36,40 @@ class Noise:
 
     def __init__(self, transform: Transform, batch_size: int, device: torch.device):
         self._device = device
-        self._groups = [_noise(group[0], batch_size * len(group), device) for group in transform.groups]
+        self._groups = [
+            _noise(group[0], batch_size * len(group), device) for group in transform.groups
+        ]
 
     def of(self, planned: PlannedBatch) -> DecodedBatch:
         parts = zip(self._groups, planned.groups, strict=True)
-        groups = [images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]] for images, views in parts]
+        groups = [
+            images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]]
+            for images, views in parts
+        ]
         return DecodedBatch.of(groups, ids_on(self._device, planned))
 
 
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
     """(count, 3, H, W) of the transform's largest shape."""
     shape = (count, 3, *transform.shape)
-    steps = torch.randint(0, 256, shape, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.uint8, device="cpu")
-    images = steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
+    steps = torch.randint(
+        0,
+        256,
+        shape,
+        generator=torch.Generator("cpu").manual_seed(0),
+        dtype=torch.uint8,
+        device="cpu",
+    )
+    images = (
+        steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
+    )
     return images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])
 
 
 class DataLoaderBackend(Backend):
-    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan nor its transform is used."""
+    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan nor
+    its transform is used.
+    """
 
     def _prepare(self) -> None:
         self._loader = named_function(self._config.function)()
@@ -64,11 +82,23 @@ class DataLoaderBackend(Backend):
         while True:
             self._iterator = iter(self._loader)
             for batch in self._iterator:
-                images = next((each for each in tree_leaves(batch) if isinstance(each, torch.Tensor) and each.ndim == 4), None)
+                images = next(
+                    (
+                        each
+                        for each in tree_leaves(batch)
+                        if isinstance(each, torch.Tensor) and each.ndim == 4
+                    ),
+                    None,
+                )
                 if images is None:
-                    raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")
+                    raise ConfigError(
+                        "the DataLoader's batches hold no tensor of images, (N, 3, H, W)"
+                    )
                 images = images.to(self._device, non_blocking=True)
-                yield None, DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu"))
+                yield (
+                    None,
+                    DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu")),
+                )
 
     def close(self) -> None:
         end_workers(self._iterator)

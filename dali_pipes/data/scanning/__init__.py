@@ -1,1 +1,3 @@
-"""How images become the rows of a manifest: folders of classes, tables of paths, and shards, read once and not again."""
+"""How images become the rows of a manifest: folders of classes, tables of paths, and shards, read
+once and not again.
+"""

@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.classes import BESIDE, LOOPS, NUMBERED, UNNAMED, choose_classes, refuse_inner_folders
+from dali_pipes.data.scanning.classes import (
+    BESIDE,
+    LOOPS,
+    NUMBERED,
+    UNNAMED,
+    choose_classes,
+    refuse_inner_folders,
+)
 from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
@@ -69,7 +76,8 @@ class ClassFolders(NamedTuple):
 def scan_folder(
     root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: Earlier
 ) -> tuple[list[str], pa.Table | None, FolderRecords]:
-    """Class names, rows, and the folders that were scanned; None for the rows if no folder was touched since the earlier scan.
+    """Class names, rows, and the folders that were scanned; None for the rows if no folder was
+    touched since the earlier scan.
 
     Args:
         entries: of the root, as `list_entries` has them.
@@ -80,7 +88,12 @@ def scan_folder(
         return found.classes, None, {}
 
     total = sum(len(folder.images or ()) for folder in folders)
-    files = (file for folder in folders if folder.images for file in earlier.with_headers(folder.path, folder.images, check))
+    files = (
+        file
+        for folder in folders
+        if folder.images
+        for file in earlier.with_headers(folder.path, folder.images, check)
+    )
     headers = read_headers(root, files, total, check)
 
     tables: list[pa.Table] = []
@@ -100,7 +113,9 @@ def scan_folder(
 
 
 def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
-    """Whether none was listed again, but for the root of class folders, in which nothing else lies now."""
+    """Whether none was listed again, but for the root of class folders, in which nothing else lies
+    now.
+    """
     if [folder.path for folder in folders] != list(earlier.folders):
         return False
     for folder in folders:
@@ -112,7 +127,9 @@ def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
     return True
 
 
-def _rows(images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal) -> Iterator[pa.Table]:
+def _rows(
+    images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal
+) -> Iterator[pa.Table]:
     size = CHUNK[check.verify]
     for start in range(0, len(images), size):
         paths = images[start : start + size]
@@ -126,15 +143,23 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
     return pa.array([label] * images, pa.int32()) if check.with_labels else no_labels(images)
 
 
-def list_classes(root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions) -> ClassFolders:
+def list_classes(
+    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions
+) -> ClassFolders:
     """The class folders, as torchvision's ImageFolder sorts them, and what lies beside them."""
     if not root.is_dir():
-        raise ManifestError(f"{root}: no such folder; give one with a subfolder of images for each class")
+        raise ManifestError(
+            f"{root}: no such folder; give one with a subfolder of images for each class"
+        )
     if not check.with_labels:
         return ClassFolders([], [""], [])
 
     given = check.classes or ()
-    folders = [name for name, is_folder in entries if is_folder and (name in given or not is_housekeeping(name))]
+    folders = [
+        name
+        for name, is_folder in entries
+        if is_folder and (name in given or not is_housekeeping(name))
+    ]
     images, omissions = sort_names(name for name, is_folder in entries if not is_folder)
     if not folders:
         _refuse_no_classes(root, [name for name, _ in entries])
@@ -151,7 +176,9 @@ def list_classes(root: Path, entries: Sequence[tuple[str, bool]], check: ScanOpt
     numbered = [name for name in aside if any(_images_below(root, name, hidden=True))]
     omissions += [
         *count_by_kind((BESIDE, name) for name in images),
-        *count_by_kind((UNNAMED, name) for folder in unnamed for name in _images_below(root, folder)),
+        *count_by_kind(
+            (UNNAMED, name) for folder in unnamed for name in _images_below(root, folder)
+        ),
         *count_by_kind(((NUMBERED, name) for name in numbered), "folder"),
         *count_by_kind(((HOUSEKEEPING_FOLDERS, f"{name}/") for name in aside), "file"),
     ]
@@ -161,14 +188,23 @@ def list_classes(root: Path, entries: Sequence[tuple[str, bool]], check: ScanOpt
 
 def _refuse_no_classes(root: Path, files: list[str]) -> None:
     if embedded_files(root):
-        raise ManifestError(f"{root}: its Parquet files hold the images; open them with Manifest.open or Manifest.from_table")
+        raise ManifestError(
+            f"{root}: its Parquet files hold the images; open them with Manifest.open or "
+            "Manifest.from_table"
+        )
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
-        raise ManifestError(f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; unpack it to a .tar")
+        raise ManifestError(
+            f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "
+            "unpack it to a .tar"
+        )
     raise ManifestError(describe_no_classes(root))
 
 
-def list_folders(root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions) -> list[Folder]:
-    """All folders with their images, in the order of ImageFolder. One that has not been touched since is not listed again.
+def list_folders(
+    root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions
+) -> list[Folder]:
+    """All folders with their images, in the order of ImageFolder. One that has not been touched
+    since is not listed again.
 
     The first is the root; where images have labels, none of its own images is used.
     """
@@ -182,9 +218,15 @@ def list_folders(root: Path, found: ClassFolders, earlier: Earlier, check: ScanO
         numbers = {name: number for number, name in enumerate(found.classes)}
         for name in found.folders:
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
-            inner = sorted(parts[1] for each in of_class if len(parts := os.fsdecode(each.path).split("/")) == 2)
+            inner = sorted(
+                parts[1]
+                for each in of_class
+                if len(parts := os.fsdecode(each.path).split("/")) == 2
+            )
             if check.classes is None:
-                refuse_inner_folders(root, name, inner, len(found.folders), _count(of_class[0], earlier))
+                refuse_inner_folders(
+                    root, name, inner, len(found.folders), _count(of_class[0], earlier)
+                )
             folders += sorted(of_class, key=lambda folder: os.fsdecode(folder.path))
         what = f"its {len(found.folders)} class folders hold no image"
 
@@ -209,8 +251,12 @@ def _shards_below(root: Path) -> Iterator[str]:
             yield where
 
 
-def _walk(base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions) -> list[Folder]:
-    """A folder and all below it. Links are followed, but for one to a folder that it lies in: that would never end."""
+def _walk(
+    base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions
+) -> list[Folder]:
+    """A folder and all below it. Links are followed, but for one to a folder that it lies in: that
+    would never end.
+    """
     found: list[Folder] = []
     waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while waiting:
@@ -234,28 +280,49 @@ def _list(
         stamp = _stamp(stat)
         if stamp and earlier.has_all_of(path, stamp, check):
             # without links of which the target is gone, which changes no folder's time
-            there = [each for each in earlier.subfolders[path] if Path(os.fsdecode(os.path.join(base, each))).is_dir()]
-            return Folder(path, label, stamp, None, earlier.folders[path].omissions), there, (stat.st_dev, stat.st_ino)
+            there = [
+                each
+                for each in earlier.subfolders[path]
+                if Path(os.fsdecode(os.path.join(base, each))).is_dir()
+            ]
+            return (
+                Folder(path, label, stamp, None, earlier.folders[path].omissions),
+                there,
+                (stat.st_dev, stat.st_ino),
+            )
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
-        raise ManifestError(f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away") from None
+        raise ManifestError(
+            f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away"
+        ) from None
 
     prefix = os.fsdecode(os.path.join(path, b""))
     files = sorted(os.fsdecode(name) for name, is_folder in entries if not is_folder)
     images, omissions = sort_names([prefix + name for name in files])
-    settled = now - stat.st_mtime_ns > _SETTLED_NS  # a change within the clock's resolution would have the same time
+    # a change within the clock's resolution would have the same time
+    settled = now - stat.st_mtime_ns > _SETTLED_NS
     folder = Folder(path, label, stamp if settled else 0, list(map(os.fsencode, images)), omissions)
-    subfolders = [name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))]
-    aside = sorted(os.fsdecode(name) for name, is_folder in entries if is_folder and is_housekeeping(os.fsdecode(name)))
-    folder.omissions.extend(count_by_kind(((HOUSEKEEPING_FOLDERS, f"{prefix}{name}/") for name in aside), "file"))
+    subfolders = [
+        name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))
+    ]
+    aside = sorted(
+        os.fsdecode(name)
+        for name, is_folder in entries
+        if is_folder and is_housekeeping(os.fsdecode(name))
+    )
+    folder.omissions.extend(
+        count_by_kind(((HOUSEKEEPING_FOLDERS, f"{prefix}{name}/") for name in aside), "file")
+    )
     return folder, [os.path.join(path, name) for name in subfolders], (stat.st_dev, stat.st_ino)
 
 
 def _stamp(stat: os.stat_result) -> int:
-    """What is another number once an entry of this folder has come or gone; 0: the file system does not say so.
+    """What is another number once an entry of this folder has come or gone; 0: the file system does
+    not say so.
 
-    Stores that are mounted as folders, images of file systems and some archives keep no times of folders, or one time for all. So
-    the time of the last change of the inode counts too, which no program sets, and which folder it is.
+    Stores that are mounted as folders, images of file systems and some archives keep no times of
+    folders, or one time for all. So the time of the last change of the inode counts too, which no
+    program sets, and which folder it is.
     """
     if stat.st_mtime_ns <= 0 or stat.st_ctime_ns <= 0:
         return 0
@@ -264,7 +331,8 @@ def _stamp(stat: os.stat_result) -> int:
 
 
 def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str]:
-    """The images of a folder in the root, and of those below it; links are followed, and no folder is listed twice.
+    """The images of a folder in the root, and of those below it; links are followed, and no folder
+    is listed twice.
 
     Args:
         hidden: with those that are no images for a scan, as ImageFolder has them.
@@ -272,7 +340,8 @@ def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str
     listed: set[tuple[int, int]] = set()
     for where, inner, files in os.walk(root / folder, followlinks=True):
         stat = os.stat(where)
-        if (stat.st_dev, stat.st_ino) in listed:  # a link to a folder above it would lead around for ever
+        # a link to a folder above it would lead around for ever
+        if (stat.st_dev, stat.st_ino) in listed:
             inner.clear()
             continue
         listed.add((stat.st_dev, stat.st_ino))

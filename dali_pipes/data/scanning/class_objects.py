@@ -1,4 +1,6 @@
-"""Images in an object store that are objects of their own, in a folder for each class: in the order of ImageFolder, as rows."""
+"""Images in an object store that are objects of their own, in a folder for each class: in the order
+of ImageFolder, as rows.
+"""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +13,14 @@ from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
 from dali_pipes.data.scanning.files import file_rows
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions, examine, is_image, not_fetched
+from dali_pipes.data.scanning.headers import (
+    IMAGE_EXTENSIONS,
+    Header,
+    ScanOptions,
+    examine,
+    is_image,
+    not_fetched,
+)
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import refuse_other_objects
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
@@ -25,15 +34,21 @@ _PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last c
 
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
-    """Class names, rows and what is left out of images in an object store that are objects of their own, in class folders."""
+    """Class names, rows and what is left out of images in an object store that are objects of their
+    own, in class folders.
+    """
     everything = find_objects(url)
     refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
     aside = {_housekeeping_folder(name) for name in everything if _is_in_housekeeping(name)}
-    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, f"{folder}/") for folder in sorted(aside)), "file")
+    omissions += count_by_kind(
+        ((HOUSEKEEPING_FOLDERS, f"{folder}/") for folder in sorted(aside)), "file"
+    )
     if not images:
         extensions = ", ".join(IMAGE_EXTENSIONS)
-        raise ManifestError(f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})")
+        raise ManifestError(
+            f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})"
+        )
 
     classes: list[str] = []
     if check.with_labels:
@@ -47,20 +62,31 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
 
     versions = everything.versions(images)
     with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
-        headers = pool.map(lambda name: _fetched_header(f"{url}/{name}", versions[name], check), images)
+        headers = pool.map(
+            lambda name: _fetched_header(f"{url}/{name}", versions[name], check), images
+        )
         rows = list(track(headers, "reading images", len(images), check.progress))
-    labels = no_labels(len(images)) if not check.with_labels else pa.array([number_of[name] for name in images])
+    labels = (
+        no_labels(len(images))
+        if not check.with_labels
+        else pa.array([number_of[name] for name in images])
+    )
     return classes, file_rows([os.fsencode(name) for name in images], labels, rows), omissions
 
 
 def _sort_by_class(
     url: str, images: list[str], everything: Iterable[str], check: ScanOptions
 ) -> tuple[list[str], list[str], list[Omission]]:
-    """Class names, the images that are in a class folder, and what is left out for not being in one."""
+    """Class names, the images that are in a class folder, and what is left out for not being in
+    one.
+    """
     tops = {name.split("/")[0] for name in images if "/" in name}
     beside = [name for name in images if "/" not in name]
     if not tops:
-        raise ManifestError(f"{url}: {beside[0]} is in no class folder; put the images of each class below a separate one")
+        raise ManifestError(
+            f"{url}: {beside[0]} is in no class folder; put the images of each class below a "
+            "separate one"
+        )
 
     def subfolders(top: str) -> set[str]:
         inner = (name.split("/") for name in images if name.startswith(f"{top}/"))
@@ -68,19 +94,23 @@ def _sort_by_class(
 
     classes = choose_classes(url, tops, check.classes, tops.__contains__, subfolders)
     unnamed = [name for name in images if "/" in name and name.split("/")[0] not in classes]
-    hidden = {name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)}
+    hidden = {
+        name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)
+    }
     omissions = [
         *count_by_kind((BESIDE, name) for name in beside),
         *count_by_kind((UNNAMED, name) for name in unnamed),
-        *count_by_kind(((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))), "folder"),
+        *count_by_kind(
+            ((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))), "folder"
+        ),
     ]
     kept = set(beside) | set(unnamed)
     return classes, [name for name in images if name not in kept], omissions
 
 
 class _Ends(BytesIO):
-    """The beginning of an object, and its end. Reading anything else fails, and `lacks` says so: Pillow goes on without those
-    tags of a TIFF that it cannot read.
+    """The beginning of an object, and its end. Reading anything else fails, and `lacks` says so:
+    Pillow goes on without those tags of a TIFF that it cannot read.
 
     Args:
         size: of the object, in bytes.

@@ -1,4 +1,6 @@
-"""Which folders are the classes of a data set: all, those that the user names, or none, since they are its splits."""
+"""Which folders are the classes of a data set: all, those that the user names, or none, since they
+are its splits.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -8,8 +10,11 @@ from pathlib import Path
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
-# What lies beside splits and is no class either: images without labels, and what models have made of them.
-_COMPANIONS = re.compile(r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE)
+# What lies beside splits and is no class either: images without labels, and what models have made
+# of them.
+_COMPANIONS = re.compile(
+    r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE
+)
 _WORDS = re.compile("[a-z]+")
 _COMPARED = 20  # names without a folder, that are compared with the folders
 
@@ -48,7 +53,9 @@ def choose_classes(
         near = get_close_matches(name, unnamed, 1)
         if near or len(missing) == len(given):
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:5])}"
-            raise ManifestError(f"{place}: classes names {name!r}, and there is no such folder; {meant}")
+            raise ManifestError(
+                f"{place}: classes names {name!r}, and there is no such folder; {meant}"
+            )
     return list(given)
 
 
@@ -60,8 +67,9 @@ def refuse_split_folders(
 ) -> None:
     """Raises ManifestError if folders of these names are splits.
 
-    They are where every one of them carries the word of a split, as train and val do; where two do, and no other holds an image;
-    and where the class folders in two of them have names in common. A class called train beside bus and car stays a class.
+    They are where every one of them carries the word of a split, as train and val do; where two do,
+    and no other holds an image; and where the class folders in two of them have names in common. A
+    class called train beside bus and car stays a class.
     """
     splits = {name: split for name in names if (split := split_of(name))}
     if not splits:
@@ -73,7 +81,9 @@ def refuse_split_folders(
     if not others:
         are_splits = exact or (several and "train" in splits.values())
     else:
-        are_splits = several and (_have_classes_in_common(splits, subfolders) or not any(map(has_images, others)))
+        are_splits = several and (
+            _have_classes_in_common(splits, subfolders) or not any(map(has_images, others))
+        )
     if not are_splits:
         return
 
@@ -84,23 +94,32 @@ def refuse_split_folders(
     )
 
 
-def refuse_inner_folders(place: Path | str, name: str, inner: Sequence[str], classes: int, images: int) -> None:
-    """Raises ManifestError for a class folder that holds splits, and for the only one if it holds folders alone.
+def refuse_inner_folders(
+    place: Path | str, name: str, inner: Sequence[str], classes: int, images: int
+) -> None:
+    """Raises ManifestError for a class folder that holds splits, and for the only one if it holds
+    folders alone.
 
     Args:
         inner: names of the folders in it.
         classes: how many class folders there are.
         images: how many images lie in it itself.
     """
-    splits = {split for each in inner if (split := split_of(each)) and len(_WORDS.findall(each.lower())) == 1}
+    splits = {
+        split
+        for each in inner
+        if (split := split_of(each)) and len(_WORDS.findall(each.lower())) == 1
+    }
     if len(splits) > 1:
         raise ManifestError(
-            f"{place}: its folder {name} holds {' and '.join(inner[:4])}, splits of one class; put the images of each split "
+            f"{place}: its folder {name} holds {' and '.join(inner[:4])}, splits of one "
+            "class; put the images of each split "
             "below a folder of its own, with the classes in it, or list them in a table"
         )
     if classes == 1 and inner and not images:
         raise ManifestError(
-            f"{place}: its only folder, {name}, holds folders and no image; did you mean {place}/{name}? (classes=[{name}] "
+            f"{place}: its only folder, {name}, holds folders and no image; did you mean "
+            f"{place}/{name}? (classes=[{name}] "
             "takes it as the only class)"
         )
 

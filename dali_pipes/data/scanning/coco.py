@@ -1,4 +1,5 @@
-"""COCO's annotations: detection, keypoints, segmentation and captions in one JSON file. https://cocodataset.org/#format-data
+"""COCO's annotations: detection, keypoints, segmentation and captions in one JSON file.
+https://cocodataset.org/#format-data
 
 Programs write null for what they do not know, and numbers as text: null is missing, and "1" is 1.
 """
@@ -36,13 +37,17 @@ _LONGEST = 300  # characters of a number that is written as text
 
 
 class _Ids:
-    """The place of each id, also where it is written otherwise: "1" and 1.0 are 1, unless another entry has just that id."""
+    """The place of each id, also where it is written otherwise: "1" and 1.0 are 1, unless another
+    entry has just that id.
+    """
 
     def __init__(self, ids: Iterable[Any]):
         self._places = {each: place for place, each in enumerate(ids)}
         numbers = [(_number(each), place) for each, place in self._places.items()]
         counts = Counter(number for number, _ in numbers)
-        self._by_number = {number: place for number, place in numbers if number is not None and counts[number] == 1}
+        self._by_number = {
+            number: place for number, place in numbers if number is not None and counts[number] == 1
+        }
 
     def get(self, value: Any) -> int | None:
         if not _is_id(value):
@@ -76,15 +81,25 @@ class _File:
     detects: bool = False
 
 
-def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
+def scan_coco(
+    file: Path, root: Path, check: ScanOptions
+) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
     """Class names, rows, which keypoints there are, and the id of each category."""
     read = _read(file)
-    paths, headers = read_named(root, [os.fsencode(image["file_name"]) for image in read.images], check)
+    paths, headers = read_named(
+        root, [os.fsencode(image["file_name"]) for image in read.images], check
+    )
     if all(each.problem in GONE for each in headers):
-        none = f"none of its {len(paths):,} images is in {root}, the first is {read.images[0]['file_name']!r:.80}"
+        none = (
+            f"none of its {len(paths):,} images is in {root}, the first is "
+            f"{read.images[0]['file_name']!r:.80}"
+        )
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
     upright = check.targets.annotated == "upright"
-    headers = [_same_size(file, image, header, upright) for image, header in zip(read.images, headers, strict=True)]
+    headers = [
+        _same_size(file, image, header, upright)
+        for image, header in zip(read.images, headers, strict=True)
+    ]
     targets: dict[str, pa.Array] = {}
     keypoints = None
     labels = no_labels(len(paths))
@@ -93,30 +108,45 @@ def scan_coco(file: Path, root: Path, check: ScanOptions) -> tuple[list[str], pa
         usable = headers
         if check.targets.annotated is None and (turned := _turned(read, headers)):
             warn_of_turned(file, len(turned), turned[0])
-        headers, targets = checked(_found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects)
+        headers, targets = checked(
+            _found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects
+        )
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
-        labels = distinct_labels(counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories))
+        labels = distinct_labels(
+            counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories)
+        )
         if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
             refuse_without_objects(file, _lost(read, headers, targets))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
     if any(read.captions):
-        targets[TARGET + "text"] = pa.array([each[0] if each else "" for each in read.captions], pa.large_string())
+        targets[TARGET + "text"] = pa.array(
+            [each[0] if each else "" for each in read.captions], pa.large_string()
+        )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
     table = file_rows(paths, labels, headers, targets)
     ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
-    return [category["name"] for category in read.categories], pa.concat_tables([table, unused_rows(table, strays)]), keypoints, ids
+    return (
+        [category["name"] for category in read.categories],
+        pa.concat_tables([table, unused_rows(table, strays)]),
+        keypoints,
+        ids,
+    )
 
 
 def _image_ids(read: _File) -> pa.Array:
     """Numbers, also those written as text; else all of them as text."""
     numbers = [_number(image["id"]) for image in read.images]
-    if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):  # which "1e999" is not
+    # which "1e999" is not
+    if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):
         whole = [int(each or 0) for each in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
-    return pa.array([str(image["id"]).encode(errors="replace").decode() for image in read.images], pa.large_string())
+    return pa.array(
+        [str(image["id"]).encode(errors="replace").decode() for image in read.images],
+        pa.large_string(),
+    )
 
 
 def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
@@ -124,7 +154,11 @@ def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> l
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
     for image, some, header, text in zip(read.images, read.objects, headers, lines, strict=True):
-        here = text.splitlines() if not header.problem else [f"{image['file_name']!r:.80}: {header.problem}"] * len(some)
+        here = (
+            text.splitlines()
+            if not header.problem
+            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(some)
+        )
         lost += here
     return lost + read.strays
 
@@ -140,13 +174,18 @@ def _read(file: Path) -> _File:
     if isinstance(content, dict):
         lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
     if not lists or not all(isinstance(each, list) for each in lists) or not lists[0]:
-        raise ManifestError(f"{file}: not COCO's form; it needs the lists images, which must not be empty, and annotations")
+        raise ManifestError(
+            f"{file}: not COCO's form; it needs the lists images, which must not be empty, and "
+            "annotations"
+        )
     images, annotations, categories = lists
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
     categories = sorted(categories, key=_order)
     places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
-    read = _File(file, images, places, categories, classes, [[] for _ in images], [[] for _ in images])
+    read = _File(
+        file, images, places, categories, classes, [[] for _ in images], [[] for _ in images]
+    )
     for number, entry in enumerate(annotations):
         _sort(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
@@ -162,13 +201,25 @@ def _order(category: Entry) -> tuple[bool, float, str]:
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
     seen: set[tuple[str, Any]] = set()
     for number, each in enumerate(entries):
-        good = isinstance(each, dict) and _is_id(each.get("id")) and isinstance(each.get(name), str) and each[name]
+        good = (
+            isinstance(each, dict)
+            and _is_id(each.get("id"))
+            and isinstance(each.get(name), str)
+            and each[name]
+        )
         if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
-            raise ManifestError(f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it")
+            raise ManifestError(
+                f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it"
+            )
         meant = _file_meant(each[name]) if name == "file_name" else each[name]
         if name == "file_name" and meant.startswith(("/", "../")):
-            outside = f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the folder of the images"
-            raise ManifestError(f"{outside}; give a root that holds all of them, and names relative to the folder")
+            outside = (
+                f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the "
+                "folder of the images"
+            )
+            raise ManifestError(
+                f"{outside}; give a root that holds all of them, and names relative to the folder"
+            )
         for key, value in (("id", each["id"]), (name, meant)):
             if (key, value) in seen:
                 other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
@@ -177,7 +228,9 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
 
 
 def _file_meant(name: str) -> str:
-    """A file by one name, however it is written: a/./b.jpg and, as Windows has it, a\\b.jpg are a/b.jpg."""
+    """A file by one name, however it is written: a/./b.jpg and, as Windows has it, a\\b.jpg are
+    a/b.jpg.
+    """
     return os.path.normpath(os.fsdecode(written_otherwise(os.fsencode(name))))
 
 
@@ -186,52 +239,85 @@ def _sort(read: _File, number: int, entry: Any) -> None:
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image)
     if place is None:
-        stray = f"its image_id {image!r:.40} is none of the file's images" if isinstance(entry, dict) else "it is no JSON object"
+        stray = (
+            f"its image_id {image!r:.40} is none of the file's images"
+            if isinstance(entry, dict)
+            else "it is no JSON object"
+        )
         read.strays.append(f"{_name(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
     elif "caption" in entry and entry.get("bbox") is None:
-        read.strays.append(f"{_name(number, entry)}: its caption is {entry['caption']!r:.40}, no text; correct it or remove it")
+        read.strays.append(
+            f"{_name(number, entry)}: its caption is {entry['caption']!r:.40}, no text; "
+            "correct it or remove it"
+        )
     else:
         read.objects[place].append((number, entry))
 
 
 def _name(number: int, entry: Any) -> str:
-    return f"annotation {entry['id']!r:.40}" if isinstance(entry, dict) and "id" in entry else f"annotations[{number}]"
+    return (
+        f"annotation {entry['id']!r:.40}"
+        if isinstance(entry, dict) and "id" in entry
+        else f"annotations[{number}]"
+    )
 
 
 def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
-    given, found = [_as_numbers(image.get(name)) for name in ("height", "width")], (header.height, header.width)
+    given, found = (
+        [_as_numbers(image.get(name)) for name in ("height", "width")],
+        (header.height, header.width),
+    )
     turned = upright_size(*found, header.orientation)
     found, other = (turned, found) if upright else (found, turned)
     said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
     if header.problem or said == found:
         return header
-    sizes = f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has {found[1]} × {found[0]}"
+    sizes = (
+        f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has "
+        f"{found[1]} × {found[0]}"
+    )
     if said == other:
         how, other_way = ("as stored", "stored") if upright else ("upright", "upright")
-        why = f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set annotated='{other_way}'"
+        why = (
+            f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set "
+            f"annotated='{other_way}'"
+        )
         return header._replace(problem=why)
-    return header._replace(problem=f"{sizes}, so its boxes are of another image; correct one of them")
+    return header._replace(
+        problem=f"{sizes}, so its boxes are of another image; correct one of them"
+    )
 
 
 def _turned(read: _File, headers: list[Header]) -> list[str]:
-    """The images with objects that are turned by their EXIF tag, unless their size shows that they were annotated as stored."""
+    """The images with objects that are turned by their EXIF tag, unless their size shows that they
+    were annotated as stored.
+    """
     found = []
     for image, some, header in zip(read.images, read.objects, headers, strict=True):
         if header.orientation != 1 and some and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
-            if not sized or upright_size(header.height, header.width, header.orientation) == (header.height, header.width):
+            if not sized or upright_size(header.height, header.width, header.orientation) == (
+                header.height,
+                header.width,
+            ):
                 found.append(image["file_name"])
     return found
 
 
 def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
     found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
-    if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found):
-        raise ManifestError(f"{read.name}: the keypoints of its categories are not lists of names; correct them")
+    if not all(
+        isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found
+    ):
+        raise ManifestError(
+            f"{read.name}: the keypoints of its categories are not lists of names; correct them"
+        )
     if any(each != found[0] for each in found):
-        raise ManifestError(f"{read.name}: its categories have different keypoints; write a file for each of them")
+        raise ManifestError(
+            f"{read.name}: its categories have different keypoints; write a file for each of them"
+        )
     return Keypoints.named(list(found[0]), flip_pairs) if found else None
 
 
@@ -252,13 +338,21 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upri
     return Found(
         counts,
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
-        pa.array([read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()),
+        pa.array(
+            [read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()
+        ),
         lambda place: _name(numbers[place], entries[place]),
         faults,
         np.array([_area(each) if each else 0 for each in good], np.float64),
         np.array([bool(each.get("iscrowd")) for each in good], bool),
-        np.array([each.get("keypoints") or none for each in good], np.float64).reshape(len(good), len(none)) if keypoints else None,
-        [json.dumps(each) for each in outlines] if any(each.get("segmentation") for each in good) else None,
+        np.array([each.get("keypoints") or none for each in good], np.float64).reshape(
+            len(good), len(none)
+        )
+        if keypoints
+        else None,
+        [json.dumps(each) for each in outlines]
+        if any(each.get("segmentation") for each in good)
+        else None,
         lost,
         "upright" if upright else "stored",
         keypoints.flipped if keypoints else [],
@@ -272,10 +366,13 @@ def _area(entry: Entry) -> float:
 def _good_entries(
     read: _File, entries: list[Entry], keypoints: Keypoints | None
 ) -> tuple[list[Entry], dict[int, str], dict[int, list[str]]]:
-    """The annotations as COCO writes them, empty where one cannot be used; why it cannot; and what others are left without."""
+    """The annotations as COCO writes them, empty where one cannot be used; why it cannot; and what
+    others are left without.
+    """
     good, faults, lost = list(entries), {}, {}
     for place, entry in enumerate(entries):
-        # Nearly all are as COCO writes them: one look costs less than to clean each and to look at its parts one by one.
+        # Nearly all are as COCO writes them: one look costs less than to clean each and to look at
+        # its parts one by one.
         if _is_plain(read, entry, keypoints):
             continue
         entry = _cleaned(entry)
@@ -290,8 +387,19 @@ def _good_entries(
 
 def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     """Whether all but the outline is as COCO writes it; what is not may be good as well."""
-    box, area, crowd, points = entry.get("bbox"), entry.get("area", 0), entry.get("iscrowd", 0), entry.get("keypoints")
-    if type(box) is not list or len(box) != 4 or type(crowd) is not int or not 0 <= crowd <= 1 or None in entry.values():
+    box, area, crowd, points = (
+        entry.get("bbox"),
+        entry.get("area", 0),
+        entry.get("iscrowd", 0),
+        entry.get("keypoints"),
+    )
+    if (
+        type(box) is not list
+        or len(box) != 4
+        or type(crowd) is not int
+        or not 0 <= crowd <= 1
+        or None in entry.values()
+    ):
         return False
     for each in (*box, area):
         if type(each) is not float and (type(each) is not int or not -_LARGEST < each < _LARGEST):
@@ -302,9 +410,15 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
 
 
 def _cleaned(entry: Entry) -> Entry:
-    """Without what is null, and with numbers for those written as text; the outline is left as it is."""
+    """Without what is null, and with numbers for those written as text; the outline is left as it
+    is.
+    """
     entry = {name: value for name, value in entry.items() if value is not None}
-    changed = {name: _as_numbers(entry[name]) for name in ("bbox", "area", "iscrowd", "keypoints") if name in entry}
+    changed = {
+        name: _as_numbers(entry[name])
+        for name in ("bbox", "area", "iscrowd", "keypoints")
+        if name in entry
+    }
     return entry | changed
 
 
@@ -324,18 +438,31 @@ def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], E
     """An object without an area and keypoints that are no numbers, and what is wrong with them."""
     lost, points = [], entry.get("keypoints")
     if not _are_numbers([entry.get("area", 0.0)], 1):
-        lost.append(f"its area is taken from its box: the one given is no number ({entry.pop('area')!r:.40})")
+        lost.append(
+            "its area is taken from its box: the one given is no number "
+            f"({entry.pop('area')!r:.40})"
+        )
     if keypoints is None:
         if points and any(points if isinstance(points, list) else [points]):
-            lost.append("its keypoints are left out: no category says which they are, by a list keypoints of names")
+            lost.append(
+                "its keypoints are left out: no category says which they are, by a list "
+                "keypoints of names"
+            )
     elif points and not _are_numbers(points, 3 * len(keypoints.names)):
-        lost.append(f"its keypoints are left out: they are not {len(keypoints.names)} times x, y and visibility")
+        lost.append(
+            f"its keypoints are left out: they are not {len(keypoints.names)} times x, y and "
+            "visibility"
+        )
         del entry["keypoints"]
     return lost, entry
 
 
-def _outlines(entries: list[Entry], headers: list[Header], upright: bool) -> tuple[list[Any], dict[int, str]]:
-    """The outlines of objects, as stored, empty where there is none; and what is wrong with one that is left out for it."""
+def _outlines(
+    entries: list[Entry], headers: list[Header], upright: bool
+) -> tuple[list[Any], dict[int, str]]:
+    """The outlines of objects, as stored, empty where there is none; and what is wrong with one
+    that is left out for it.
+    """
     found = [entry.get("segmentation") or [] for entry in entries]
     sizes = [(each.height, each.width, each.orientation) for each in headers]
     height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
@@ -362,11 +489,16 @@ def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | No
 
 
 def _repaired(outline: Any, image: tuple[int, int]) -> Any:
-    """With numbers for those written as text, without empty polygons; a list of numbers is one polygon, as it is to pycocotools."""
+    """With numbers for those written as text, without empty polygons; a list of numbers is one
+    polygon, as it is to pycocotools.
+    """
     if isinstance(outline, dict):
         size = _as_numbers(outline.get("size")) or list(image)
         counts = outline.get("counts")
-        return outline | {"size": size, "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts}
+        return outline | {
+            "size": size,
+            "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts,
+        }
     if not isinstance(outline, list):
         return outline
     outline = [_as_numbers(each) for each in outline]
@@ -376,7 +508,9 @@ def _repaired(outline: Any, image: tuple[int, int]) -> Any:
 
 
 def _whole(numbers: list[Any]) -> list[Any]:
-    return [int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers]
+    return [
+        int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers
+    ]
 
 
 def _is_id(value: Any) -> bool:
@@ -387,7 +521,11 @@ def _number(value: Any) -> int | float | None:
     """A number, or one that is written as text; None: it is neither."""
     if type(value) in (int, float):
         return value
-    if type(value) is not str or len(value) > _LONGEST or not _NUMBER.fullmatch(text := value.strip()):
+    if (
+        type(value) is not str
+        or len(value) > _LONGEST
+        or not _NUMBER.fullmatch(text := value.strip())
+    ):
         return None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
@@ -395,7 +533,11 @@ def _number(value: Any) -> int | float | None:
 def _as_numbers(value: Any) -> Any:
     """A number, or a list of them, for what is written as text; all else as it is."""
     if isinstance(value, list):
-        return [_as_numbers(each) if type(each) is str else each for each in value] if any(type(e) is str for e in value) else value
+        return (
+            [_as_numbers(each) if type(each) is str else each for each in value]
+            if any(type(e) is str for e in value)
+            else value
+        )
     number = _number(value) if type(value) is str else None
     return value if number is None else number
 
@@ -403,4 +545,6 @@ def _as_numbers(value: Any) -> Any:
 def _are_numbers(values: Any, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
-    return all(type(each) is float or (type(each) is int and abs(each) < _LARGEST) for each in values)
+    return all(
+        type(each) is float or (type(each) is int and abs(each) < _LARGEST) for each in values
+    )

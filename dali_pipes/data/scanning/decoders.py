@@ -1,6 +1,7 @@
 """Whether the decoders of all CPU loaders accept an image, and make the same pixels of it.
 
-docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged as torchvision does on each of them.
+docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged as torchvision does
+on each of them.
 """
 
 import io
@@ -15,13 +16,16 @@ from numpy.typing import NDArray
 from dali_pipes.data.scanning.stored import open_stored
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
-TOLERANCE = 0.25  # of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
+# of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
+TOLERANCE = 0.25
 PARTS = 16  # of a side
 COMPARED = 2**22  # pixels at most
 
 
 class _Decoder:
-    """DALI's, of one process, whose threads take turns: with two images in a pipeline one would get the other's pixels."""
+    """DALI's, of one process, whose threads take turns: with two images in a pipeline one would get
+    the other's pixels.
+    """
 
     def __init__(self) -> None:
         self._turn, self._pipeline = Lock(), None
@@ -38,7 +42,8 @@ class _Decoder:
             return np.array(images.at(0))
 
 
-# By process: a forked one has none of the threads of its parent's pipeline, and would wait for them if it used or destroyed it.
+# By process: a forked one has none of the threads of its parent's pipeline, and would wait for them
+# if it used or destroyed it.
 _decoders: dict[int, _Decoder] = {}
 
 
@@ -49,8 +54,12 @@ def load() -> None:
 
 
 def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
-    """Decodes a whole image with each of them. Returns which one refuses it and why, or decodes it differently than Pillow."""
-    decoders = {"Pillow": _pillow, "DALI": _dali} | ({"torchvision": _torchvision} if format == "JPEG" else {})
+    """Decodes a whole image with each of them. Returns which one refuses it and why, or decodes it
+    differently than Pillow.
+    """
+    decoders = {"Pillow": _pillow, "DALI": _dali} | (
+        {"torchvision": _torchvision} if format == "JPEG" else {}
+    )
     reference = None
     for name, decode in decoders.items():
         try:
@@ -62,13 +71,18 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
 
         if pixels.shape[:2] != (height, width):
             found = f"{pixels.shape[1]} × {pixels.shape[0]}"
-            return f"cannot be decoded by {name} (it finds {found} pixels, its header says {width} × {height})"
+            return (
+                f"cannot be decoded by {name} (it finds {found} pixels, its header says "
+                f"{width} × {height})"
+            )
 
         compared = _compared(pixels)
         if reference is None:
             reference = compared
         elif (mean := largest_difference(reference, compared)) > TOLERANCE:
-            return f"decoded differently by Pillow and {name} (mean {mean:.1f} of 255); save it as PNG"
+            return (
+                f"decoded differently by Pillow and {name} (mean {mean:.1f} of 255); save it as PNG"
+            )
     return None
 
 
@@ -80,11 +94,15 @@ def pillow(encoded: bytes) -> tuple[int, int]:
 
 
 def largest_difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-    """The mean of |difference| in that part of the image where it is largest, since loaders crop. Both are (H, W, 3)."""
+    """The mean of |difference| in that part of the image where it is largest, since loaders crop.
+    Both are (H, W, 3).
+    """
     if np.array_equal(one, other):
         return 0.0
     lines = np.abs(one.astype(np.int16) - other).mean(axis=2)
-    parts = [part for band in np.array_split(lines, min(PARTS, len(lines))) for part in _columns(band)]
+    parts = [
+        part for band in np.array_split(lines, min(PARTS, len(lines))) for part in _columns(band)
+    ]
     return float(max(part.mean() for part in parts))
 
 
@@ -93,7 +111,9 @@ def _columns(band: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _compared(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The pixels that are compared, which own their memory: all of a usual image, and every n-th of the lines of a large one."""
+    """The pixels that are compared, which own their memory: all of a usual image, and every n-th of
+    the lines of a large one.
+    """
     step = -(-pixels.shape[0] * pixels.shape[1] // COMPARED)
     return pixels[::step].copy()
 
@@ -112,14 +132,23 @@ def _torchvision(encoded: bytes) -> NDArray[np.uint8]:
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    pixels = decode_jpeg(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB)
+    pixels = decode_jpeg(
+        torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB
+    )
     return np.asarray(pixels.permute(1, 2, 0))
 
 
 def _pipeline() -> Any:
     from nvidia.dali import fn, pipeline_def, types
 
-    @pipeline_def(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False)
+    @pipeline_def(
+        batch_size=1,
+        num_threads=1,
+        device_id=None,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
+    )
     def decoding() -> Any:
         encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
         return fn.decoders.image(encoded, output_type=types.RGB, adjust_orientation=False)
@@ -128,5 +157,9 @@ def _pipeline() -> Any:
 
 
 def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Current pipeline")]
+    lines = [
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.startswith("Current pipeline")
+    ]
     return lines[-1] if lines else type(error).__name__

@@ -1,7 +1,9 @@
-"""What decoders make different pixels of, or only some of them read: told by the header, without decoding.
+"""What decoders make different pixels of, or only some of them read: told by the header, without
+decoding.
 
-Of PNM, BMP and TIFF the kinds of pixels are listed on which Pillow and DALI were found equal; everything else is refused, so that a
-kind that nobody has tried does not pass. docs/inputs.md has a line for each, `scan verify=full` compares pixels.
+Of PNM, BMP and TIFF the kinds of pixels are listed on which Pillow and DALI were found equal;
+everything else is refused, so that a kind that nobody has tried does not pass. docs/inputs.md has a
+line for each, `scan verify=full` compares pixels.
 """
 
 import struct
@@ -15,7 +17,17 @@ _BMP = {"raw": {"BGR", "BGRX", "BGRA", "RGBA", "P", "P;4", "P;1", "L", "1"}, "bm
 _PNM = {"raw": {"RGB", "L", "1;I"}}
 _TIFF = {"raw": {"RGB", "RGB;R", "RGBA", "RGBX", "RGBXX", "RGBAX", "L", "L;I", "P", "P;4", "CMYK"}}
 _TIFF["libtiff"] = _TIFF["raw"] | {"1", "1;I"}
-_TIFF_COMPRESSIONS = ("raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "zstd")
+_TIFF_COMPRESSIONS = (
+    "raw",
+    "tiff_ccitt",
+    "group3",
+    "group4",
+    "tiff_lzw",
+    "jpeg",
+    "tiff_adobe_deflate",
+    "packbits",
+    "zstd",
+)
 _TIFF_TURNED = (1, 2, 3)  # meanings of pixels: gray, RGB, palette
 _MEANING, _FILL_ORDER, _ORIENTATION = 262, 266, 274  # tags of a TIFF
 _PLANAR, _COLOR_MAP, _SAMPLE_FORMAT = 284, 320, 339
@@ -26,7 +38,8 @@ AS_JPEG = "save it again as an ordinary JPEG"
 
 
 def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
-    """Why loaders would deliver different pixels of an image of `open_stored`, and what to do; None: they would not.
+    """Why loaders would deliver different pixels of an image of `open_stored`, and what to do;
+    None: they would not.
 
     Args:
         size: bytes of the file.
@@ -36,16 +49,30 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
 
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
-        return "more than 8 bits a channel; convert it to 8 bits"  # Pillow drops the lower bits, DALI rounds
+        # Pillow drops the lower bits, DALI rounds
+        return "more than 8 bits a channel; convert it to 8 bits"
     match image.format:
         case "PNG":
-            return None if _ends(file, size) else "PNG without its end (IEND); copy it again, or save it again"
+            return (
+                None
+                if _ends(file, size)
+                else "PNG without its end (IEND); copy it again, or save it again"
+            )
         case "WEBP":
-            return None if _finds_exif(file) else "WebP that DALI cannot read, for the place of its EXIF; save it without EXIF"
+            return (
+                None
+                if _finds_exif(file)
+                else ("WebP that DALI cannot read, for the place of its EXIF; save it without EXIF")
+            )
         case "PPM":
             return _unless(_PNM, decoder, raw_mode, "PNM of text, or with another maximum than 255")
         case "BMP":
-            return _unless(_BMP, decoder, raw_mode, f"BMP of a kind that decoders read differently ({raw_mode})")
+            return _unless(
+                _BMP,
+                decoder,
+                raw_mode,
+                f"BMP of a kind that decoders read differently ({raw_mode})",
+            )
         case "TIFF":
             return _of_tiff(image, decoder, raw_mode)
     return None
@@ -59,9 +86,14 @@ def _of_jpeg(image: Any) -> str | None:
     if image.mode != "RGB" or "jfif" in info:
         return None
 
-    # As libjpeg decides it (default_decompress_parms in jdapimin.c): by Adobe's marker, or else by the names of the components.
-    # nvJPEG takes them for YCbCr in any case: on an H100 the pixels were off by 44 of 255 (docs/gpu-path.md).
-    is_rgb = info["adobe_transform"] == 0 if "adobe_transform" in info else bytes(part[0] for part in image.layer) == b"RGB"
+    # As libjpeg decides it (default_decompress_parms in jdapimin.c): by Adobe's marker, or else by
+    # the names of the components. nvJPEG takes them for YCbCr in any case: on an H100 the pixels
+    # were off by 44 of 255 (docs/gpu-path.md).
+    is_rgb = (
+        info["adobe_transform"] == 0
+        if "adobe_transform" in info
+        else bytes(part[0] for part in image.layer) == b"RGB"
+    )
     return f"JPEG that stores RGB, which nvJPEG takes for YCbCr; {AS_JPEG}" if is_rgb else None
 
 
@@ -97,13 +129,23 @@ def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
         return f"TIFF with signed numbers; {AS_PNG}"
     if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
         return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
-    unknown = _unless(_TIFF, decoder, raw_mode, f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})")
-    return unknown or (_of_turned_tiff(image, f"{raw_mode}, {compression}") if tags.get(_ORIENTATION, 1) != 1 else None)
+    unknown = _unless(
+        _TIFF,
+        decoder,
+        raw_mode,
+        f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})",
+    )
+    return unknown or (
+        _of_turned_tiff(image, f"{raw_mode}, {compression}")
+        if tags.get(_ORIENTATION, 1) != 1
+        else None
+    )
 
 
 def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | None:
-    """What DALI's reader of TIFFs cannot read, and so what is damaged, it gives to OpenCV, which turns pixels by their tag. Where
-    that swaps the sides, it writes beyond its memory, which ends the process."""
+    """What DALI's reader of TIFFs cannot read, and so what is damaged, it gives to OpenCV, which
+    turns pixels by their tag. Where that swaps the sides, it writes beyond its memory, which ends
+    the process."""
     tags = image.tag_v2
     if tags.get(_MEANING) not in _TIFF_TURNED or tags.get(_FILL_ORDER, 1) != 1:
         return f"turned TIFF of a kind that DALI turns by itself ({kind}); {AS_RGB}"
@@ -115,7 +157,9 @@ def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | No
 
 
 def _ends(file: BinaryIO, size: int) -> bool:
-    """Whether a PNG has its last chunk, usually in its last twelve bytes, which saves a look at each chunk."""
+    """Whether a PNG has its last chunk, usually in its last twelve bytes, which saves a look at
+    each chunk.
+    """
     file.seek(max(0, size - 12))
     last = file.read(12)
     return last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file))
@@ -133,7 +177,9 @@ def _png_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _finds_exif(file: BinaryIO) -> bool:
-    """Whether a reader that skips no padding, as DALI's (nvImageCodec 0.9), arrives at the EXIF that the header announces."""
+    """Whether a reader that skips no padding, as DALI's (nvImageCodec 0.9), arrives at the EXIF
+    that the header announces.
+    """
     file.seek(12)
     head = file.read(18)
     if head[:4] != b"VP8X" or not head[8] & _HAS_EXIF:

@@ -1,4 +1,6 @@
-"""What earlier scans of a folder found: the last one, and one that was killed, which the next one goes on from."""
+"""What earlier scans of a folder found: the last one, and one that was killed, which the next one
+goes on from.
+"""
 
 import contextlib
 import fcntl
@@ -18,7 +20,8 @@ from dali_pipes.data.scanning.files import File
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.table.schema import RULES, SCHEMA
 
-# By path: a stamp of its state, usable images, others, and what is left out of the folder; in the order of the rows.
+# By path: a stamp of its state, usable images, others, and what is left out of the folder; in the
+# order of the rows.
 FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
 
 
@@ -51,7 +54,8 @@ class Earlier:
         folders: the folders of that scan.
         classes: and its classes.
         journal: what a scan that was killed had read, and where this one notes what it reads.
-        trust: whether a folder that was not modified holds what it held; if not, each file is looked at.
+        trust: whether a folder that was not modified holds what it held; if not, each file is
+            looked at.
 
     Attributes:
         classes: those of the last scan.
@@ -59,7 +63,14 @@ class Earlier:
         subfolders: their paths by that of the folder they are in.
     """
 
-    def __init__(self, samples: pa.Table | None, folders: FolderRecords, classes: list[str], journal: "Journal", trust: bool):
+    def __init__(
+        self,
+        samples: pa.Table | None,
+        folders: FolderRecords,
+        classes: list[str],
+        journal: "Journal",
+        trust: bool,
+    ):
         self._samples = SCHEMA.empty_table() if samples is None else samples
         self.classes = classes
         self.journal, self._trust = journal, trust
@@ -76,7 +87,9 @@ class Earlier:
             start += usable
 
     def has_all_of(self, path: bytes, stamp: int, check: ScanOptions) -> bool:
-        """Whether a folder had this stamp, all images in it can be used, and they were checked as thoroughly."""
+        """Whether a folder had this stamp, all images in it can be used, and they were checked as
+        thoroughly.
+        """
         known = self.folders.get(path)
         if not (self._trust and known and known.stamp == stamp and not known.others):
             return False
@@ -88,7 +101,9 @@ class Earlier:
         return self._samples.slice(known.start, known.usable)
 
     def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
-        """The files of a folder, each with its header if that is known from a check as thorough as this one."""
+        """The files of a folder, each with its header if that is known from a check as thorough as
+        this one.
+        """
         known: dict[bytes, Header] = {}
         for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
             good = rows.filter(pa.array(checked(rows, check)))
@@ -98,13 +113,15 @@ class Earlier:
 
 
 class Journal:
-    """A file of tables, one after the other, each of one folder; one of which the end is missing is cut off.
+    """A file of tables, one after the other, each of one folder; one of which the end is missing is
+    cut off.
 
-    Another scan into the same file waits until this one has ended, and then finds what it has saved.
-    On leaving the block without an error the file is removed.
+    Another scan into the same file waits until this one has ended, and then finds what it has
+    saved. On leaving the block without an error the file is removed.
 
     Args:
-        cache: the file that the scan is saved in; None, or one that cannot be written: nothing is kept.
+        cache: the file that the scan is saved in; None, or one that cannot be written: nothing is
+            kept.
     """
 
     def __init__(self, cache: Path | None):
@@ -131,7 +148,12 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._opened:
             if not error or not os.fstat(self._opened.fileno()).st_size:
                 Path(self._opened.name).unlink(missing_ok=True)
@@ -160,7 +182,9 @@ def _is_ours(schema: pa.Schema) -> bool:
 
 
 def _locked(file: Path) -> BinaryIO | None:
-    """The file, once no other scan has it; the lock ends with the process, but one that it forked may outlive it."""
+    """The file, once no other scan has it; the lock ends with the process, but one that it forked
+    may outlive it.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         while True:

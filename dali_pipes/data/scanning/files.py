@@ -17,25 +17,46 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
-File = tuple[bytes, Header | None]  # its path, relative to the root, and its header as far as an earlier scan has it
+# its path, relative to the root, and its header as far as an earlier scan has it
+File = tuple[bytes, Header | None]
 T = TypeVar("T")
 
 CHUNK = {"header": 256, "full": 8}  # files that a process takes at once
 _FEW = {"header": 1024, "full": 16}  # files that several processes would take longer for
 
 
-def read_each(work: Callable[[Any], T], items: Iterable[Any], total: int, what: str, check: ScanOptions, many: bool) -> Iterator[T]:
-    """`work` of each item, in order, by several processes unless a few files would take longer so; `many`: images in an item."""
+def read_each(
+    work: Callable[[Any], T],
+    items: Iterable[Any],
+    total: int,
+    what: str,
+    check: ScanOptions,
+    many: bool,
+) -> Iterator[T]:
+    """`work` of each item, in order, by several processes unless a few files would take longer so;
+    `many`: images in an item.
+    """
     if check.verify == "full":
         decoders.load()
     few = not many and total <= _FEW[check.verify]
     processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
-    return track(in_order(work, items, processes, 1 if many else CHUNK[check.verify]), what, total, check.progress)
+    return track(
+        in_order(work, items, processes, 1 if many else CHUNK[check.verify]),
+        what,
+        total,
+        check.progress,
+    )
 
 
-def read_headers(root: Path, files: Iterable[File], total: int, check: ScanOptions) -> Iterator[Header]:
-    """The header of each file, in order. One that is known and has not changed since is not read."""
-    return read_each(partial(_read, os.fsencode(root), check), files, total, "reading images", check, many=False)
+def read_headers(
+    root: Path, files: Iterable[File], total: int, check: ScanOptions
+) -> Iterator[Header]:
+    """The header of each file, in order. One that is known and has not changed since is not
+    read.
+    """
+    return read_each(
+        partial(_read, os.fsencode(root), check), files, total, "reading images", check, many=False
+    )
 
 
 def _read(base: bytes, check: ScanOptions, file: File) -> Header:
@@ -48,15 +69,27 @@ def _read(base: bytes, check: ScanOptions, file: File) -> Header:
     return read_header(path, check)
 
 
-def file_rows(paths: list[bytes], labels: pa.Array, headers: list[Header], columns: dict[str, pa.Array] | None = None) -> pa.Table:
-    """One row for each file of one image; `columns` are "column:NAME", "target:NAME", and of images in files of many the place."""
+def file_rows(
+    paths: list[bytes],
+    labels: pa.Array,
+    headers: list[Header],
+    columns: dict[str, pa.Array] | None = None,
+) -> pa.Table:
+    """One row for each file of one image; `columns` are "column:NAME", "target:NAME", and of images
+    in files of many the place.
+    """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
     return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
 
 def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
-    """Rows that only say what is wrong with something that is no image, by its path; with the columns of another table."""
-    given: dict[str, list[Any]] = {"path": [path for path, _ in problems], "problem": [why for _, why in problems]}
+    """Rows that only say what is wrong with something that is no image, by its path; with the
+    columns of another table.
+    """
+    given: dict[str, list[Any]] = {
+        "path": [path for path, _ in problems],
+        "problem": [why for _, why in problems],
+    }
     rows = [given.get(field.name, [_nothing(field.type)] * len(problems)) for field in like.schema]
     return pa.table(list(map(list, rows)), schema=like.schema)
 
@@ -64,4 +97,10 @@ def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
 def _nothing(kind: pa.DataType) -> Any:
     if pa.types.is_nested(kind):
         return []
-    return b"" if pa.types.is_large_binary(kind) else "" if is_text(kind) else pa.scalar(0).cast(kind).as_py()
+    return (
+        b""
+        if pa.types.is_large_binary(kind)
+        else ""
+        if is_text(kind)
+        else pa.scalar(0).cast(kind).as_py()
+    )

@@ -1,4 +1,6 @@
-"""Objects as a source has them, and the columns of a manifest that they become once they are checked."""
+"""Objects as a source has them, and the columns of a manifest that they become once they are
+checked.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -56,9 +58,14 @@ class Found:
 
 
 def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
-    """Raises ManifestError if objects are lost; a caller calls it where none is left, which would train on images without any."""
+    """Raises ManifestError if objects are lost; a caller calls it where none is left, which would
+    train on images without any.
+    """
     if lost:
-        raise ManifestError(f"{source}: none of its objects can be used: {len(lost):,} left out, the first: {lost[0]}")
+        raise ManifestError(
+            f"{source}: none of its objects can be used: {len(lost):,} left out, the first: "
+            f"{lost[0]}"
+        )
 
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
@@ -70,8 +77,13 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
             kind = kind.value_type
         good = is_text(kind) if labels else pa.types.is_floating(kind) or pa.types.is_null(kind)
         if not is_list(table[name].type) or not (good or pa.types.is_integer(kind)):
-            wanted = f"lists of {'class numbers or names' if labels else 'numbers'}, as Parquet holds them"
-            raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}")
+            wanted = (
+                f"lists of {'class numbers or names' if labels else 'numbers'}, as Parquet "
+                "holds them"
+            )
+            raise ManifestError(
+                f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}"
+            )
     for cells in zip(*(table[name] for name in names.values()), strict=True):
         yield {each: cell.as_py() or [] for each, cell in zip(names, cells, strict=True)}
 
@@ -79,15 +91,28 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 def object_columns(
     given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """As `checked`, of values that are given for each image by the field of `Targets`: what does not fit is its problem."""
-    objects = [None if header.problem else _objects(each, targets) for each, header in zip(given, headers, strict=True)]
+    """As `checked`, of values that are given for each image by the field of `Targets`: what does
+    not fit is its problem.
+    """
+    objects = [
+        None if header.problem else _objects(each, targets)
+        for each, header in zip(given, headers, strict=True)
+    ]
     named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
-    problems = [header.problem or _misfit(each, targets, named) for header, each in zip(headers, objects, strict=True)]
+    problems = [
+        header.problem or _misfit(each, targets, named)
+        for header, each in zip(headers, objects, strict=True)
+    ]
     objects = [None if problem else each for problem, each in zip(problems, objects, strict=True)]
-    headers = [header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)]
+    headers = [
+        header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)
+    ]
     good = [each for each in objects if each]
     counts = np.array([len(each["box_labels"]) if each else 0 for each in objects], np.int64)
-    labels = pa.array([label for each in good for label in each["box_labels"]], pa.string() if named else pa.int64())
+    labels = pa.array(
+        [label for each in good for label in each["box_labels"]],
+        pa.string() if named else pa.int64(),
+    )
     values = {
         name: np.concatenate([np.empty((0, width)), *(each[name] for each in good)])
         for name, width in targets.widths.items()
@@ -105,14 +130,20 @@ def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
     labels = given.get("box_labels")
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         return None
-    found = {name: _numbers(given.get(name), width) for name, width in targets.widths.items() if name != "box_labels"}
+    found = {
+        name: _numbers(given.get(name), width)
+        for name, width in targets.widths.items()
+        if name != "box_labels"
+    }
     if any(each is None or len(each) != len(labels) for each in found.values()):
         return None
     return found | {"box_labels": labels}
 
 
 def _is_label(value: Any) -> bool:
-    return (type(value) is int and -(2**63) <= value < 2**63) or (isinstance(value, str) and is_unicode(value))
+    return (type(value) is int and -(2**63) <= value < 2**63) or (
+        isinstance(value, str) and is_unicode(value)
+    )
 
 
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
@@ -121,7 +152,9 @@ def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
         found = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    whole = found.ndim > 0 and found.size % width == 0 and (found.ndim == 1 or found[0].size == width)
+    whole = (
+        found.ndim > 0 and found.size % width == 0 and (found.ndim == 1 or found[0].size == width)
+    )
     return found.reshape(-1, width) if whole else None
 
 
@@ -130,12 +163,19 @@ def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> st
     if objects is None:
         return targets.misfit
     if named and not all(isinstance(each, str) for each in objects["box_labels"]):
-        return f"its {targets.box_labels} has class numbers, and this shard has class names too; write one of them in all"
+        return (
+            f"its {targets.box_labels} has class numbers, and this shard has class names too; "
+            "write one of them in all"
+        )
     return None
 
 
-def as_corners(boxes: NDArray[np.float64], format: str, height: Any, width: Any) -> NDArray[np.float64]:
-    """(M, 4) left, top, right, bottom in pixels, of boxes in one of `BOX_FORMATS`, and heights and widths of their images."""
+def as_corners(
+    boxes: NDArray[np.float64], format: str, height: Any, width: Any
+) -> NDArray[np.float64]:
+    """(M, 4) left, top, right, bottom in pixels, of boxes in one of `BOX_FORMATS`, and heights and
+    widths of their images.
+    """
     first, second = boxes[:, :2], boxes[:, 2:]
     if format.endswith("cxcywh"):
         first, second = first - second / 2, first + second / 2
@@ -145,15 +185,28 @@ def as_corners(boxes: NDArray[np.float64], format: str, height: Any, width: Any)
     return np.concatenate([first * scale, second * scale], 1)
 
 
-def checked(found: Found, headers: list[Header], format: str, bad_objects: str) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with the problem that a bad object is if it is to be one, and the columns of the objects that are left.
+def checked(
+    found: Found, headers: list[Header], format: str, bad_objects: str
+) -> tuple[list[Header], dict[str, pa.Array]]:
+    """The headers, with the problem that a bad object is if it is to be one, and the columns of the
+    objects that are left.
 
     The column box_labels has class names if the source has. Unusable images keep no object.
     """
-    height, width = (np.array([getattr(each, name) for each in headers], np.int64) for name in ("height", "width"))
-    image, first = np.repeat(np.arange(len(headers)), found.counts), found.counts.cumsum() - found.counts
+    height, width = (
+        np.array([getattr(each, name) for each in headers], np.int64)
+        for name in ("height", "width")
+    )
+    image, first = (
+        np.repeat(np.arange(len(headers)), found.counts),
+        found.counts.cumsum() - found.counts,
+    )
     usable = np.array([each.problem is None for each in headers], bool)[image]
-    turns = np.array([each.orientation for each in headers], np.int64) if found.annotated == "upright" else np.ones(len(headers))
+    turns = (
+        np.array([each.orientation for each in headers], np.int64)
+        if found.annotated == "upright"
+        else np.ones(len(headers))
+    )
     sizes = upright_size(height, width, turns)  # of the pictures that the boxes are of
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
@@ -161,15 +214,26 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
         boxes = boxes_as_stored(corners, up_height, up_width, turn).astype(np.float32)
     if found.keypoints is not None and format.startswith("relative_"):
         scale = np.stack([up_width, up_height, np.ones(len(image))], -1)
-        found = replace(found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3))
+        found = replace(
+            found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3)
+        )
     if found.keypoints is not None and found.annotated == "upright":
-        found = replace(found, keypoints=keypoints_as_stored(found.keypoints, up_height, up_width, turn, found.flipped))
+        found = replace(
+            found,
+            keypoints=keypoints_as_stored(
+                found.keypoints, up_height, up_width, turn, found.flipped
+            ),
+        )
     fractions = _like_fractions(corners) & (not format.startswith("relative_"))
     faults = _faults(found, boxes, height[image], width[image], usable, fractions)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
     found = _with_good_parts(found, boxes)
     # An object whose box is bad as well is named once.
-    parts = {number: why for number, why in found.without.items() if usable[number] and number not in faults}
+    parts = {
+        number: why
+        for number, why in found.without.items()
+        if usable[number] and number not in faults
+    }
     lines: list[list[str]] = [[] for _ in headers]
     named = {number: [why] for number, why in faults.items()} | parts
     for number in sorted(named):
@@ -190,7 +254,9 @@ def checked(found: Found, headers: list[Header], format: str, bad_objects: str) 
 
 
 def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which boxes lie within the first pixel and do not fill it: no pixel is lost with them, and boxes in fractions all do."""
+    """Which boxes lie within the first pixel and do not fill it: no pixel is lost with them, and
+    boxes in fractions all do.
+    """
     with np.errstate(all="ignore"):  # of boxes that are not finite
         sides = boxes[:, 2:] - boxes[:, :2]
         wrong = (boxes < 0) | (boxes > 1) | np.isnan(boxes)
@@ -198,19 +264,32 @@ def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _faults(
-    found: Found, boxes: NDArray[np.float32], height: Any, width: Any, usable: NDArray[np.bool_], fractions: NDArray[np.bool_]
+    found: Found,
+    boxes: NDArray[np.float32],
+    height: Any,
+    width: Any,
+    usable: NDArray[np.bool_],
+    fractions: NDArray[np.bool_],
 ) -> dict[int, str]:
-    """What is wrong with the boxes and labels of objects of usable images; of several faults the last one."""
+    """What is wrong with the boxes and labels of objects of usable images; of several faults the
+    last one.
+    """
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
     labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
     kinds = {
         "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
-        f"its box is within the first pixel {_BOX}, as if it were in fractions of the image and not in pixels": (
+        (
+            f"its box is within the first pixel {_BOX}, as if it were in fractions of the "
+            "image and not in pixels"
+        ): (
             fractions,
             found.boxes,
         ),
-        f"its box is outside the image {_BOX}": ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height), found.boxes),
+        f"its box is outside the image {_BOX}": (
+            (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),
+            found.boxes,
+        ),
         f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
         f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),
     }
@@ -222,14 +301,19 @@ def _faults(
 
 
 def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
-    """Without areas and keypoints that make no sense, which cost an object nothing else; `without` names them too."""
+    """Without areas and keypoints that make no sense, which cost an object nothing else; `without`
+    names them too.
+    """
     without = {number: list(why) for number, why in found.without.items()}
 
     areas = found.areas
     if areas is not None:
         wrong = np.flatnonzero(~((areas >= 0) & (areas <= _LARGEST)))
         for number in wrong.tolist():
-            why = f"its area is taken from its box: the one given is negative or not finite ({areas[number]:g})"
+            why = (
+                "its area is taken from its box: the one given is negative or not finite "
+                f"({areas[number]:g})"
+            )
             without.setdefault(number, []).append(why)
         if wrong.size:
             areas = areas.copy()
@@ -241,7 +325,9 @@ def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
         wrong = np.flatnonzero(infinite.any(axis=1))
         for number in wrong.tolist():
             point = infinite[number].argmax() // 3 + 1
-            without.setdefault(number, []).append(f"its keypoints are left out: keypoint {point} is not finite")
+            without.setdefault(number, []).append(
+                f"its keypoints are left out: keypoint {point} is not finite"
+            )
         if wrong.size:
             keypoints = keypoints.copy()
             keypoints[wrong] = 0
@@ -254,7 +340,11 @@ def _areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _columns(
-    found: Found, boxes: NDArray[np.float32], keep: NDArray[np.bool_], counts: NDArray[np.int64], dropped: list[str]
+    found: Found,
+    boxes: NDArray[np.float32],
+    keep: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+    dropped: list[str],
 ) -> dict[str, pa.Array]:
     kept = boxes[keep]
     area = _areas_of(kept) if found.areas is None else found.areas[keep]
@@ -266,33 +356,47 @@ def _columns(
     if found.crowd is not None:
         columns["crowd"] = _lists(counts, found.crowd[keep])
     if found.keypoints is not None:
-        columns["keypoints"] = _lists(counts, found.keypoints[keep].astype(np.float32).ravel(), found.keypoints.shape[1])
+        columns["keypoints"] = _lists(
+            counts, found.keypoints[keep].astype(np.float32).ravel(), found.keypoints.shape[1]
+        )
     if found.outlines is not None:
         ends = np.append(0, counts.cumsum()).tolist()
         chosen = [text for text, good in zip(found.outlines, keep, strict=True) if good]
-        columns["outlines"] = pa.array([f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"])
+        columns["outlines"] = pa.array(
+            [f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"]
+        )
     columns["dropped"] = pa.array(dropped, TYPES["dropped"])
     return {TARGET + name: values for name, values in columns.items()}
 
 
 def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
     offsets = pa.array(np.append(0, counts.cumsum()) * each, pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, values if isinstance(values, pa.Array) else pa.array(values))
+    return pa.LargeListArray.from_arrays(
+        offsets, values if isinstance(values, pa.Array) else pa.array(values)
+    )
 
 
-def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) -> tuple[list[str], pa.Array, pa.Array]:
-    """Class names; class numbers in the place of the objects' labels; and the label of each image, the classes that occur in it.
+def numbered(
+    source: Any, labels: pa.Array, classes: list[str] | None = None
+) -> tuple[list[str], pa.Array, pa.Array]:
+    """Class names; class numbers in the place of the objects' labels; and the label of each image,
+    the classes that occur in it.
 
     Args:
         source: for errors.
         labels: class numbers from 0 or class names of each image's objects.
-        classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to the highest.
+        classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to
+            the highest.
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
     if pa.types.is_integer(values.type):
         high = pc.max(values).as_py() if len(values) else -1
         if high >= (MAX_CLASSES if classes is None else len(classes)):
-            advice = "number the classes from 0, without large gaps" if classes is None else f"there are {len(classes)} classes"
+            advice = (
+                "number the classes from 0, without large gaps"
+                if classes is None
+                else f"there are {len(classes)} classes"
+            )
             raise ManifestError(f"{source}: labels of objects go up to {high}; {advice}")
         classes = [str(number) for number in range(high + 1)] if classes is None else classes
         numbers = values.cast(pa.int64())
@@ -303,4 +407,8 @@ def numbered(source: Any, labels: pa.Array, classes: list[str] | None = None) ->
             unknown = values.filter(numbers.is_null())[0].as_py()
             none = f"the label {unknown!r} of an object is none of the {len(classes)} classes"
             raise ManifestError(f"{source}: {none}; add it to them")
-    return classes, _lists(counts, numbers), distinct_labels(counts, numbers.to_numpy(), len(classes))
+    return (
+        classes,
+        _lists(counts, numbers),
+        distinct_labels(counts, numbers.to_numpy(), len(classes)),
+    )

@@ -19,12 +19,32 @@ from dali_pipes.data.scanning.disagreements import disagreement
 from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two more names of JPEGs
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif", ".jpe")
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two
+# more names of JPEGs
+IMAGE_EXTENSIONS = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".jfif",
+    ".jpe",
+)
 VERIFY = ("header", "full")
-_SUBSAMPLINGS = {(1.0, 1.0): "4:4:4", (2.0, 1.0): "4:2:2", (2.0, 2.0): "4:2:0", (4.0, 1.0): "4:1:1", (1.0, 2.0): "4:4:0"}
+_SUBSAMPLINGS = {
+    (1.0, 1.0): "4:4:4",
+    (2.0, 1.0): "4:2:2",
+    (2.0, 2.0): "4:2:0",
+    (4.0, 1.0): "4:1:1",
+    (1.0, 2.0): "4:4:0",
+}
 
-NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"  # opening a pipe waits for ever
+# opening a pipe waits for ever
+NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
 
 Image.init()
 
@@ -32,9 +52,10 @@ Image.init()
 class Header(NamedTuple):
     """One file. On a problem everything but `problem` may be zero or empty.
 
-    height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1 if there is none;
-    format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image was decoded; problem is None for a usable file;
-    subsampling is the chroma subsampling of a JPEG, such as "4:2:0", or "gray"; "" of other formats.
+    height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1
+    if there is none; format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image
+    was decoded; problem is None for a usable file; subsampling is the chroma subsampling of a JPEG,
+    such as "4:2:0", or "gray"; "" of other formats.
     """
 
     bytes: int
@@ -53,13 +74,17 @@ class ScanOptions:
     """How thoroughly files are checked, and by how many processes.
 
     Attributes:
-        verify: "header", or "full" to decode the whole image too, with the decoders of all CPU loaders.
-        max_pixels: a larger image is a problem, found before anything is decoded; above Pillow's own limit, if asked.
-        workers: processes that read, and for single objects in a store requests at a time; None: as many as help.
+        verify: "header", or "full" to decode the whole image too, with the decoders of all CPU
+            loaders.
+        max_pixels: a larger image is a problem, found before anything is decoded; above Pillow's
+            own limit, if asked.
+        workers: processes that read, and for single objects in a store requests at a time; None: as
+            many as help.
         progress: whether to show a progress bar.
         targets: what is read of each sample besides its label.
         with_labels: whether an image needs a label; if not, none is read.
-        classes: names of the class folders, in the order of their numbers; None: all folders, sorted.
+        classes: names of the class folders, in the order of their numbers; None: all folders,
+            sorted.
     """
 
     verify: str = "header"
@@ -87,7 +112,9 @@ def is_image(name: str) -> bool:
 
 
 def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
-    """Reads the header of one file. Never raises because of the file: what is wrong is in `problem`."""
+    """Reads the header of one file. Never raises because of the file: what is wrong is in
+    `problem`.
+    """
     size, mtime_ns = 0, 0
     try:
         stat = os.stat(path)
@@ -100,7 +127,9 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
         return Header(size, mtime_ns, problem=os_problem(error))
 
 
-def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True) -> Header:
+def examine(
+    file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True
+) -> Header:
     """Reads the header of an open image of `size` bytes; as `read_header` does.
 
     Args:
@@ -112,7 +141,11 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
     try:
         with nullcontext() if _is_jpeg(file) else _quietly():
             image = open_any(file)
-            (width, height), format, subsampling = image.size, image.format or "", _subsampling(image)
+            (width, height), format, subsampling = (
+                image.size,
+                image.format or "",
+                _subsampling(image),
+            )
             orientation = orientation_of(image)
             problem = _unusable(height, width, format, image.mode, check.max_pixels)
             if judge and not problem:
@@ -121,12 +154,24 @@ def examine(file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanO
             file.seek(0)
             problem = refusal(file.read(), height, width, format)
     except OSError as error:
-        problem = "not an image, or its header is broken" if error.errno is None else os_problem(error)
+        problem = (
+            "not an image, or its header is broken" if error.errno is None else os_problem(error)
+        )
     except Image.DecompressionBombError:
         problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
-    return Header(size, mtime_ns, height, width, orientation, format, check.verify == "full", problem, subsampling)
+    return Header(
+        size,
+        mtime_ns,
+        height,
+        width,
+        orientation,
+        format,
+        check.verify == "full",
+        problem,
+        subsampling,
+    )
 
 
 def _is_jpeg(file: BinaryIO) -> bool:
@@ -137,14 +182,18 @@ def _is_jpeg(file: BinaryIO) -> bool:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without warnings of broken metadata, which no pixel depends on. For JPEGs it would take a twelfth of the time."""
+    """Without warnings of broken metadata, which no pixel depends on. For JPEGs it would take a
+    twelfth of the time.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _subsampling(image: Image.Image) -> str:
-    """How much coarser the chroma is than the luma, horizontally and vertically, in the usual notation."""
+    """How much coarser the chroma is than the luma, horizontally and vertically, in the usual
+    notation.
+    """
     if not isinstance(image, JpegImagePlugin.JpegImageFile):
         return ""
     (_, wide, high, _), *chroma = image.layer
@@ -158,7 +207,8 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
     if format not in FORMATS:
         return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
     if mode.startswith(("I", "F")):
-        return "more than 8 bits a channel; convert it to 8 bits"  # Pillow clips such pixels, DALI scales them
+        # Pillow clips such pixels, DALI scales them
+        return "more than 8 bits a channel; convert it to 8 bits"
     if height < 1 or width < 1:
         return f"an image of {width} × {height} pixels"
     if height * width > max_pixels:

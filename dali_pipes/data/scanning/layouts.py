@@ -30,7 +30,9 @@ _SMALL_JSON = 2**22
 _TEXT_TABLES = (".csv", ".tsv", ".txt")
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 
-_AS_FILES = "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
+_AS_FILES = (
+    "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
+)
 _ARCHIVE = ("a compressed archive", "unpack it and give the folder")
 _TAR = ("is compressed, so its images cannot be read one by one", "unpack it to a .tar or to files")
 _ARRAYS = ("an array or a pickled object, not encoded images", _AS_FILES)
@@ -43,7 +45,10 @@ _MDS = ("Mosaic's MDS format of the streaming package", _AS_FILES)
 _LITDATA = ("litData's format of chunks", _AS_FILES)
 _CIFAR = (
     "CIFAR as its authors packed it",
-    "run dali-pipes prepare source=cifar10 (or cifar100) archive=cifar-10-binary.tar.gz out=DIR, and give DIR/train",
+    (
+        "run dali-pipes prepare source=cifar10 (or cifar100) archive=cifar-10-binary.tar.gz "
+        "out=DIR, and give DIR/train"
+    ),
 )
 _MNIST = ("MNIST's idx format, raw pixels of all images in one file", _AS_FILES)
 _HUGGING_FACE = (
@@ -52,7 +57,10 @@ _HUGGING_FACE = (
     "(images that are only paths need datasets.table.embed_table_storage first)",
 )
 
-_ONE_IMAGE = ("one image", "give a folder with a subfolder for each class, or a table with path,label")
+_ONE_IMAGE = (
+    "one image",
+    "give a folder with a subfolder for each class, or a table with path,label",
+)
 
 # the end of a file's name; what it is; what to do instead
 _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
@@ -114,9 +122,16 @@ _MASKS = (
 
 
 class _Tree:
-    """Folders and files below one place, of this machine or by a list of objects, but housekeeping."""
+    """Folders and files below one place, of this machine or by a list of objects, but
+    housekeeping.
+    """
 
-    def __init__(self, root: Path | str, objects: Iterable[str] = (), entries: Iterable[tuple[str, bool]] | None = None):
+    def __init__(
+        self,
+        root: Path | str,
+        objects: Iterable[str] = (),
+        entries: Iterable[tuple[str, bool]] | None = None,
+    ):
         self.root = root
         self._listed: dict[str, tuple[set[str], set[str]]] = {}
         if entries is not None:
@@ -164,7 +179,9 @@ class _Tree:
 
 
 def refuse_other_layouts(
-    source: str | os.PathLike[str], with_labels: bool = True, entries: Iterable[tuple[str, bool]] | None = None
+    source: str | os.PathLike[str],
+    with_labels: bool = True,
+    entries: Iterable[tuple[str, bool]] | None = None,
 ) -> None:
     """Raises ManifestError if a source is of another program, or nothing: what it is, what to do.
 
@@ -201,8 +218,12 @@ def local_path(source: str | Path) -> str | Path:
     if text.startswith("~") and not os.path.lexists(text):
         return Path(text).expanduser() if isinstance(source, Path) else os.path.expanduser(text)  # noqa: PTH111
     if text.startswith("file:/"):
-        path = Path("/" + unquote(text.removeprefix("file:").removeprefix("//localhost")).lstrip("/"))
-        if not text.startswith("file://") or (path.is_file() and not is_shard(path) and path.suffix != ".parquet"):
+        path = Path(
+            "/" + unquote(text.removeprefix("file:").removeprefix("//localhost")).lstrip("/")
+        )
+        if not text.startswith("file://") or (
+            path.is_file() and not is_shard(path) and path.suffix != ".parquet"
+        ):
             return path
         if path.is_dir():
             _refuse_folder(_Tree(path))
@@ -224,7 +245,10 @@ def describe_no_classes(root: Path) -> str:
     coco = [name for name in files if name.lower().endswith(".json") and _is_coco(root / name)]
     if coco or tables:
         file = root / (coco or tables)[0]
-        both = f"Manifest.open('{file}', images='{root}'), or data.train={file} data.train_images={root}"
+        both = (
+            f"Manifest.open('{file}', images='{root}'), or data.train={file} "
+            f"data.train_images={root}"
+        )
         return f"{start}, only images side by side, and {file.name}, which may list them: {both}"
     if labels := _labels_of(root):
         return f"{start}: {_YOLO[0]} (the labels are in {labels}); {_YOLO[1]}{root}"
@@ -232,7 +256,10 @@ def describe_no_classes(root: Path) -> str:
     meant = ""
     if len(_Tree(root.parent).look()[0]) > 1 or split_of(root.parent.name):
         meant = f"; did you mean {root.parent}, which holds the classes?"
-    do = "put the images of each class into a separate subfolder, or list them in a table (path,label)"
+    do = (
+        "put the images of each class into a separate subfolder, or list them in a table "
+        "(path,label)"
+    )
     return f"{start}, only images side by side; {do}; dali-pipes predict takes it as it is{meant}"
 
 
@@ -293,14 +320,20 @@ def _refuse_file(path: Path) -> None:
 
 def _kind_of_file(name: str) -> tuple[str, str] | None:
     lower = name.lower()
-    if re.fullmatch(r"(data_batch_\d|test_batch)(\.bin)?|cifar-100?-(binary|python)\.tar\.gz", lower):
+    if re.fullmatch(
+        r"(data_batch_\d|test_batch)(\.bin)?|cifar-100?-(binary|python)\.tar\.gz", lower
+    ):
         return _CIFAR
     if re.search(r"idx[13]-ubyte(\.gz)?\Z", lower):
         return _MNIST
     if re.fullmatch(r"chunk-\d+-\d+(\.\w+)?\.bin", lower):
         return _LITDATA
     found = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
-    if not found and lower.endswith((".gz", ".bz2", ".xz", ".zst")) and _without_compression(name) == name:
+    if (
+        not found
+        and lower.endswith((".gz", ".bz2", ".xz", ".zst"))
+        and _without_compression(name) == name
+    ):
         return _ARCHIVE
     return found
 
@@ -308,7 +341,11 @@ def _kind_of_file(name: str) -> tuple[str, str] | None:
 def _without_compression(name: str) -> str:
     """train.csv of train.csv.gz, which pyarrow reads; other names as they are."""
     inner, _, ending = name.rpartition(".")
-    return inner if ending in ("gz", "bz2", "zst", "lz4") and inner.lower().endswith(_TEXT_TABLES) else name
+    return (
+        inner
+        if ending in ("gz", "bz2", "zst", "lz4") and inner.lower().endswith(_TEXT_TABLES)
+        else name
+    )
 
 
 def _refuse_content(path: Path) -> None:
@@ -359,15 +396,26 @@ def _refuse_json(path: Path) -> None:
         _refuse(path, *found)
 
     content = _small_json(path)
-    if isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content:
+    if (
+        isinstance(content, dict)
+        and isinstance(content.get("shapes"), list)
+        and "imagePath" in content
+    ):
         _refuse(path, "labelme's file of one image", _COCO_FORM)
     if isinstance(content, dict) and "shards" in content:
         _refuse(path, *_MDS)
     if isinstance(content, dict) and "chunks" in content:
         _refuse(path, *_LITDATA)
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
-        looks = f"a list of {len(content):,}" if isinstance(content, list) else f"an object with {_some(content)}"
-        do = "of images and labels write a table with path,label; of boxes all three lists of COCO's form"
+        looks = (
+            f"a list of {len(content):,}"
+            if isinstance(content, list)
+            else f"an object with {_some(content)}"
+        )
+        do = (
+            "of images and labels write a table with path,label; of boxes all three lists of "
+            "COCO's form"
+        )
         what = f"not COCO's form, which needs the lists images and annotations, but {looks}"
         _refuse(path, what, do)
 
@@ -381,7 +429,9 @@ def _small_json(path: Path) -> object:
 
 def _is_coco(path: Path) -> bool:
     content = _small_json(path)
-    return (content is None and path.stat().st_size > _SMALL_JSON) or (isinstance(content, dict) and "images" in content)
+    return (content is None and path.stat().st_size > _SMALL_JSON) or (
+        isinstance(content, dict) and "images" in content
+    )
 
 
 def _some(names: Iterable[object]) -> str:
@@ -401,7 +451,11 @@ def _refuse_folder(tree: _Tree, with_labels: bool = True) -> None:
         return  # describe_no_classes has more to say
     for name in files:
         found = _kind_of_file(name)
-        if found and found not in (_TAR, _ONE_IMAGE) and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db")):
+        if (
+            found
+            and found not in (_TAR, _ONE_IMAGE)
+            and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db"))
+        ):
             _refuse(f"{tree.root}/{name}", *found)
 
 
@@ -415,7 +469,11 @@ def _find_yolo(tree: _Tree) -> None:
             _refuse(_place(tree, part), _YOLO[0], f"{_YOLO[1]}{_place(tree, part)}/{images}")
 
     root = tree.root
-    if isinstance(root, Path) and root.name == "images" and _Tree(root.parent).holds("labels", ".txt"):
+    if (
+        isinstance(root, Path)
+        and root.name == "images"
+        and _Tree(root.parent).holds("labels", ".txt")
+    ):
         _refuse(root, f"a part of {_YOLO[0]}", f"{_YOLO[1]}{root}")
 
 
@@ -427,11 +485,19 @@ def _find_voc(tree: _Tree) -> None:
         *(_join(each, name) for each in years for name in tree.look(each)[0][:8]),
     ):
         notes, images = tree.named(("annotations", "annotation"), part), tree.named(_IMAGES, part)
-        if not notes or not images or not (tree.holds(_join(part, notes), ".xml") or images == "JPEGImages"):
+        if (
+            not notes
+            or not images
+            or not (tree.holds(_join(part, notes), ".xml") or images == "JPEGImages")
+        ):
             continue
         masks = tree.named(("segmentationclass",), part)
         place = _place(tree, part)
-        also = f"; for masks: {_masks(f'{place}/{images}', f'{place}/{masks}')} data.missing=skip" if masks else ""
+        also = (
+            (f"; for masks: {_masks(f'{place}/{images}', f'{place}/{masks}')} data.missing=skip")
+            if masks
+            else ""
+        )
         _refuse(place, _VOC[0], f"{_VOC[1]}{also}")
 
 
@@ -444,7 +510,12 @@ def _find_coco(tree: _Tree) -> None:
     folders += [f"images/{name}" for name in tree.look("images")[0]]
     if not files or not folders:
         return
-    both = [(file, folder) for file in files for folder in folders if Path(folder).name in Path(file).stem]
+    both = [
+        (file, folder)
+        for file in files
+        for folder in folders
+        if Path(folder).name in Path(file).stem
+    ]
     preferred = [pair for pair in both if pair[0].startswith("instances")]
     file, folder = next(iter([*preferred, *both]), (files[0], folders[0]))
     file, images = f"{tree.root}/{notes}/{file}", f"{tree.root}/{folder}"
@@ -455,9 +526,20 @@ def _find_coco(tree: _Tree) -> None:
 def _find_masks(tree: _Tree) -> None:
     folders = tree.look()[0]
     lower = {name.lower(): name for name in folders}
-    pairs = [(lower[one], lower[two]) for one in _IMAGES for two in _MASKS if one in lower and two in lower]
+    pairs = [
+        (lower[one], lower[two])
+        for one in _IMAGES
+        for two in _MASKS
+        if one in lower and two in lower
+    ]
     ends = ("_masks", "_mask", "_labels", "annot")
-    pairs += [(name, name + end) for name in folders if split_of(name) for end in ends if name + end in folders]
+    pairs += [
+        (name, name + end)
+        for name in folders
+        if split_of(name)
+        for end in ends
+        if name + end in folders
+    ]
     found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
     if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
         found = [("leftImg8bit", "gtFine")]
@@ -494,18 +576,25 @@ def _find_containers(tree: _Tree) -> None:
             _refuse(place, *_LMDB)
         if "index.json" in files and (found := _chunks(files)):
             _refuse(place, *found)
-        if "dataset_dict.json" in files or ("state.json" in files and any(name.endswith(".arrow") for name in files)):
+        if "dataset_dict.json" in files or (
+            "state.json" in files and any(name.endswith(".arrow") for name in files)
+        ):
             _refuse(place, *_HUGGING_FACE)
         if {"state.json", "dataset_info.json"} <= set(files):
             _refuse(place, *_HUGGING_FACE)
-        if {"data_batch_1", "data_batch_1.bin"} & set(files) or {"train", "test", "meta"} <= set(files):
+        if {"data_batch_1", "data_batch_1.bin"} & set(files) or {"train", "test", "meta"} <= set(
+            files
+        ):
             _refuse(place, *_CIFAR)
         if mnist := [name for name in files if _kind_of_file(name) == _MNIST]:
             _refuse(f"{place}/{mnist[0]}", *_MNIST)
 
 
 def _may_hold_containers(folder: str) -> bool:
-    return bool(split_of(folder) or re.search(r"lmdb\Z|\A(cifar-.*-(py|bin|python|binary)|raw)\Z", folder.lower()))
+    return bool(
+        split_of(folder)
+        or re.search(r"lmdb\Z|\A(cifar-.*-(py|bin|python|binary)|raw)\Z", folder.lower())
+    )
 
 
 _LAYOUTS: tuple[Callable[[_Tree], None], ...] = (
@@ -534,12 +623,19 @@ def _labels_of(images: Path) -> Path | None:
             return labels
     for name in _Tree(images).look()[1][:_LOOKED_AT]:
         if _is_image(name) and (text := images / f"{Path(name).stem}.txt").is_file():
-            return images if re.match(r"\d+( -?\d*\.?\d+){4}\s", text.read_text(errors="replace")[:200]) else None
+            return (
+                images
+                if re.match(r"\d+( -?\d*\.?\d+){4}\s", text.read_text(errors="replace")[:200])
+                else None
+            )
     return None
 
 
 def _masks(images: str, masks: str) -> str:
-    return f"Manifest.from_masks('{images}', '{masks}'), or data.train={images} data.train_masks={masks}"
+    return (
+        f"Manifest.from_masks('{images}', '{masks}'), or data.train={images} "
+        f"data.train_masks={masks}"
+    )
 
 
 def _join(*parts: str) -> str:

@@ -46,25 +46,47 @@ def read_listed(
 
     lost = [row for row, header in enumerate(headers) if header.problem in GONE]
     others = {row: other for row in lost if (other := written_otherwise(cells[row])) != cells[row]}
-    _read_otherwise(root, paths, headers, {row: _placed(other, folder, root) for row, other in others.items()}, check)
+    _read_otherwise(
+        root,
+        paths,
+        headers,
+        {row: _placed(other, folder, root) for row, other in others.items()},
+        check,
+    )
 
     if len(lost) == len(named) and all(headers[row].problem in GONE for row in lost):
         raise _no_file(file, folder, os.fsdecode(written_otherwise(cells[lost[0]])), len(named))
     return paths, headers
 
 
-def read_named(root: Path, names: Sequence[bytes], check: ScanOptions) -> tuple[list[bytes], list[Header]]:
-    """Of each name its path below `root`, and its header; one that leads to no file is tried in other words, as in a table."""
+def read_named(
+    root: Path, names: Sequence[bytes], check: ScanOptions
+) -> tuple[list[bytes], list[Header]]:
+    """Of each name its path below `root`, and its header; one that leads to no file is tried in
+    other words, as in a table.
+    """
     paths, headers = list(names), list(_headers(root, names, check))
     lost = [place for place, header in enumerate(headers) if header.problem in GONE]
-    others = {place: other for place in lost if (other := written_otherwise(paths[place])) != paths[place]}
+    others = {
+        place: other for place in lost if (other := written_otherwise(paths[place])) != paths[place]
+    }
     _read_otherwise(root, paths, headers, others, check)
     return paths, headers
 
 
-def _read_otherwise(root: Path, paths: list[bytes], headers: list[Header], others: dict[int, bytes], check: ScanOptions) -> None:
-    """Puts other paths, by their place, and their headers in the place of those that lead to no file, where they lead to one."""
-    for (place, path), header in zip(others.items(), _headers(root, list(others.values()), check), strict=True):
+def _read_otherwise(
+    root: Path,
+    paths: list[bytes],
+    headers: list[Header],
+    others: dict[int, bytes],
+    check: ScanOptions,
+) -> None:
+    """Puts other paths, by their place, and their headers in the place of those that lead to no
+    file, where they lead to one.
+    """
+    for (place, path), header in zip(
+        others.items(), _headers(root, list(others.values()), check), strict=True
+    ):
         if header.problem not in GONE:
             paths[place], headers[place] = path, header
 

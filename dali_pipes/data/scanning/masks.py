@@ -1,4 +1,6 @@
-"""Masks, which say of each pixel of an image what it is: their headers, and finding those of a folder of images."""
+"""Masks, which say of each pixel of an image what it is: their headers, and finding those of a
+folder of images.
+"""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +16,13 @@ from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, NOT_REGULAR, Header, ScanOptions, os_problem
+from dali_pipes.data.scanning.headers import (
+    IMAGE_EXTENSIONS,
+    NOT_REGULAR,
+    Header,
+    ScanOptions,
+    os_problem,
+)
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import sort_names
 from dali_pipes.data.scanning.splits import split_of
@@ -22,12 +30,16 @@ from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.data.upright import upright_size
 from dali_pipes.errors import ManifestError
 
-_IMAGE_SUFFIX = b"_leftImg8bit"  # of Cityscapes, as those of its masks, of which the first one counts that any mask has
+# of Cityscapes, as those of its masks, of which the first one counts that any mask has
+_IMAGE_SUFFIX = b"_leftImg8bit"
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
-_EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}  # Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
+# Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
+_EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}
 
 
-def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> tuple[Path, pa.Table, list[Omission]]:
+def scan_pairs(
+    images: Path, masks: Path, missing: str, check: ScanOptions
+) -> tuple[Path, pa.Table, list[Omission]]:
     """The folder that holds both, a row for each image, and what is left out besides."""
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
@@ -39,16 +51,25 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
         image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
-        raise ManifestError(f"{images}: no image has a mask of its name in {masks} ({image}, {mask})")
+        raise ManifestError(
+            f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
+        )
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in found if missing == "problem" or stem in theirs]
     paths = [os.path.normpath(os.path.join(images_at, found[stem][0])) for stem in stems]
-    own = [os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b"" for stem in stems]
+    own = [
+        os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b""
+        for stem in stems
+    ]
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     headers = with_masks(root, own, headers, check)
     table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
-    second = [os.path.normpath(os.path.join(images_at, path)) for stem in stems for path in found[stem][1:]]
+    second = [
+        os.path.normpath(os.path.join(images_at, path))
+        for stem in stems
+        for path in found[stem][1:]
+    ]
     listed = [(path, "another image has its name and its mask") for path in second]
 
     alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
@@ -57,18 +78,23 @@ def scan_pairs(images: Path, masks: Path, missing: str, check: ScanOptions) -> t
     else:
         without = [found[stem][0] for stem in found if stem not in theirs]
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
-        omissions += count_by_kind((("masks without an image", os.fsdecode(path)) for path in alone), "file")
+        omissions += count_by_kind(
+            (("masks without an image", os.fsdecode(path)) for path in alone), "file"
+        )
     return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
 
 
 def _refuse_splits(images: Path, masks: Path) -> None:
     """Raises ManifestError if the images are those of several splits."""
-    folders = sorted(entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks)
+    folders = sorted(
+        entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks
+    )
     splits = {name: split for name in folders if (split := split_of(name))}
     if len(set(splits.values())) > 1 and len(splits) == len(folders):
         first = next((name for name, split in splits.items() if split == "train"), folders[0])
         raise ManifestError(
-            f"{images}: holds {' and '.join(splits)}, and splits are not read as one; name one of them and its masks: "
+            f"{images}: holds {' and '.join(splits)}, and splits are not read as one; name "
+            "one of them and its masks: "
             f"{images / first} and {masks / first}"
         )
 
@@ -77,11 +103,26 @@ def mask_column(paths: Sequence[bytes]) -> pa.Array:
     return pa.array(paths, pa.large_binary()).cast(pa.large_string())
 
 
-def with_masks(root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions) -> list[Header]:
+def with_masks(
+    root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions
+) -> list[Header]:
     """The headers, with the problem that a mask is; b"": a mask that is missing."""
-    each = [(mask, *mask_size(header, check)) for mask, header in zip(masks, headers, strict=True) if not header.problem]
-    problems = read_each(partial(_problem, os.fsencode(root), check.verify), each, len(each), "reading masks", check, many=False)
-    return [header if header.problem else header._replace(problem=next(problems)) for header in headers]
+    each = [
+        (mask, *mask_size(header, check))
+        for mask, header in zip(masks, headers, strict=True)
+        if not header.problem
+    ]
+    problems = read_each(
+        partial(_problem, os.fsencode(root), check.verify),
+        each,
+        len(each),
+        "reading masks",
+        check,
+        many=False,
+    )
+    return [
+        header if header.problem else header._replace(problem=next(problems)) for header in headers
+    ]
 
 
 def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
@@ -117,10 +158,16 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
                 if image.size == (height, width)
                 else ";"
             )
-            return f"{image.width} × {image.height}, and the image is {width} × {height}{turned} make them equal"
+            return (
+                f"{image.width} × {image.height}, and the image is {width} × {height}{turned} "
+                "make them equal"
+            )
         kind = image.tile[0][3]
         if kind not in _EXACT:
-            return f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a palette"
+            return (
+                f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a "
+                "palette"
+            )
         if verify == "full":
             image.load()
     except UnidentifiedImageError:  # its text has a place in memory
@@ -131,7 +178,9 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
 
 
 def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
-    """Path and path without extension of each image below a folder, but not below `apart`; and what else lies there."""
+    """Path and path without extension of each image below a folder, but not below `apart`; and what
+    else lies there.
+    """
     base, other = os.fsencode(folder), os.fsencode(apart)
     there: list[bytes] = []
     for where, folders, names in os.walk(base, followlinks=True):
@@ -141,14 +190,18 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
 
     images, omissions = sort_names(sorted(map(os.fsdecode, there)))
     if not images:
-        raise ManifestError(f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})")
+        raise ManifestError(
+            f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
+        )
     return [(path, path.rpartition(b".")[0]) for path in map(os.fsencode, images)], omissions
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Those with the first of the suffixes that any has, without it; else all."""
     for suffix in _MASK_SUFFIXES:
-        if some := [(path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)]:
+        if some := [
+            (path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)
+        ]:
             return some
     return masks
 

@@ -22,8 +22,9 @@ def list_entries(folder: Path) -> list[tuple[str, bool]]:
 def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
     """The images among these paths, and by kind what is none; both in the order of the paths.
 
-    Only the last part of a path is looked at. An image whose name begins with a dot is left out, as in every listing of a folder;
-    macOS keeps attributes in files called "._NAME", which are no images.
+    Only the last part of a path is looked at. An image whose name begins with a dot is left out, as
+    in every listing of a folder; macOS keeps attributes in files called "._NAME", which are no
+    images.
     """
     images: list[str] = []
     others: list[str] = []

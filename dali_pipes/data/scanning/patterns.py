@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.shards.remote import Listing, is_remote, is_there, is_web, list_objects, look_up
+from dali_pipes.data.shards.remote import (
+    Listing,
+    is_remote,
+    is_there,
+    is_web,
+    list_objects,
+    look_up,
+)
 from dali_pipes.errors import ManifestError
 
 _GLOB = re.compile(r"[*?]|\[[^\]]+\]")
@@ -103,7 +110,8 @@ def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
 
 
 def expand_braces(pattern: Pattern) -> list[str]:
-    """The names that a pattern with braces stands for, in order, without repeats; each may be a glob.
+    """The names that a pattern with braces stands for, in order, without repeats; each may be a
+    glob.
 
     Raises:
         ManifestError: braces within braces, or too many names.
@@ -111,7 +119,9 @@ def expand_braces(pattern: Pattern) -> list[str]:
     pieces = _BRACES.split(pattern.name)
     if re.search(r"\{[^}]*\{.*\}", pattern.name) and len(pieces) > 1:
         raise ManifestError(f"{pattern}: braces within braces are not read; write the names out")
-    choices = [list(_choices(piece)) if place % 2 else [piece] for place, piece in enumerate(pieces)]
+    choices = [
+        list(_choices(piece)) if place % 2 else [piece] for place, piece in enumerate(pieces)
+    ]
 
     count = 1
     for each in choices:

@@ -1,4 +1,6 @@
-"""What earlier versions took for a class, or did not read of a TIFF: their manifests are refused where that matters."""
+"""What earlier versions took for a class, or did not read of a TIFF: their manifests are refused
+where that matters.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,27 +22,42 @@ _AGAIN = "scan the images again"
 
 
 def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any]) -> None:
-    """Raises ManifestError for a manifest of version 0.2 whose classes a scan would not find now."""
-    if known.get("rules") or not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+    """Raises ManifestError for a manifest of version 0.2 whose classes a scan would not find
+    now.
+    """
+    if (
+        known.get("rules")
+        or not isinstance(classes, list)
+        or not all(isinstance(name, str) for name in classes)
+    ):
         return
     if known.get("folders"):
         now = [name for name in classes if not is_housekeeping(name)]
         if len(now) > 1 and len({split_of(name) for name in now}) > 1 and all(map(split_of, now)):
             now = []  # a scan asks for one of the splits
     else:
-        now = sorted({name.strip() for name in classes if name.strip()}) if _are_names(classes) else classes
+        now = (
+            sorted({name.strip() for name in classes if name.strip()})
+            if _are_names(classes)
+            else classes
+        )
     if now == classes:
         return
     raise ManifestError(
-        f"{file}: version 0.2 wrote it with the classes {_listed(classes)}, and a scan has {_listed(now)} now; scan the images "
+        f"{file}: version 0.2 wrote it with the classes {_listed(classes)}, and a scan has "
+        f"{_listed(now)} now; scan the images "
         "again (classes=[…] keeps the order of 0.2)"
     )
 
 
-def refuse_other_orientations(file: str | Path, root: str, table: pa.Table, known: Mapping[str, Any]) -> None:
-    """Raises ManifestError for a manifest of earlier rules with TIFFs that are turned, which those did not read.
+def refuse_other_orientations(
+    file: str | Path, root: str, table: pa.Table, known: Mapping[str, Any]
+) -> None:
+    """Raises ManifestError for a manifest of earlier rules with TIFFs that are turned, which those
+    did not read.
 
-    Of other formats only what is not read any more may differ (XMP beside EXIF), and all loaders obey what the manifest says.
+    Of other formats only what is not read any more may differ (XMP beside EXIF), and all loaders
+    obey what the manifest says.
     """
     rules = known.get("rules")
     if isinstance(rules, int) and rules >= _READ_TIFFS:
@@ -54,7 +71,10 @@ def refuse_other_orientations(file: str | Path, root: str, table: pa.Table, know
         now = _header(root, row["path"])
         if row["member"] or not now:
             raise ManifestError(f"{unread}, as of {row['path']!r}; {_AGAIN}")
-        was, found = (_turned(row["width"], row["height"], row["orientation"]), _turned(now.width, now.height, now.orientation))
+        was, found = (
+            _turned(row["width"], row["height"], row["orientation"]),
+            _turned(now.width, now.height, now.orientation),
+        )
         if was != found:
             path = os.path.join(root, os.fsdecode(row["path"]))
             raise ManifestError(f"{unread}: by it {path} is {was}, by a scan {found}; {_AGAIN}")
@@ -80,4 +100,8 @@ def _are_names(classes: list[str]) -> bool:
 
 def _listed(classes: Sequence[str]) -> str:
     more = f", … ({len(classes):,})" if len(classes) > _SHOWN else ""
-    return f"[{', '.join(map(repr, classes[:_SHOWN]))}{more}]" if classes else "none of them, since they are splits"
+    return (
+        f"[{', '.join(map(repr, classes[:_SHOWN]))}{more}]"
+        if classes
+        else "none of them, since they are splits"
+    )

@@ -46,7 +46,8 @@ from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
-_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")  # the last is the naming of TensorFlow's scripts
+# the last is the naming of TensorFlow's scripts
+_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
 MISSING_SHARDS = "shards that are missing by their numbers"
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
@@ -54,9 +55,13 @@ _NO_LABEL = "no label, which others have; give it one, or remove those of all"
 
 
 def scan_shards(
-    root: Path | str, shards: dict[bytes, FileVersion], check: ScanOptions, known: pa.Table | None = None
+    root: Path | str,
+    shards: dict[bytes, FileVersion],
+    check: ScanOptions,
+    known: pa.Table | None = None,
 ) -> tuple[list[str], pa.Table]:
-    """Class names and rows. A shard that has not changed since and was checked as thoroughly is not read again.
+    """Class names and rows. A shard that has not changed since and was checked as thoroughly is not
+    read again.
 
     Args:
         known: rows of an earlier scan of the same root, without targets.
@@ -64,11 +69,16 @@ def scan_shards(
     tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read = read_each(partial(read_shard, check=check), files, len(files), "reading shards", check, many=True)
+    read = read_each(
+        partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
+    )
     tables |= zip(missing, read, strict=True)
     ordered = [tables[name] for name in shards]
     if not sum(map(len, ordered)):
-        raise ManifestError(f"{root}: its {len(shards)} shards hold no image; each needs images with a label of the same key")
+        raise ManifestError(
+            f"{root}: its {len(shards)} shards hold no image; each needs images with a label "
+            "of the same key"
+        )
     classes = class_names(root)
     if check.targets.boxes:
         return _with_objects(root, ordered, classes, check.targets)
@@ -79,32 +89,53 @@ def scan_shards(
     if check.targets.named and pc.all(lacking).as_py():
         table = replaced(table, "label", no_labels(len(table)))
     elif check.targets.named:
-        table = replaced(table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None)))
+        table = replaced(
+            table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
+        )
     if pa.types.is_list(table["label"].type):
         return classes or [], table
     if classes is None:
         classes = [str(number) for number in range(1 + max(pc.max(table["label"]).as_py(), -1))]
     unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
-    problem = pc.if_else(unknown, f"its label is none of the {len(classes)} classes of classes.json", table["problem"])
+    problem = pc.if_else(
+        unknown,
+        f"its label is none of the {len(classes)} classes of classes.json",
+        table["problem"],
+    )
     return classes, replaced(table, "problem", problem)
 
 
-def _unchanged(known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions) -> dict[bytes, pa.Table]:
-    """The rows of each shard; one that could not be read to its end, or whose problem is not in the bytes alone, is left out."""
+def _unchanged(
+    known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
+) -> dict[bytes, pa.Table]:
+    """The rows of each shard; one that could not be read to its end, or whose problem is not in the
+    bytes alone, is left out.
+    """
     codes = known["path"].combine_chunks().dictionary_encode()
     borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
     rows: dict[bytes, pa.Table] = {}
     for start, end in pairwise(borders):  # a shard's usable images, and further on the others
         name, some = known["path"][start].as_py(), known.slice(start, end - start)
         rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
-    return {name: rows[name] for name in shards if name in rows and _is_unchanged(shards[name], rows[name], check)}
+    return {
+        name: rows[name]
+        for name in shards
+        if name in rows and _is_unchanged(shards[name], rows[name], check)
+    }
 
 
 def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
     if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
         return False
-    good, whole = checked(rows, check), pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py()
-    return bool(whole and (good == rows["problem"].is_null().to_numpy()).all() and not pixels(rows)[~good].any())
+    good, whole = (
+        checked(rows, check),
+        pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
+    )
+    return bool(
+        whole
+        and (good == rows["problem"].is_null().to_numpy()).all()
+        and not pixels(rows)[~good].any()
+    )
 
 
 def is_shard(path: str | Path) -> bool:
@@ -128,10 +159,11 @@ def missing_of(names: Iterable[str]) -> list[str]:
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """The folder and the shards of `source`, which is a shard, a pattern of some, or a folder or URL of shards; in order, with
-    versions.
+    """The folder and the shards of `source`, which is a shard, a pattern of some, or a folder or
+    URL of shards; in order, with versions.
 
-    A folder of another kind has none. A folder with subfolders is one of classes, whatever else is in it.
+    A folder of another kind has none. A folder with subfolders is one of classes, whatever else is
+    in it.
 
     Raises:
         ManifestError: nothing matches the pattern, or the shards are of several splits.
@@ -147,7 +179,9 @@ def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVer
     if isinstance(source, str):
         return _list_remote(source, pattern)
     if source.is_file():
-        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(source) else {}
+        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(
+            source
+        ) else {}
     folder = Path(pattern.folder) if pattern else source
     entries = list(os.scandir(folder)) if folder.is_dir() else []
     entries = [entry for entry in entries if not is_housekeeping(entry.name)]
@@ -162,10 +196,12 @@ def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVer
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
-    """One row for each image of a shard, usable or not: what is wrong with them, or with a local shard, is in `problem`.
+    """One row for each image of a shard, usable or not: what is wrong with them, or with a local
+    shard, is in `problem`.
 
     Raises:
-        ManifestError: a shard in an object store cannot be fetched, which says nothing about its images.
+        ManifestError: a shard in an object store cannot be fetched, which says nothing about its
+            images.
     """
     file, version = os.fsdecode(shard[0]), shard[1]
     kind = tar if file.endswith(".tar") else tfrecord
@@ -193,7 +229,11 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
         (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
         for member, header in zip(members, headers, strict=True)
     ]
-    table = pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA) if rows else SCHEMA.empty_table()
+    table = (
+        pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+        if rows
+        else SCHEMA.empty_table()
+    )
     for column, values in columns.items():
         table = table.append_column(column, values)
     return table
@@ -212,15 +252,24 @@ def _opened(file: str, version: FileVersion) -> Iterator[int]:
 def _target_columns(
     number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with what is wrong with targets, and the columns of these; box_labels as the open shard has them."""
+    """The headers, with what is wrong with targets, and the columns of these; box_labels as the
+    open shard has them.
+    """
     targets, given = check.targets, [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
     if targets.text:
         columns["text"] = [each.get("text", "") for each in given]
     if targets.mask:
         places = [each.get("mask", (0, 0)) for each in given]
-        headers = [_with_mask(number, each, place, check) for each, place in zip(headers, places, strict=True)]
-        columns |= {"mask": [""] * len(places), "mask_offset": [at for at, _ in places], "mask_bytes": [size for _, size in places]}
+        headers = [
+            _with_mask(number, each, place, check)
+            for each, place in zip(headers, places, strict=True)
+        ]
+        columns |= {
+            "mask": [""] * len(places),
+            "mask_offset": [at for at, _ in places],
+            "mask_bytes": [size for _, size in places],
+        }
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
         return headers, made
@@ -231,20 +280,30 @@ def _target_columns(
 def _with_mask(number: int, header: Header, place: tuple[int, int], check: ScanOptions) -> Header:
     if header.problem:
         return header
-    why = mask_problem(BufferedReader(RangeFile.of(number, *place)), *mask_size(header, check), check.verify)
+    why = mask_problem(
+        BufferedReader(RangeFile.of(number, *place)), *mask_size(header, check), check.verify
+    )
     return header._replace(problem=why and f"its mask: {why}")
 
 
 def _with_objects(
     source: Path | str, tables: list[pa.Table], classes: list[str] | None, targets: Targets
 ) -> tuple[list[str], pa.Table]:
-    """The classes of the objects, which are those that occur unless they are given, and one table of all shards."""
-    kinds = {each[BOX_LABELS].type for each in tables if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()}
+    """The classes of the objects, which are those that occur unless they are given, and one table
+    of all shards.
+    """
+    kinds = {
+        each[BOX_LABELS].type
+        for each in tables
+        if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()
+    }
     if len(kinds) > 1:
         mixed = f"some shards have class numbers in {targets.box_labels}, others names"
         raise ManifestError(f"{source}: {mixed}; write one of them in all")
     kind = next(iter(kinds), TYPES["box_labels"])
-    table = pa.concat_tables(replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables)
+    table = pa.concat_tables(
+        replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
+    )
     classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)
     return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
 
@@ -261,9 +320,13 @@ def class_names(root: Path | str) -> list[str] | None:
     except NoPermissionError:
         if is_web(file):  # as many of them answer for what is not there
             return None
-        raise ManifestError(f"{file}: cannot be read; let this user read it, or remove it") from None
+        raise ManifestError(
+            f"{file}: cannot be read; let this user read it, or remove it"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ManifestError(f"{file}: cannot be read ({error}); make it a list of class names, or remove it") from None
+        raise ManifestError(
+            f"{file}: cannot be read ({error}); make it a list of class names, or remove it"
+        ) from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
     return names
@@ -282,7 +345,9 @@ def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, Fi
     else:
         listing = list_objects(url)
         names = sorted(listing)
-    versions = listing.versions(name for name in names if is_shard(name) and not is_housekeeping(name))
+    versions = listing.versions(
+        name for name in names if is_shard(name) and not is_housekeeping(name)
+    )
     return folder, {os.fsencode(name): version for name, version in versions.items()}
 
 

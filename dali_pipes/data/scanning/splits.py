@@ -19,7 +19,8 @@ _SPLITS = {
     "test": ("test", "tests", "testing", "testings", "tst", "holdout", "heldout"),
     "trainval": ("trainval", "trainvals"),
 }
-# Letters between digits and signs; a capital after a small letter begins a word, as in imagenetTrain.
+# Letters between digits and signs; a capital after a small letter begins a word, as in
+# imagenetTrain.
 _WORD = re.compile(r"[^\W\d_]+?(?=(?<=[a-z])[A-Z]|[\W\d_]|\Z)")
 _WORDS = {word: split for split, words in _SPLITS.items() for word in words}
 _WORDS |= {word + end: split for word, split in _WORDS.items() for end in ("set", "data", "images")}
@@ -64,13 +65,19 @@ def refuse_several_splits(
         raise ManifestError(f"{os.fspath(place)}: {why}")
 
 
-def refuse_mixed_files(source: str | os.PathLike[str], folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+def refuse_mixed_files(
+    source: str | os.PathLike[str], folder: str | os.PathLike[str], names: Iterable[str]
+) -> None:
     """Raises ManifestError if files of a source, all in one folder, are of two or more splits."""
     files = list(names)
 
     def spelled(split: str, some: Sequence[str]) -> str:
         pattern = pattern_of(some, files)
-        return f"{os.fspath(folder)}/{pattern}" if pattern else f"those of {split} in a folder of their own"
+        return (
+            f"{os.fspath(folder)}/{pattern}"
+            if pattern
+            else f"those of {split} in a folder of their own"
+        )
 
     refuse_several_splits(source, files, spelled)
 

@@ -1,8 +1,10 @@
-"""Images as they are stored, and what turns them upright: one reader of orientation, which every loader obeys through the manifest.
+"""Images as they are stored, and what turns them upright: one reader of orientation, which every
+loader obeys through the manifest.
 
-What counts is the tag 0x0112 in the first directory of EXIF: of the first EXIF segment of a JPEG, of a PNG's eXIf chunk before its
-pixels, of a WebP's EXIF chunk; of a TIFF the tag of the image itself. Everything else that may state an orientation (XMP, a second
-EXIF segment, EXIF after the pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
+What counts is the tag 0x0112 in the first directory of EXIF: of the first EXIF segment of a JPEG,
+of a PNG's eXIf chunk before its pixels, of a WebP's EXIF chunk; of a TIFF the tag of the image
+itself. Everything else that may state an orientation (XMP, a second EXIF segment, EXIF after the
+pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
 """
 
 import struct
@@ -38,14 +40,17 @@ _TURNS = {
 
 
 class StoredTiff(TiffImagePlugin.TiffImageFile):
-    """A TIFF as it is stored. Pillow's own class turns it by its tags when it is loaded, and states the size of what it turned."""
+    """A TIFF as it is stored. Pillow's own class turns it by its tags when it is loaded, and states
+    the size of what it turned.
+    """
 
     def _setup(self) -> None:
         super()._setup()
         self._size = int(self.tag_v2[_WIDTH]), int(self.tag_v2[_LENGTH])
 
     def load_prepare(self) -> None:
-        if getattr(self, "_im", None) is None:  # else Pillow's class compares the size with its limit
+        # else Pillow's class compares the size with its limit
+        if getattr(self, "_im", None) is None:
             self.im = Image.new(self.mode, self._size).im
         ImageFile.ImageFile.load_prepare(self)
 
@@ -64,12 +69,15 @@ _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
 
 
 def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
-    """The image in Pillow, before its pixels are decoded. Pillow's limit on pixels is not asked: a scan has its own, `max_pixels`.
+    """The image in Pillow, before its pixels are decoded. Pillow's limit on pixels is not asked: a
+    scan has its own, `max_pixels`.
 
-    Naming the plugin also saves Pillow's search through all of them, a third of the time of a header.
+    Naming the plugin also saves Pillow's search through all of them, a third of the time of a
+    header.
 
     Raises:
-        UnidentifiedImageError: none of the formats that every loader decodes; an error of almost any type for a broken header.
+        UnidentifiedImageError: none of the formats that every loader decodes; an error of almost
+            any type for a broken header.
     """
     if is_lenient():
         with only_whole_images():
@@ -107,7 +115,9 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none that makes sense."""
+    """EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none that makes
+    sense.
+    """
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         value = image.tag_v2.get(EXIF_ORIENTATION)
     else:
@@ -117,9 +127,12 @@ def orientation_of(image: Image.Image) -> int:
 
 
 def _tag(exif: bytes) -> int | None:
-    """The orientation in the first directory of EXIF data; corrupt EXIF does not make the pixels unusable."""
+    """The orientation in the first directory of EXIF data; corrupt EXIF does not make the pixels
+    unusable.
+    """
     data = exif
-    while data.startswith(_EXIF):  # in a PNG and a WebP it has no place, and is written all the same
+    # in a PNG and a WebP it has no place, and is written all the same
+    while data.startswith(_EXIF):
         data = data.removeprefix(_EXIF)
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
     if order is None:
@@ -137,4 +150,8 @@ def _tag(exif: bytes) -> int | None:
 
 
 def _number(order: str, kind: int, values: int, data: bytes, place: int) -> Any:
-    return struct.unpack_from(order + _INTEGERS[kind], data, place)[0] if kind in _INTEGERS and values == 1 else None
+    return (
+        struct.unpack_from(order + _INTEGERS[kind], data, place)[0]
+        if kind in _INTEGERS and values == 1
+        else None
+    )

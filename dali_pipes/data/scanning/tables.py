@@ -1,4 +1,5 @@
-"""Images that a table lists: a CSV or Parquet file with the columns `path` and `label`, or Parquet files that hold them.
+"""Images that a table lists: a CSV or Parquet file with the columns `path` and `label`, or Parquet
+files that hold them.
 
 Hugging Face's `datasets` writes images into Parquet files, beside labels and further columns.
 """
@@ -29,7 +30,13 @@ from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.table_columns import refuse_missing
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
-from dali_pipes.data.shards.remote import is_object, is_remote, list_objects, open_object, version_of
+from dali_pipes.data.shards.remote import (
+    is_object,
+    is_remote,
+    list_objects,
+    open_object,
+    version_of,
+)
 from dali_pipes.data.table.schema import replaced
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
@@ -37,7 +44,9 @@ from dali_pipes.errors import ManifestError
 _SUFFIX = ".parquet"
 
 
-def scan_table(file: Path | str, root: Path, options: TableOptions, check: ScanOptions) -> tuple[Path | str, list[str], pa.Table]:
+def scan_table(
+    file: Path | str, root: Path, options: TableOptions, check: ScanOptions
+) -> tuple[Path | str, list[str], pa.Table]:
     """The folder that the paths are relative to, class names and rows.
 
     Args:
@@ -46,11 +55,18 @@ def scan_table(file: Path | str, root: Path, options: TableOptions, check: ScanO
     if files := embedded_files(file, options.path_column):
         return _scan_embedded(file, files, options, check)
     if isinstance(file, str):
-        raise ManifestError(f"{file}: no such object; tables in an object store are Parquet files that hold the images")
+        raise ManifestError(
+            f"{file}: no such object; tables in an object store are Parquet files that hold "
+            "the images"
+        )
     table, targets, folder = _read(file, options, check), check.targets, root
     labels = _read_labels(file, table, options, check)  # before the images, which take longer
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
-    masks = [os.fsencode(path or "") for path in table[targets.mask].to_pylist()] if targets.mask else []
+    masks = (
+        [os.fsencode(path or "") for path in table[targets.mask].to_pylist()]
+        if targets.mask
+        else []
+    )
     if b"/" in {path[:1] for path in cells + masks}:
         masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
         root = Path("/")
@@ -65,9 +81,11 @@ def scan_table(file: Path | str, root: Path, options: TableOptions, check: ScanO
 
 
 def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
-    """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such as train-*.parquet; sorted.
+    """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such
+    as train-*.parquet; sorted.
 
-    Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside them.
+    Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside
+    them.
 
     Args:
         path_column: a file that has this column lists images.
@@ -89,12 +107,18 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
         return _list_remote(source, pattern)
     if pattern:
         folder = Path(pattern.folder)
-        found = [folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())]
+        found = [
+            folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())
+        ]
     elif source.is_dir():
-        found = sorted(file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name))
+        found = sorted(
+            file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name)
+        )
     else:
         found = [source]
-    return [str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)]
+    return [
+        str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)
+    ]
 
 
 def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
@@ -129,15 +153,21 @@ def _holds_images(file: Path, path_column: str) -> bool:
 def _scan_embedded(
     file: Path | str, files: list[str], options: TableOptions, check: ScanOptions
 ) -> tuple[Path | str, list[str], pa.Table]:
-    """Of images that lie in the files themselves; what `datasets` notes of the classes names them."""
+    """Of images that lie in the files themselves; what `datasets` notes of the classes names
+    them.
+    """
     targets = check.targets
     if targets.mask:
-        raise ManifestError(f"{file}: masks are not read out of Parquet files; leave out targets.mask")
+        raise ManifestError(
+            f"{file}: masks are not read out of Parquet files; leave out targets.mask"
+        )
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
         table = pa.concat_tables(each.replace_schema_metadata() for each in columns)
     except pa.ArrowException as error:
-        raise ManifestError(f"{files[0]}: it and the other Parquet files have not the same columns ({error})") from None
+        raise ManifestError(
+            f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
+        ) from None
     paths, headers, places = _read_groups([group for each in groups for group in each], check)
     named = _label_names(columns[0].schema)
     for other, each in zip(files, columns, strict=True):
@@ -148,34 +178,58 @@ def _scan_embedded(
     column = options.label_column
     if column == "label" not in table.column_names and named:
         column = next(iter(named))
-        table = table.rename_columns(["label" if name == column else name for name in table.column_names])
+        table = table.rename_columns(
+            ["label" if name == column else name for name in table.column_names]
+        )
     _check_columns(file, table, options, check)
     labels = _read_labels(file, table, options, check)
     classes, rows = _rows(file, table, paths, headers, places, options, labels, targets)
     names = named.get(column, [])
     if classes and not targets.boxes and len(classes) <= len(names):
         classes = names
-    root = files[0].rpartition("/")[0] if isinstance(file, str) else file if file.is_dir() else file.parent
+    root = (
+        files[0].rpartition("/")[0]
+        if isinstance(file, str)
+        else file
+        if file.is_dir()
+        else file.parent
+    )
     return root, classes, rows
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
-    """The columns besides the images; and of each row group the file, its number, and the file's modification time."""
+    """The columns besides the images; and of each row group the file, its number, and the file's
+    modification time.
+    """
     try:
         with pq.ParquetFile(_opened(file), pre_buffer=False) as parquet:
             schema = parquet.schema_arrow
             if image_column(schema) is None:
-                raise ManifestError(f"{file}: has no column of images, structs of bytes and path; leave it out")
-            table = parquet.read([name for name in schema.names if name != image_column(schema)], use_threads=False)
+                raise ManifestError(
+                    f"{file}: has no column of images, structs of bytes and path; leave it out"
+                )
+            table = parquet.read(
+                [name for name in schema.names if name != image_column(schema)], use_threads=False
+            )
             time = version_of(file)[1]
             return table, [(file, number, time) for number in range(parquet.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise ManifestError(f"{file}: cannot be read ({error}); write it again, or leave it out") from None
+        raise ManifestError(
+            f"{file}: cannot be read ({error}); write it again, or leave it out"
+        ) from None
 
 
-def _read_groups(groups: list[tuple[str, int, int]], check: ScanOptions) -> tuple[list[bytes], list[Header], dict[str, pa.Array]]:
-    """Of each image its path, which is its row group's, and its header; and the columns member, offset and file_bytes."""
-    found = list(read_each(partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True))
+def _read_groups(
+    groups: list[tuple[str, int, int]], check: ScanOptions
+) -> tuple[list[bytes], list[Header], dict[str, pa.Array]]:
+    """Of each image its path, which is its row group's, and its header; and the columns member,
+    offset and file_bytes.
+    """
+    found = list(
+        read_each(
+            partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
+        )
+    )
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for (file, number, _), (headers, names) in zip(groups, found, strict=True):
         lengths = np.array([each.bytes for each in headers], np.int64)
@@ -191,20 +245,28 @@ def _read_groups(groups: list[tuple[str, int, int]], check: ScanOptions) -> tupl
     return paths, [each for headers, _ in found for each in headers], places
 
 
-def _read_group(check: ScanOptions, group: tuple[str, int, int]) -> tuple[list[Header], list[bytes]]:
+def _read_group(
+    check: ScanOptions, group: tuple[str, int, int]
+) -> tuple[list[Header], list[bytes]]:
     """The header of each image, and its name: its path in the data set, or its row."""
     file, number, mtime_ns = group
     try:
         images = read_group(_opened(file), number).to_pylist()
     except OSError as error:
-        raise ManifestError(f"{file}: {error}; write it again, or scan again when it can be read") from None
+        raise ManifestError(
+            f"{file}: {error}; write it again, or scan again when it can be read"
+        ) from None
     headers, members = [], []
     for row, image in enumerate(images):
         encoded, path = (image or {}).get("bytes"), (image or {}).get("path")
         if isinstance(encoded, bytes):
             headers.append(examine(BytesIO(encoded), len(encoded), mtime_ns, check))
         else:
-            why = "only its path; embed the images (datasets.table.embed_table_storage)" if path else "no image"
+            why = (
+                "only its path; embed the images (datasets.table.embed_table_storage)"
+                if path
+                else "no image"
+            )
             headers.append(Header(0, mtime_ns, problem=f"no bytes in this row: {why}"))
         members.append(os.fsencode(path or f"row {row}"))
     return headers, members
@@ -217,16 +279,28 @@ def _opened(file: str) -> Any:
 def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
     """The columns of classes and the names of each, by what `datasets` notes of its columns."""
     try:
-        features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        labels = {name: each for name, each in features.items() if isinstance(each, dict) and each.get("_type") == "ClassLabel"}
+        features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"][
+            "features"
+        ]
+        labels = {
+            name: each
+            for name, each in features.items()
+            if isinstance(each, dict) and each.get("_type") == "ClassLabel"
+        }
         return {name: list(map(str, each["names"])) for name, each in labels.items()}
     except (KeyError, TypeError, ValueError):
         return {}
 
 
-def _read_labels(file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions) -> Labels | None:
+def _read_labels(
+    file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
+) -> Labels | None:
     """None: none are read, the targets are all that there is, or objects have the labels."""
-    if not check.with_labels or check.targets.boxes or options.label_column not in table.column_names:
+    if (
+        not check.with_labels
+        or check.targets.boxes
+        or options.label_column not in table.column_names
+    ):
         return None
     return read_labels(file, table[options.label_column], options)
 
@@ -241,10 +315,16 @@ def _rows(
     labels: Labels | None,
     targets: Targets,
 ) -> tuple[list[str], pa.Table]:
-    """Class names, and a row for each image; `columns` are the manifest's besides those that the table has."""
-    columns |= read_columns(file, table, {options.path_column, options.label_column, *targets.named.values()})
+    """Class names, and a row for each image; `columns` are the manifest's besides those that the
+    table has.
+    """
+    columns |= read_columns(
+        file, table, {options.path_column, options.label_column, *targets.named.values()}
+    )
     if targets.text:
-        columns[TARGET + "text"] = table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
+        columns[TARGET + "text"] = (
+            table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
+        )
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
         classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
@@ -289,14 +369,20 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
         else:
             table = read_csv(file, options, texts)
     except (pa.ArrowException, OSError) as error:
-        raise ManifestError(f"{file}: cannot be read as a table ({error}); write it again") from None
+        raise ManifestError(
+            f"{file}: cannot be read as a table ({error}); write it again"
+        ) from None
 
     if not len(table):
         raise ManifestError(f"{file}: has no row below its header; write one for each image")
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
         table = replaced(table, name, _as_paths(file, name, table[name]))
-    if file.suffix == ".parquet" or options.label_column not in table.column_names or not check.with_labels:
+    if (
+        file.suffix == ".parquet"
+        or options.label_column not in table.column_names
+        or not check.with_labels
+    ):
         return table
 
     labels = table[options.label_column].combine_chunks()
@@ -306,12 +392,18 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     return replaced(table, options.label_column, labels)
 
 
-def _refuse_second_header(file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions) -> None:
-    """Raises ManifestError for a header between the rows, whose label would make all labels names."""
+def _refuse_second_header(
+    file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions
+) -> None:
+    """Raises ManifestError for a header between the rows, whose label would make all labels
+    names.
+    """
     marked = f"\ufeff{options.path_column}"  # by the byte-order mark of a file that was joined
     row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
-        raise ManifestError(f"{file}: row {row + 1} is a header again, as of files that were joined; remove it")
+        raise ManifestError(
+            f"{file}: row {row + 1} is a header again, as of files that were joined; remove it"
+        )
 
 
 def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -341,4 +433,6 @@ def _check_columns(
     refuse_missing(file, table.column_names, needed)
     for name in filter(None, (targets.mask, targets.text)):
         if not is_text(table[name].type):
-            raise ManifestError(f"{file}: the column {name} is of type {table[name].type}; it must be text")
+            raise ManifestError(
+                f"{file}: the column {name} is of type {table[name].type}; it must be text"
+            )

@@ -1,5 +1,6 @@
-"""Pillow's `ImageFile.LOAD_TRUNCATED_IMAGES`, which a program may have set for its own images, and which fills what is missing with
-gray: no other decoder does, so that a batch would depend on the loader."""
+"""Pillow's `ImageFile.LOAD_TRUNCATED_IMAGES`, which a program may have set for its own images, and
+which fills what is missing with gray: no other decoder does, so that a batch would depend on the
+loader."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ def is_lenient() -> bool:
 
 @contextmanager
 def only_whole_images() -> Iterator[None]:
-    """A block in which Pillow refuses truncated images. The flag is the process's: it is as before when no thread is inside."""
+    """A block in which Pillow refuses truncated images. The flag is the process's: it is as before
+    when no thread is inside.
+    """
     global _inside, _kept
     with _lock:
         if not _inside:

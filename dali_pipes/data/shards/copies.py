@@ -1,11 +1,13 @@
-"""Copies in a local folder of bounded size: of shards in an object store, and of row groups of Parquet files, unpacked.
+"""Copies in a local folder of bounded size: of shards in an object store, and of row groups of
+Parquet files, unpacked.
 
-All processes of a machine share the folder. One makes a copy under a temporary name, the others wait for it. To make room, copies
-go that no process holds, those first that were used least recently. A copy that goes is emptied, since a process that has it open
-would keep it on the disk; a reader that finds it so opens it anew. Locks are flock's, which end with their process.
+All processes of a machine share the folder. One makes a copy under a temporary name, the others
+wait for it. To make room, copies go that no process holds, those first that were used least
+recently. A copy that goes is emptied, since a process that has it open would keep it on the disk; a
+reader that finds it so opens it anew. Locks are flock's, which end with their process.
 
-A copy has the size and the modification time of its version. One that has others was cut off or written over by something else (a
-power cut, a full disk, a clean-up script), and is fetched again.
+A copy has the size and the modification time of its version. One that has others was cut off or
+written over by something else (a power cut, a full disk, a clean-up script), and is fetched again.
 """
 
 import errno
@@ -23,16 +25,25 @@ from typing import BinaryIO
 
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
-from dali_pipes.data.shards.remote import CHANGED, FileVersion, download, is_remote, open_object, version_of
+from dali_pipes.data.shards.remote import (
+    CHANGED,
+    FileVersion,
+    download,
+    is_remote,
+    open_object,
+    version_of,
+)
 from dali_pipes.errors import ConfigError
 
-FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"  # environment variables, which child processes inherit
+# environment variables, which child processes inherit
+FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
 _OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are a user's
 _PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
 _TOO_MANY, _taken = 20, 0  # copies that this process removed although another one held them
 _COARSE_NS = 2 * 10**9  # some file systems keep no finer times
-_failures: dict[Path, tuple[float, OSError]] = {}  # by copy: when this process could last not make it, and why
+# by copy: when this process could last not make it, and why
+_failures: dict[Path, tuple[float, OSError]] = {}
 
 
 log = logging.getLogger(__name__)
@@ -53,7 +64,9 @@ def copy_of(url: str, version: FileVersion) -> Path:
 
 
 def open_copy(url: str, version: FileVersion) -> int:
-    """A descriptor of the copy, which is made if it is missing; OSError if it cannot be. It may be emptied later: `is_gone`."""
+    """A descriptor of the copy, which is made if it is missing; OSError if it cannot be. It may be
+    emptied later: `is_gone`.
+    """
     start = time.monotonic()
     try:
         return _patiently(_open, url, version)
@@ -62,10 +75,12 @@ def open_copy(url: str, version: FileVersion) -> int:
 
 
 def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
-    """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited for room for seconds.
+    """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited
+    for room for seconds.
 
     Args:
-        take_held: whether copies that are held are removed if there is no room otherwise; if not, NoRoomError is raised.
+        take_held: whether copies that are held are removed if there is no room otherwise; if not,
+            NoRoomError is raised.
     """
     while True:
         number = _open(url, version, take_held)
@@ -77,7 +92,9 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
 
 @contextmanager
 def held_copy(url: str, version: FileVersion) -> Iterator[int]:
-    """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than by a reader."""
+    """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than
+    by a reader.
+    """
     number = _patiently(hold_copy, url, version)
     try:
         yield number
@@ -87,7 +104,8 @@ def held_copy(url: str, version: FileVersion) -> Iterator[int]:
 
 def release(number: int) -> None:
     """Closes a copy that was held."""
-    fcntl.flock(number, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the descriptor too
+    # closing is not enough: a process forked meanwhile has the descriptor too
+    fcntl.flock(number, fcntl.LOCK_UN)
     os.close(number)
 
 
@@ -101,7 +119,9 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int:
-    """How much the folder may hold; ConfigError if the environment variable is no number above 0."""
+    """How much the folder may hold; ConfigError if the environment variable is no number above
+    0.
+    """
     text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
         room = round(float(text) * 1e9)
@@ -121,7 +141,9 @@ def check_folder() -> None:
             _make_room(folder, 0, False)  # the limit may be lower than it was
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise ConfigError(f"{FOLDER}={folder}: {why}; name a folder of yours on a local disk") from None
+        raise ConfigError(
+            f"{FOLDER}={folder}: {why}; name a folder of yours on a local disk"
+        ) from None
 
 
 def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:
@@ -150,7 +172,8 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
             os.close(number)
             _discard_damaged(copy, version)
         else:
-            os.utime(number, ns=(time.time_ns(), version[1]))  # the access time is the time of last use
+            # the access time is the time of last use
+            os.utime(number, ns=(time.time_ns(), version[1]))
             traffic.add(found=not made)
             return number
 
@@ -162,12 +185,16 @@ def is_whole(number: int, version: FileVersion) -> bool:
 
 
 def _discard_damaged(copy: Path, version: FileVersion) -> None:
-    """Empties and removes a copy that is not whole, also one that is held, so that its readers open it anew."""
+    """Empties and removes a copy that is not whole, also one that is held, so that its readers open
+    it anew.
+    """
     with _locked(copy.parent / "folder.lock"), suppress(FileNotFoundError):
         number = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not is_whole(number, version):  # another process may have replaced it meanwhile
-                log.warning("%s: the copy of a shard in the cache was damaged, and is fetched again", copy)
+                log.warning(
+                    "%s: the copy of a shard in the cache was damaged, and is fetched again", copy
+                )
                 copy.unlink()
                 os.truncate(number, 0)
         finally:
@@ -175,7 +202,9 @@ def _discard_damaged(copy: Path, version: FileVersion) -> None:
 
 
 def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
-    """Makes the copy; False: another process does, or has just done so. The full size counts from the start."""
+    """Makes the copy; False: another process does, or has just done so. The full size counts from
+    the start.
+    """
     partial = copy.with_suffix(".part")
     copy.parent.mkdir(parents=True, exist_ok=True)
     with _locked(partial, fcntl.LOCK_NB) as number:
@@ -193,7 +222,8 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
             with open(partial, "r+b") as file:
                 (_unpack if is_group(url) else _download)(url, version, file)
                 file.flush()
-                os.fsync(file.fileno())  # or after a power cut the name may be there, and some of the bytes zero
+                # or after a power cut the name may be there, and some of the bytes zero
+                os.fsync(file.fileno())
             os.utime(partial, ns=(time.time_ns(), version[1]))
             with _locked(copy.parent / "folder.lock"):  # those who make room see it once
                 partial.replace(copy)
@@ -215,7 +245,9 @@ def _download(url: str, version: FileVersion, file: BinaryIO) -> None:
 
 
 def _unpack(name: str, version: FileVersion, file: BinaryIO) -> None:
-    """The images of a row group; the size is theirs, the rest of the version that of the Parquet file."""
+    """The images of a row group; the size is theirs, the rest of the version that of the Parquet
+    file.
+    """
     url, number = group_of(name)
     size = copy_group(open_object(url) if is_remote(url) else url, number, file)
     if (size, version_of(url)[1]) != version:
@@ -229,7 +261,9 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
     found: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
-            if _OURS.fullmatch(entry.name) and not (entry.name.endswith(".part") and _remove(Path(entry.path), False)):
+            if _OURS.fullmatch(entry.name) and not (
+                entry.name.endswith(".part") and _remove(Path(entry.path), False)
+            ):
                 found.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
     used = sum(size for _, size, _ in found)
     for _, freed, path in sorted(found):
@@ -242,7 +276,9 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
 
 
 def _remove(path: Path, take_held: bool) -> bool:
-    """Empties and removes a copy, or what a killed process left of one; False: a process holds it."""
+    """Empties and removes a copy, or what a killed process left of one; False: a process holds
+    it.
+    """
     number, is_held = os.open(path, os.O_RDWR | os.O_CLOEXEC), True
     try:
         with suppress(BlockingIOError):
@@ -264,8 +300,10 @@ def _count_taken(folder: Path) -> None:
     _taken += 1
     if _taken == _TOO_MANY and _taken > traffic.current().fetched / 2:
         log.warning(
-            "the cache %s has too little room for all that load from it: %d shards that another loader reads were removed, and are "
-            "fetched again; set %s to the sum of what they need, give each run a %s of its own, or lower sampling.window_gb",
+            "the cache %s has too little room for all that load from it: %d shards that "
+            "another loader reads were removed, and are "
+            "fetched again; set %s to the sum of what they need, give each run a %s of its "
+            "own, or lower sampling.window_gb",
             *(folder, _taken, LIMIT, FOLDER),
         )
 

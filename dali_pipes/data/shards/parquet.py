@@ -1,7 +1,9 @@
-"""Images inside Parquet files, as Hugging Face's `datasets` writes them: a column of structs of `bytes` and `path`.
+"""Images inside Parquet files, as Hugging Face's `datasets` writes them: a column of structs of
+`bytes` and `path`.
 
-Pages are compressed, so no image can be read by itself. A row group is what a shard is elsewhere, and is called FILE#NUMBER: when
-the first of its images is read, all are copied one after the other into a file of the local cache (copies.py).
+Pages are compressed, so no image can be read by itself. A row group is what a shard is elsewhere,
+and is called FILE#NUMBER: when the first of its images is read, all are copied one after the other
+into a file of the local cache (copies.py).
 """
 
 from typing import Any, BinaryIO
@@ -35,19 +37,28 @@ def image_column(schema: pa.Schema) -> str | None:
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
-    """The images of a row group of a path or an open file: structs of `bytes` and maybe `path`; OSError if it cannot be read."""
+    """The images of a row group of a path or an open file: structs of `bytes` and maybe `path`;
+    OSError if it cannot be read.
+    """
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             name = image_column(opened.schema_arrow)
-            images = opened.read_row_group(number, columns=[name], use_threads=False)[name].combine_chunks()
+            images = opened.read_row_group(number, columns=[name], use_threads=False)[
+                name
+            ].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
-    large = [(each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type) for each in images.type]
+    large = [
+        (each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type)
+        for each in images.type
+    ]
     return images.cast(pa.struct(large))
 
 
 def copy_group(file: Any, number: int, out: BinaryIO) -> int:
-    """Writes the encoded images of a row group one after the other; returns how many bytes these are."""
+    """Writes the encoded images of a row group one after the other; returns how many bytes these
+    are.
+    """
     encoded = pc.struct_field(read_group(file, number), "bytes")
     for image in encoded.drop_null():
         out.write(image.as_buffer())

@@ -1,7 +1,9 @@
-"""Object stores (s3://, gs://, any URL of fsspec): listing, and reading that is patient with what networks do.
+"""Object stores (s3://, gs://, any URL of fsspec): listing, and reading that is patient with what
+networks do.
 
-A request that fails is sent again after a pause, which grows and is drawn at random, so that many ranks do not come back at once.
-It has a deadline, since an answer of a byte a second never runs into the time-outs of the libraries below.
+A request that fails is sent again after a pause, which grows and is drawn at random, so that many
+ranks do not come back at once. It has a deadline, since an answer of a byte a second never runs
+into the time-outs of the libraries below.
 """
 
 import errno
@@ -26,17 +28,28 @@ from dali_pipes.data.shards.faults import Fault, judge, shorten
 from dali_pipes.errors import ConfigError, ManifestError
 
 T = TypeVar("T")
-FileVersion = tuple[int, int]  # size in bytes; modification time in nanoseconds, or a number made of the ETag
+# size in bytes; modification time in nanoseconds, or a number made of the ETag
+FileVersion = tuple[int, int]
 
 CHANGED = "the shard has changed since it was scanned; scan again"
 _CHUNK = 16 * 2**20  # bytes per request
 _READ_AHEAD = 2**20  # bytes of an open object
-_ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0  # each pause is about twice as long as the one before; 42 s in all
-_ATTEMPTS_WHILE_FAILING = 2  # of a request while none succeeds, so that a store that is away is named within minutes
+# each pause is about twice as long as the one before; 42 s in all
+_ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0
+# of a request while none succeeds, so that a store that is away is named within minutes
+_ATTEMPTS_WHILE_FAILING = 2
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
 # the names that fsspec's file systems use
-_TIMES = ("LastModified", "last_modified", "Last-Modified", "updated", "modified", "mtime", "created")
+_TIMES = (
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "modified",
+    "mtime",
+    "created",
+)
 _ETAGS = ("ETag", "etag", "blob_id", "sha", "Content-MD5")
 _SAFE = "/:?&=+,;@!$'()*~[]%"  # what stays in a web address; % begins what is encoded already
 _AT_ONCE = 32  # requests about single objects
@@ -52,9 +65,11 @@ _PACKAGES = {
 }
 
 log = logging.getLogger(__name__)
-_failing: set[str] = set()  # stores in which a request failed in all attempts, and none has succeeded since
-# File systems, so that a forked process does not end those of its parent: fsspec would close their connections there, and take
-# them out of the parent's epoll, which then waits for their answers until the deadline.
+# stores in which a request failed in all attempts, and none has succeeded since
+_failing: set[str] = set()
+# File systems, so that a forked process does not end those of its parent: fsspec would close their
+# connections there, and take them out of the parent's epoll, which then waits for their answers
+# until the deadline.
 _kept: dict[int, Any] = {}
 _answered: set[str] = set()  # stores that have answered a request
 
@@ -76,8 +91,8 @@ class NoPermissionError(OSError):
 class Listing(Mapping[str, FileVersion]):
     """The objects of a place by their name from there on; iterating asks the store for nothing.
 
-    What the listing of a store does not say, or says otherwise than the store does of a single object, is asked object by object:
-    all that is compared with it later is said of a single one.
+    What the listing of a store does not say, or says otherwise than the store does of a single
+    object, is asked object by object: all that is compared with it later is said of a single one.
 
     Args:
         url: the place, without a slash at its end.
@@ -125,10 +140,16 @@ def list_objects(url: str) -> Listing:
     """The objects directly under `url`; ManifestError if there is nothing."""
     infos = _listed(url, "ls")
     if not infos and is_web(url):
-        do = "name the shards by a pattern with braces, such as shard-{000000..000063}.tar, or download them"
+        do = (
+            "name the shards by a pattern with braces, such as shard-{000000..000063}.tar, or "
+            "download them"
+        )
         raise ManifestError(f"{url}: its server lists no files there; {do}")
     if infos is None:
-        raise ManifestError(f"{url}: no such place in the object store; is there such a bucket, and such a path in it?")
+        raise ManifestError(
+            f"{url}: no such place in the object store; is there such a bucket, and such a "
+            "path in it?"
+        )
     return Listing(url.rstrip("/"), {_name_of(info): info for info in infos if _is_object(info)})
 
 
@@ -138,27 +159,46 @@ def find_objects(url: str) -> Listing:
         return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
     base = _path_of(url).strip("/") + "/"
     found = (_listed(url, "find") or {}).items()
-    named = {_path_of(name).lstrip("/").removeprefix(base): info for name, info in found if _is_object(info)}
+    named = {
+        _path_of(name).lstrip("/").removeprefix(base): info
+        for name, info in found
+        if _is_object(info)
+    }
     return Listing(url.rstrip("/"), named)
 
 
 def _is_found_by_folder(url: str) -> bool:
-    """Whether fsspec's own `find` lists the store folder by folder: it leaves out one that it cannot list, without a word."""
+    """Whether fsspec's own `find` lists the store folder by folder: it leaves out one that it
+    cannot list, without a word.
+    """
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
     kind = type(_connect(url)[0])
-    return kind.find is AbstractFileSystem.find or getattr(kind, "_find", None) is AsyncFileSystem._find
+    return (
+        kind.find is AbstractFileSystem.find
+        or getattr(kind, "_find", None) is AsyncFileSystem._find
+    )
 
 
 def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object below `url` by the path from there; ManifestError if a folder cannot be listed."""
+    """Each object below `url` by the path from there; ManifestError if a folder cannot be
+    listed.
+    """
     folders = [""]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         while folders:
             listed = list(pool.map(lambda folder: _listed(url + folder, "ls") or [], folders))
-            inside = [(folder, info) for folder, infos in zip(folders, listed, strict=True) for info in infos]
-            yield from ((f"{folder}/{_name_of(info)}"[1:], info) for folder, info in inside if _is_object(info))
+            inside = [
+                (folder, info)
+                for folder, infos in zip(folders, listed, strict=True)
+                for info in infos
+            ]
+            yield from (
+                (f"{folder}/{_name_of(info)}"[1:], info)
+                for folder, info in inside
+                if _is_object(info)
+            )
             folders = [
                 f"{folder}/{_name_of(info)}"
                 for folder, info in inside
@@ -167,7 +207,9 @@ def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _is_link_up(url: str, info: dict[str, Any]) -> bool:
-    """Whether it is the folder itself or one above it, to which a web server's page of it may link."""
+    """Whether it is the folder itself or one above it, to which a web server's page of it may
+    link.
+    """
     place, name = (_path_of(each).strip("/") for each in (_encoded(url), info["name"]))
     return name == place or name.rsplit("/", 1)[-1] in (".", "..")
 
@@ -180,15 +222,21 @@ def _name_of(info: dict[str, Any]) -> str:
 
 
 def look_up(folder: str, names: Iterable[str]) -> Listing:
-    """Those of the names that are there, without a listing; ManifestError if the store cannot say."""
+    """Those of the names that are there, without a listing; ManifestError if the store cannot
+    say.
+    """
     names = list(names)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         there = list(pool.map(lambda name: is_object(f"{folder}/{name}"), names))
-    return Listing(folder, {name: None for name, is_there in zip(names, there, strict=True) if is_there})
+    return Listing(
+        folder, {name: None for name, is_there in zip(names, there, strict=True) if is_there}
+    )
 
 
 def is_web(url: str | os.PathLike[str]) -> bool:
-    """Whether its store is a web server, which may have no listing, and answers for what is not there."""
+    """Whether its store is a web server, which may have no listing, and answers for what is not
+    there.
+    """
     return os.fspath(url).startswith(("http://", "https://"))
 
 
@@ -224,7 +272,9 @@ def _is_object(info: dict[str, Any]) -> bool:
 
 
 def _is_page(url: str, info: dict[str, Any]) -> bool:
-    """Whether a web server answers with a page that says that there is nothing, or asks for a login."""
+    """Whether a web server answers with a page that says that there is nothing, or asks for a
+    login.
+    """
     return is_web(url) and info.get("mimetype") == "text/html"
 
 
@@ -248,7 +298,9 @@ def version_of(file: str) -> FileVersion:
 
 
 def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
-    """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not there."""
+    """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not
+    there.
+    """
     if end is None:
         return bytes(_ask(url, "cat_file", start=start, end=None))
     return _slice(_read_part(url, start, end), start, end)
@@ -269,7 +321,9 @@ def write_object(url: str, content: bytes) -> None:
 
 
 def open_object(url: str) -> BinaryIO:
-    """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it cannot be reached."""
+    """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it
+    cannot be reached.
+    """
 
     size, whole = version_of(url)[0], b""
 
@@ -279,7 +333,8 @@ def open_object(url: str) -> BinaryIO:
             part = view[start : start + _CHUNK]
             first, last = at + start, at + start + len(part)
             answer = whole or _read_part(url, first, last)
-            if len(answer) == size:  # of a store that cannot send a part: it is not asked for each again
+            # of a store that cannot send a part: it is not asked for each again
+            if len(answer) == size:
                 whole = answer
             part[:] = answer[first:last] if whole else _slice(answer, first, last)
         return len(view)
@@ -288,7 +343,9 @@ def open_object(url: str) -> BinaryIO:
 
 
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
-    """Raises OSError if it is of another version, which is asked once, at the end, when it covers all parts; or as reading does."""
+    """Raises OSError if it is of another version, which is asked once, at the end, when it covers
+    all parts; or as reading does.
+    """
     try:
         for start in range(0, version[0], _CHUNK):
             part = _read_part(url, start, end := min(start + _CHUNK, version[0]))
@@ -302,7 +359,8 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
         now = version_of(url)
     except OSError:
         now = version
-        with suppress(Exception):  # a single request says whether it failed because the object was replaced
+        # a single request says whether it failed because the object was replaced
+        with suppress(Exception):
             now = _version(_send(url, "info", _DEADLINE_S, (), {}))
         if now == version:
             raise
@@ -311,13 +369,20 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
 
 
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
-    """The answer of the object store, which is asked again if it fails; `size` bytes are asked for or sent, if it is known."""
+    """The answer of the object store, which is asked again if it fails; `size` bytes are asked for
+    or sent, if it is known.
+    """
     failed, store = 0, "/".join(url.split("/")[:3])
     while True:
         try:
             answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
             # more came from a server that sends no parts: then it is all of the object
-            if size and method == "cat_file" and len(answer) != size and len(answer) < options["end"]:
+            if (
+                size
+                and method == "cat_file"
+                and len(answer) != size
+                and len(answer) < options["end"]
+            ):
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
             _failing.discard(store)
             _answered.add(store)
@@ -344,10 +409,14 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
                 *(url, failed, attempts, why),
             )
             traffic.add(retries=1)
-            time.sleep(min(_FIRST_PAUSE_S * 2 ** (failed - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.5))
+            time.sleep(
+                min(_FIRST_PAUSE_S * 2 ** (failed - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.5)
+            )
 
 
-def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _send(
+    url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     """The answer; TimeoutError only of file systems that can be interrupted."""
     files, path = _connect(url)
     import fsspec
@@ -356,7 +425,9 @@ def _send(url: str, method: str, deadline_s: float, given: tuple[Any, ...], opti
     try:
         if not isinstance(files, AsyncFileSystem):
             return getattr(files, method)(path, *given, **options)
-        return sync(files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options)
+        return sync(
+            files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options
+        )
     except ImportError as error:  # some libraries look for a part of theirs when it is first needed
         raise ConfigError(f"{url}: {shorten(error)}; install it") from None
     except fsspec.exceptions.FSTimeoutError:
@@ -371,8 +442,13 @@ def _connect(url: str) -> tuple[Any, str]:
 
         files, path = _file_system(fsspec, scheme, _encoded(url))
     except ImportError as error:
-        install = _PACKAGES.get(scheme, "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for")
-        raise ConfigError(f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}") from None
+        install = _PACKAGES.get(
+            scheme,
+            "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for",
+        )
+        raise ConfigError(
+            f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}"
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{url}: {shorten(error)}") from None
     _kept[id(files)] = files
@@ -380,7 +456,9 @@ def _connect(url: str) -> tuple[Any, str]:
 
 
 def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
-    """The one of this process, and the path in it. S3's sends a request once: the attempts are those that `_ask` counts."""
+    """The one of this process, and the path in it. S3's sends a request once: the attempts are
+    those that `_ask` counts.
+    """
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
     configured = fsspec.config.conf
@@ -398,7 +476,10 @@ def _version_if_listed(info: dict[str, Any] | None) -> FileVersion | None:
 def _version(info: dict[str, Any]) -> FileVersion:
     if info.get("size") is None:
         do = "download it and give the local path"
-        raise OSError(f"its server does not say how large it is (no Content-Length), so what comes cannot be checked; {do}")
+        raise OSError(
+            "its server does not say how large it is (no Content-Length), so what comes "
+            f"cannot be checked; {do}"
+        )
     size = int(info["size"])
     if etag := next((info[name] for name in _ETAGS if info.get(name)), ""):
         return size, _number(str(etag).removeprefix("W/").strip('"'))
@@ -410,7 +491,8 @@ def _version(info: dict[str, Any]) -> FileVersion:
             return size, _number(str(changed))
     if isinstance(changed, datetime):
         changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
-    return size, round(changed * 1_000_000) * 1_000  # microseconds: the precision that a float and every store have
+    # microseconds: the precision that a float and every store have
+    return size, round(changed * 1_000_000) * 1_000
 
 
 def _time(text: str) -> datetime:
@@ -420,4 +502,5 @@ def _time(text: str) -> datetime:
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(sha256(text.encode()).digest()[:7], "big")  # short enough to be a file's time too
+    # short enough to be a file's time too
+    return int.from_bytes(sha256(text.encode()).digest()[:7], "big")

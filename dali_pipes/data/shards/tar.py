@@ -1,7 +1,9 @@
-"""The members of a tar, read from its headers alone, and which of them form a sample in the WebDataset format.
+"""The members of a tar, read from its headers alone, and which of them form a sample in the
+WebDataset format.
 
-The standard library's tarfile stops silently at a damaged header, accepts sizes that are negative or reach beyond the
-archive (CVE-2025-8194), and keeps every member in memory. So the headers are read here: POSIX ustar and pax, GNU long names.
+The standard library's tarfile stops silently at a damaged header, accepts sizes that are negative
+or reach beyond the archive (CVE-2025-8194), and keeps every member in memory. So the headers are
+read here: POSIX ustar and pax, GNU long names.
 """
 
 import contextlib
@@ -49,14 +51,18 @@ class TooLongError(Exception):
     """A member besides the images has more bytes than are read of it."""
 
 
-def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True) -> Iterator[ShardMember]:
-    """The images of an open tar of `total` bytes with their labels, and what is wrong with other members, in archive order.
+def parts(
+    number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
+) -> Iterator[ShardMember]:
+    """The images of an open tar of `total` bytes with their labels, and what is wrong with other
+    members, in archive order.
 
-    An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class number) of one key form a sample.
-    Members of other kinds are ignored if their key has an image.
+    An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class
+    number) of one key form a sample. Members of other kinds are ignored if their key has an image.
 
     Args:
-        targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label may be missing then.
+        targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label
+            may be missing then.
         with_labels: whether a label is read, and needed.
     """
     found: dict[bytes, dict[bytes, Member]] = {}
@@ -69,25 +75,45 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: b
             key, field = _split(member.name)
             fields = found.setdefault(key, {}) if not problem else {}
             if field in fields:
-                problem = f"a second member of this name; the first is used (byte {fields[field].offset:,})"
+                problem = (
+                    "a second member of this name; the first is used (byte "
+                    f"{fields[field].offset:,})"
+                )
             if problem:
-                faults.append((member.offset, ShardMember(member.name, member.offset, member.size, problem=problem)))
+                faults.append(
+                    (
+                        member.offset,
+                        ShardMember(member.name, member.offset, member.size, problem=problem),
+                    )
+                )
             elif field:
                 fields[field] = member
     except DamagedError as damage:
         faults.append((total, ShardMember(problem=str(damage))))
-    chosen = [one for fields in found.values() for one in _choose(number, fields, targets, with_labels)]
-    yield from (part for _, part in sorted([(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]))
+    chosen = [
+        one for fields in found.values() for one in _choose(number, fields, targets, with_labels)
+    ]
+    yield from (
+        part
+        for _, part in sorted(
+            [(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]
+        )
+    )
 
 
 def members(number: int, total: int) -> Iterator[Member]:
-    """All entries of an open tar except folders, up to a DamagedError: a header is broken, or the archive ends too early."""
+    """All entries of an open tar except folders, up to a DamagedError: a header is broken, or the
+    archive ends too early.
+    """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
     while True:
         header = os.pread(number, BLOCK, at)
         if len(header) < BLOCK:
             where = "in the middle of a header" if header else "without the mark of its end"
-            raise DamagedError(f"the archive stops at byte {at + len(header):,} {where}; images after that are lost")
+            raise DamagedError(
+                f"the archive stops at byte {at + len(header):,} {where}; images after that "
+                "are lost"
+            )
         if not any(header):
             at = _next_used(number, at, total)
             if at == total:
@@ -97,7 +123,10 @@ def members(number: int, total: int) -> Iterator[Member]:
         size = _header_size(header, at, total)
         if kind in b"LKxg":
             if size > _LONGEST_NAME or at + BLOCK + size > total:
-                raise DamagedError(f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what follows is lost")
+                raise DamagedError(
+                    f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what "
+                    "follows is lost"
+                )
             data = os.pread(number, size, at + BLOCK)
             if kind == b"L":
                 long_name = data.split(b"\0")[0]
@@ -106,7 +135,10 @@ def members(number: int, total: int) -> Iterator[Member]:
         else:
             if b"size" in records:
                 if not re.fullmatch(rb"\d{1,19}", records[b"size"]):
-                    raise DamagedError(f"the archive is damaged at byte {at:,}: a size that is not a number; what follows is lost")
+                    raise DamagedError(
+                        f"the archive is damaged at byte {at:,}: a size that is not a number; "
+                        "what follows is lost"
+                    )
                 size = int(records[b"size"])
             name = records.get(b"path") or long_name or _short_name(header)
             if any(each.startswith(b"GNU.sparse") for each in records):
@@ -114,7 +146,10 @@ def members(number: int, total: int) -> Iterator[Member]:
             if kind in b"123456":  # those have no content, whatever their size field is
                 size = 0
             if at + BLOCK + size > total:
-                sizes = f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive ends after {total - at - BLOCK:,}"
+                sizes = (
+                    f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive "
+                    f"ends after {total - at - BLOCK:,}"
+                )
                 raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
             if kind != b"5" and not name.endswith(b"/"):
                 yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
@@ -123,7 +158,9 @@ def members(number: int, total: int) -> Iterator[Member]:
 
 
 def _next_used(number: int, at: int, total: int) -> int:
-    """The block after the zeros that begin at `at`: the start of an appended archive, or the end."""
+    """The block after the zeros that begin at `at`: the start of an appended archive, or the
+    end.
+    """
     while at < total:
         data = os.pread(number, _SEARCHED, at)
         rest = data.lstrip(b"\0")
@@ -137,9 +174,14 @@ def _header_size(header: bytes, at: int, total: int) -> int:
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     size, stored = _number(header[124:136]), _number(header[148:156])
     if size is None or stored is None or stored != checksum:
-        compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(header[:2])
+        compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(
+            header[:2]
+        )
         if compressed and not at:
-            raise DamagedError(f"is compressed with {compressed}, so its images cannot be read one by one; unpack it")
+            raise DamagedError(
+                f"is compressed with {compressed}, so its images cannot be read one by one; "
+                "unpack it"
+            )
         left = f"the {total - at:,} bytes from there on are lost" if at else "it is not a tar"
         raise DamagedError(f"the archive is damaged at byte {at:,}: no header there; {left}")
     return size
@@ -167,7 +209,10 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
         match = _PAX_RECORD.match(data, start)
         end = start + int(match[1]) if match else 0
         if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-            raise DamagedError(f"the archive is damaged at byte {at:,}: a pax header that is malformed; what follows is lost")
+            raise DamagedError(
+                f"the archive is damaged at byte {at:,}: a pax header that is malformed; what "
+                "follows is lost"
+            )
         records[match[2]] = data[match.end() : end - 1]
         start = end
     return records
@@ -190,20 +235,32 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return (match[1], match[2].lower()) if match else (name, b"")
 
 
-def _choose(number: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool) -> Iterator[ShardMember]:
+def _choose(
+    number: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
+) -> Iterator[ShardMember]:
     """The image of one key with its label, or why it has none."""
     names = {field: field.decode("latin-1") for field in fields}
-    images = [member for field, member in fields.items() if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask]
-    labels = {field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields}
+    images = [
+        member
+        for field, member in fields.items()
+        if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask
+    ]
+    labels = {
+        field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields
+    }
     if not images:
         there = ", ".join(os.fsdecode(field) for field in fields)
         for first in list(fields.values())[:1]:
-            yield ShardMember(first.name, first.offset, first.size, problem=f"no image of this key ({there})")
+            yield ShardMember(
+                first.name, first.offset, first.size, problem=f"no image of this key ({there})"
+            )
         return
     first, *others = images
     label, problem, found = -1, None, None
     if with_labels:
-        label, problem = _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
+        label, problem = (
+            _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
+        )
     if targets.named:
         found, problem = _targets(number, fields, targets)
     yield ShardMember(first.name, first.offset, first.size, label, problem, found)
@@ -231,7 +288,9 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
     return -1, f"no label: its {field.decode()} holds no {wanted} ({text[:40]!r})"
 
 
-def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tuple[dict[str, Any], str | None]:
+def _targets(
+    number: int, fields: dict[bytes, Member], targets: Targets
+) -> tuple[dict[str, Any], str | None]:
     """What is asked for besides the label, or what is missing."""
     found: dict[str, Any] = {}
     content: Any = None
@@ -245,15 +304,20 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
                 found[each] = fields[name.encode()][2:]
             else:
                 text = _read(number, name.encode(), fields[name.encode()]).decode()
-                found[each] = text.removesuffix("\n").removesuffix("\r")  # one line end, as editors write it
+                # one line end, as editors write it
+                found[each] = text.removesuffix("\n").removesuffix("\r")
     except TooLongError as error:
         return {}, str(error)
     except KeyError as error:
         key = error.args[0]
-        return {}, f"no {key.decode()} of this key" if isinstance(key, bytes) else f"its .json has no {key}"
+        return {}, f"no {key.decode()} of this key" if isinstance(
+            key, bytes
+        ) else f"its .json has no {key}"
     except (ValueError, RecursionError, TypeError):
         names = ", ".join(targets.named.values())
-        return {}, f"its {names} cannot be read; text must be UTF-8, and a .json have the keys asked for"
+        return {}, (
+            f"its {names} cannot be read; text must be UTF-8, and a .json have the keys asked for"
+        )
     if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
         return {}, f"its {targets.text} is no text"
     return found, None
@@ -261,5 +325,8 @@ def _targets(number: int, fields: dict[bytes, Member], targets: Targets) -> tupl
 
 def _read(number: int, field: bytes, member: Member) -> bytes:
     if member.size > _LONGEST_LABEL:
-        raise TooLongError(f"its {field.decode()} has {member.size:,} bytes, and no more than {_LONGEST_LABEL:,} are read")
+        raise TooLongError(
+            f"its {field.decode()} has {member.size:,} bytes, and no more than "
+            f"{_LONGEST_LABEL:,} are read"
+        )
     return os.pread(number, member.size, member.offset)

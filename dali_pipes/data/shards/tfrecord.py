@@ -1,8 +1,9 @@
 """The images in a TFRecord file of tf.train.Example, found without reading them.
 
-Framing as in TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of the length (4), the record, its CRC (4).
-The CRC of the length is checked, so that lengths are reliable. That of the record is not, since it would mean reading all of
-it. Of the record, which is a protocol buffer, only the fields of the image and the label are parsed.
+Framing as in TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of the
+length (4), the record, its CRC (4). The CRC of the length is checked, so that lengths are reliable.
+That of the record is not, since it would mean reading all of it. Of the record, which is a protocol
+buffer, only the fields of the image and the label are parsed.
 """
 
 import os
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 
-IMAGES = (b"image/encoded", b"image")  # as TensorFlow's own scripts and TensorFlow Datasets name them
+# as TensorFlow's own scripts and TensorFlow Datasets name them
+IMAGES = (b"image/encoded", b"image")
 LABELS = (b"image/class/label", b"label")
 _FLOATS, _TEXTS_OR_INTS = (2,), (1, 3)  # numbers of the fields of a tf.train.Feature
 _HEAD, _TAIL = 12, 4
@@ -35,8 +37,11 @@ class MalformedError(Exception):
     """A record is not a tf.train.Example."""
 
 
-def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes, named by its index; with targets the label may be missing.
+def parts(
+    number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
+) -> Iterator[ShardMember]:
+    """The image of each record of an open file of `total` bytes, named by its index; with targets
+    the label may be missing.
 
     Args:
         with_labels: whether a label is read, and needed.
@@ -46,8 +51,14 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: b
         head = os.pread(number, _HEAD, at)
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
-            what = "is not a TFRecord file" if not at else f"is damaged at byte {at:,}; the remaining {total - at:,} bytes are lost"
-            yield ShardMember(problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what)
+            what = (
+                "is not a TFRecord file"
+                if not at
+                else f"is damaged at byte {at:,}; the remaining {total - at:,} bytes are lost"
+            )
+            yield ShardMember(
+                problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what
+            )
             return
         start, end = at + _HEAD, at + _HEAD + length
         if end + _TAIL > total:
@@ -58,7 +69,9 @@ def parts(number: int, total: int, targets: Targets = NO_TARGETS, with_labels: b
         at, index = end + _TAIL, index + 1
 
 
-def _part(number: int, name: bytes, record: Range, targets: Targets, with_labels: bool) -> ShardMember:
+def _part(
+    number: int, name: bytes, record: Range, targets: Targets, with_labels: bool
+) -> ShardMember:
     whole = ShardMember(name, record.start, record.end - record.start)
     try:
         features = dict(_features(number, record))
@@ -84,7 +97,9 @@ def _part(number: int, name: bytes, record: Range, targets: Targets, with_labels
     if value is None or value >= 2**63:
         if targets.named or not with_labels:
             return found
-        return found._replace(problem=f"no label: {LABELS[0].decode()} is missing, or not a class number")
+        return found._replace(
+            problem=f"no label: {LABELS[0].decode()} is missing, or not a class number"
+        )
     return found._replace(label=value)
 
 
@@ -93,7 +108,10 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
     found: dict[str, Any] = {}
     for each, name in targets.named.items():
         if each == "boxes":
-            sides = [_list(number, features, f"{name}/{side}", _FLOATS) for side in ("xmin", "ymin", "xmax", "ymax")]
+            sides = [
+                _list(number, features, f"{name}/{side}", _FLOATS)
+                for side in ("xmin", "ymin", "xmax", "ymax")
+            ]
             found[each] = list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
         elif each == "mask":
             place = _only(number, features[name.encode()], 1) if name.encode() in features else None
@@ -101,14 +119,21 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
                 raise MissingError(name)
             found[each] = place.start, place.end - place.start
         else:
-            values = _list(number, features, name, _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS)
+            values = _list(
+                number,
+                features,
+                name,
+                _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS,
+            )
             if each == "text" and (len(values) != 1 or not isinstance(values[0], str)):
                 raise MissingError(name)
             found[each] = values[0] if each == "text" else values
     return found
 
 
-def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]) -> list[Any]:
+def _list(
+    number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]
+) -> list[Any]:
     """The values of a feature, of these kinds: text (1), fractions (2), whole numbers (3)."""
     if name.encode() not in features:
         raise MissingError(name)
@@ -118,7 +143,8 @@ def _list(number: int, features: dict[bytes, Range], name: str, kinds: tuple[int
             if kind not in kinds:
                 raise MissingError(name)
             found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
-    return [each - (each >> 63 << 64) if type(each) is int else each for each in found]  # of 64 bits, the highest is the sign
+    # of 64 bits, the highest is the sign
+    return [each - (each >> 63 << 64) if type(each) is int else each for each in found]
 
 
 def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
@@ -148,19 +174,29 @@ def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
 
 def _only(number: int, feature: Range, kind: int) -> Range | int | None:
     """The only value of a feature's list: of bytes (kind 1) or of numbers (kind 3)."""
-    values = [value for each in _inside(number, feature, kind) for field, value in _fields(number, each) if field == 1]
+    values = [
+        value
+        for each in _inside(number, feature, kind)
+        for field, value in _fields(number, each)
+        if field == 1
+    ]
     return values[0] if len(values) == 1 else None
 
 
 def _inside(number: int, message: Range, field: int) -> list[Range]:
-    return [value for each, value in _fields(number, message) if each == field and isinstance(value, Range)]
+    return [
+        value
+        for each, value in _fields(number, message)
+        if each == field and isinstance(value, Range)
+    ]
 
 
 def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
     """Number and content of each field of `message`."""
     at = message.start
     while at < message.end:
-        head = os.pread(number, min(20, message.end - at), at)  # a tag and a length have at most ten bytes each
+        # a tag and a length have at most ten bytes each
+        head = os.pread(number, min(20, message.end - at), at)
         tag, used = _varint(head, 0)
         match tag & 7:  # the wire type: a number, bytes of a stated length, 8 bytes, 4 bytes
             case 0:

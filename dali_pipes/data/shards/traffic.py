@@ -35,7 +35,9 @@ _lock = threading.Lock()
 
 
 def totals() -> Any:
-    """The shared array that all of these processes add to; made when it is first asked for, which is before workers are started."""
+    """The shared array that all of these processes add to; made when it is first asked for, which
+    is before workers are started.
+    """
     global _totals
     if _totals is None:
         _totals = multiprocessing.RawArray("d", _PROCESSES * len(Traffic._fields))

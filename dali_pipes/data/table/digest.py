@@ -1,4 +1,6 @@
-"""The fingerprint of a manifest: equal for equal images, labels and columns, however it was made and wherever they lie."""
+"""The fingerprint of a manifest: equal for equal images, labels and columns, however it was made
+and wherever they lie.
+"""
 
 import hashlib
 import json
@@ -17,7 +19,8 @@ from dali_pipes.data.table.schema import further_columns
 Take = Callable[[NDArray[np.int64]], NDArray[Any]]  # rows of an array, by sample id
 
 _VALUES = 1 << 22  # at once
-_OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}  # where they lie, and what was left out
+# where they lie, and what was left out
+_OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}
 
 
 def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> str:
@@ -27,7 +30,9 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
     if task == "multilabel":
         labels = _padded(samples, labels)
     names = ["path"] if samples.all_empty("member") else ["path", "member"]
-    for blocks in chain.from_iterable((_offsets(samples, name), _values(samples, name)) for name in names):
+    for blocks in chain.from_iterable(
+        (_offsets(samples, name), _values(samples, name)) for name in names
+    ):
         _add(found, blocks)
     for take in (labels, sizes):
         _add(found, map(take, samples.blocks()))
@@ -46,7 +51,13 @@ def _add_column(found: Any, name: str, samples: Samples) -> None:
         return
     _add_rows(found, name, samples, lambda ids: samples[name].lengths(ids))
     total = sum(int(samples[name].lengths(ids).sum()) for ids in samples.blocks())
-    _add(found, _values(samples, name), name, str(samples[name].joined(np.empty(0, np.int64)).dtype), (total,))
+    _add(
+        found,
+        _values(samples, name),
+        name,
+        str(samples[name].joined(np.empty(0, np.int64)).dtype),
+        (total,),
+    )
 
 
 def _add_rows(found: Any, name: str, samples: Samples, take: Take) -> None:

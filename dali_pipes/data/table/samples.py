@@ -1,4 +1,6 @@
-"""The rows of a manifest's usable images, by sample id. They may lie in a mapped file: no more is copied than what is taken."""
+"""The rows of a manifest's usable images, by sample id. They may lie in a mapped file: no more is
+copied than what is taken.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
@@ -27,7 +29,8 @@ def validate(table: pa.Table) -> None:
 class Samples:
     """A table, all of it or chosen rows of it. Choosing copies nothing but the rows' numbers.
 
-    Whatever is taken, ManifestError is raised if its file was changed since it was mapped, or is damaged there.
+    Whatever is taken, ManifestError is raised if its file was changed since it was mapped, or is
+    damaged there.
 
     Args:
         table: usable images only.
@@ -35,7 +38,12 @@ class Samples:
         rows: (n,) the row of each sample; None: all rows in their order.
     """
 
-    def __init__(self, table: pa.Table, files: tuple[MappedFile, ...] = (), rows: NDArray[np.int64] | None = None):
+    def __init__(
+        self,
+        table: pa.Table,
+        files: tuple[MappedFile, ...] = (),
+        rows: NDArray[np.int64] | None = None,
+    ):
         self.whole, self.files, self.rows = table, files, rows
         self._columns: dict[str, Column] = {}
         self._valid: set[str] = set()  # columns
@@ -54,7 +62,9 @@ class Samples:
 
     def all_empty(self, name: str) -> bool:
         """Whether no sample has a text there."""
-        return self[name].all_empty or not any(self[name].lengths(ids).any() for ids in self.blocks())
+        return self[name].all_empty or not any(
+            self[name].lengths(ids).any() for ids in self.blocks()
+        )
 
     def column(self, name: str) -> pa.ChunkedArray:
         self.validate([name])
@@ -68,7 +78,9 @@ class Samples:
         return type(self)(self.whole, self.files, ids if self.rows is None else self.rows[ids])
 
     def validate(self, names: list[str]) -> None:
-        """Checks these columns as a whole, once, if they lie in a file: Arrow believes where a text is said to end."""
+        """Checks these columns as a whole, once, if they lie in a file: Arrow believes where a text
+        is said to end.
+        """
         self.check()
         for name in set(names) - self._valid if self.files else ():
             validate(self.whole.select([name]))
@@ -90,11 +102,16 @@ class Column:
 
     def __init__(self, column: pa.ChunkedArray, rows: Ids | None):
         chunks = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
-        self._chunks, self._ends = [_view(chunk) for chunk in chunks], np.cumsum([len(chunk) for chunk in chunks])
+        self._chunks, self._ends = (
+            [_view(chunk) for chunk in chunks],
+            np.cumsum([len(chunk) for chunk in chunks]),
+        )
         self._rows = rows
 
     def numbers(self, ids: Ids) -> NDArray[Any]:
-        """(N,) or (N, K), in the column's dtype, of a column that has a number or boolean for each sample, or as many for each."""
+        """(N,) or (N, K), in the column's dtype, of a column that has a number or boolean for each
+        sample, or as many for each.
+        """
         if len(self._chunks) == 1:
             return self._chunks[0][self._selected(ids)]
         none = self._chunks[0][ids[:0]]
@@ -134,14 +151,20 @@ class Column:
         begin = lengths.cumsum() - lengths
         found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
         for chunk, places, start, end in self._bounds(ids):
-            within = np.arange((end - start).sum()) - np.repeat((end - start).cumsum() - (end - start), end - start)
-            found[np.repeat(begin[places], end - start) + within] = chunk.values[np.repeat(start, end - start) + within]
+            within = np.arange((end - start).sum()) - np.repeat(
+                (end - start).cumsum() - (end - start), end - start
+            )
+            found[np.repeat(begin[places], end - start) + within] = chunk.values[
+                np.repeat(start, end - start) + within
+            ]
         return found
 
     def matrix(self, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
         parts = list(self._bounds(ids))
-        column = np.arange(max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0))
+        column = np.arange(
+            max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0)
+        )
         matrix = np.empty((len(ids), len(prefix) + len(column)), self._chunks[0].values.dtype)
         matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
         for chunk, places, start, end in parts:
@@ -168,10 +191,16 @@ class Column:
         numbers = np.searchsorted(self._ends, rows, side="right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
-            yield self._chunks[number], places, rows[places] - (self._ends[number - 1] if number else 0)
+            yield (
+                self._chunks[number],
+                places,
+                rows[places] - (self._ends[number - 1] if number else 0),
+            )
 
     def _bounds(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids, Ids]]:
-        """Each chunk that has any of the samples, their places among them, and where their values begin and end in the chunk."""
+        """Each chunk that has any of the samples, their places among them, and where their values
+        begin and end in the chunk.
+        """
         for chunk, places, rows in self._by_chunk(ids):
             yield chunk, places, *chunk.bounds(rows)
 
@@ -200,16 +229,23 @@ class _Cuts:
     """One chunk: all values, and where each row's begin and end."""
 
     def __init__(self, chunk: pa.Array):
-        small = pa.types.is_list(chunk.type) or pa.types.is_binary(chunk.type) or pa.types.is_string(chunk.type)
+        small = (
+            pa.types.is_list(chunk.type)
+            or pa.types.is_binary(chunk.type)
+            or pa.types.is_string(chunk.type)
+        )
         _, offsets, *rest = chunk.buffers()
         kind = np.dtype(np.int32 if small else np.int64)
-        self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[chunk.offset : chunk.offset + len(chunk) + 1]
+        self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[
+            chunk.offset : chunk.offset + len(chunk) + 1
+        ]
         if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
             values = chunk.values.to_numpy(zero_copy_only=False)
         else:
             values = np.frombuffer(rest[0] or b"", np.uint8)
         self._total = len(values)
-        self.values = values if self._total else np.zeros(1, values.dtype)  # NumPy takes nothing of what is empty
+        # NumPy takes nothing of what is empty
+        self.values = values if self._total else np.zeros(1, values.dtype)
 
     @property
     def all_empty(self) -> bool:
@@ -219,7 +255,9 @@ class _Cuts:
         """Where the values of these rows begin and end; an error if that is outside all values."""
         start, end = self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
         if (start < 0).any() or (end < start).any() or (end > self._total).any():
-            raise ManifestError("the manifest is damaged: a text in it has no end; scan the images again")
+            raise ManifestError(
+                "the manifest is damaged: a text in it has no end; scan the images again"
+            )
         return start, end
 
 

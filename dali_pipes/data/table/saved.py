@@ -1,4 +1,5 @@
-"""A manifest as a file: Arrow's file format, which processes map and share, or Parquet, which is smaller.
+"""A manifest as a file: Arrow's file format, which processes map and share, or Parquet, which is
+smaller.
 
 Root, class names and what is known of the samples as a whole are in the metadata of the schema.
 """
@@ -25,8 +26,9 @@ _KEY = b"dali_pipes"
 class MappedFile:
     """A file that all processes of a machine map and share.
 
-    A file that is replaced, as ours are, stays what it was for those who have mapped it. One that is written into is noticed by
-    `check`; reading what has been cut off a file would end the process (SIGBUS).
+    A file that is replaced, as ours are, stays what it was for those who have mapped it. One that
+    is written into is noticed by `check`; reading what has been cut off a file would end the
+    process (SIGBUS).
 
     Raises:
         OSError, ValueError: it cannot be mapped.
@@ -41,13 +43,17 @@ class MappedFile:
 
     def check(self) -> None:
         if self._now() != self._stamp:
-            raise ManifestError(f"{self._file}: was changed while it was in use; write a new file and rename it, and start again")
+            raise ManifestError(
+                f"{self._file}: was changed while it was in use; write a new file and rename "
+                "it, and start again"
+            )
 
     def _now(self) -> tuple[int, int]:
         stat = os.fstat(self._number)
         return stat.st_size, stat.st_mtime_ns
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the program's end `os` may be gone
+    # at the program's end `os` may be gone
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_number"):
             close(self._number)
 
@@ -57,8 +63,9 @@ class Stored(NamedTuple):
 
     Attributes:
         table: usable images, then the others; in a mapped file each as one chunk.
-        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the "omissions" of other scans,
-            the "mixture" that they are, and the "rules" of the scan, as far as the file has them.
+        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the
+            "omissions" of other scans, the "mixture" that they are, and the "rules" of the scan, as
+            far as the file has them.
         file: None if it is not mapped.
     """
 
@@ -76,27 +83,46 @@ def read(file: str | Path) -> Stored:
         head = json.loads((table.schema.metadata or {})[_KEY])
         table = typed(table) if not mapped else table.replace_schema_metadata()
         known = dict(head.get("known", {}))
-        known["folders"] = {name: _folder(*record) for name, record in known.get("folders", {}).items()}
+        known["folders"] = {
+            name: _folder(*record) for name, record in known.get("folders", {}).items()
+        }
         known["omissions"] = stored(known.get("omissions", []))
         return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
-        raise ManifestError(f"{file}: no such manifest; make one with Manifest.scan(root).save(file)") from None
+        raise ManifestError(
+            f"{file}: no such manifest; make one with Manifest.scan(root).save(file)"
+        ) from None
     except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ManifestError(f"{file}: not a manifest of dali_pipes ({reason}); scan the images again") from None
+        raise ManifestError(
+            f"{file}: not a manifest of dali_pipes ({reason}); scan the images again"
+        ) from None
 
 
-def _folder(mtime_ns: int, usable: int, others: int, omissions: object = None) -> tuple[int, int, int, list[Omission]]:
+def _folder(
+    mtime_ns: int, usable: int, others: int, omissions: object = None
+) -> tuple[int, int, int, list[Omission]]:
     return int(mtime_ns), int(usable), int(others), stored(omissions)
 
 
-def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: pa.Table, known: dict[str, Any]) -> None:
+def write(
+    file: Path,
+    root: str,
+    classes: list[str],
+    samples: pa.Table,
+    others: pa.Table,
+    known: dict[str, Any],
+) -> None:
     """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet."""
     refuse_foreign(file)
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
     with replacing(file) as aside, aside.open("wb") as out:
         if file.suffix != MAPPED:
-            pq.write_table(pa.concat_tables([samples, others]).replace_schema_metadata(head), out, compression="zstd")
+            pq.write_table(
+                pa.concat_tables([samples, others]).replace_schema_metadata(head),
+                out,
+                compression="zstd",
+            )
             return
         with pa.ipc.new_file(out, samples.schema.with_metadata(head)) as writer:
             for table in (samples, others):
@@ -105,14 +131,17 @@ def write(file: Path, root: str, classes: list[str], samples: pa.Table, others: 
 
 def refuse_foreign(file: Path) -> None:
     if file.exists() and not is_manifest(file):
-        raise ManifestError(f"{file} exists and is not a manifest of dali_pipes; choose another name, nothing was changed")
+        raise ManifestError(
+            f"{file} exists and is not a manifest of dali_pipes; choose another name, nothing "
+            "was changed"
+        )
 
 
 def is_manifest(file: Path) -> bool:
     try:
         with file.open("rb") as opened, pa.memory_map(f"/proc/self/fd/{opened.fileno()}") as mapped:
-            # Opened by Python, for names that are not UTF-8, and read by Arrow alone: a Python file that Arrow's threads let go
-            # of while the interpreter ends makes the process abort.
+            # Opened by Python, for names that are not UTF-8, and read by Arrow alone: a Python file
+            # that Arrow's threads let go of while the interpreter ends makes the process abort.
             schema = pa.ipc.open_file(mapped).schema if _is_arrow(file) else pq.read_schema(mapped)
             return _KEY in (schema.metadata or {})
     except (pa.ArrowException, OSError):

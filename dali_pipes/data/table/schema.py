@@ -18,18 +18,26 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
-        "subsampling": pa.string(),  # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this column
-        "member": pa.large_binary(),  # name of the image in a file that holds many; empty: it is the file
+        # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this
+        # column
+        "subsampling": pa.string(),
+        # name of the image in a file that holds many; empty: it is the file
+        "member": pa.large_binary(),
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-RULES = 3  # by which a scan says what is an image, what is a class and how an image is turned; files of version 0.2 have none
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}  # also for manifests of versions without them
+# by which a scan says what is an image, what is a class and how an image is turned; files of
+# version 0.2 have none
+RULES = 3
+# also for manifests of versions without them
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}
 
 
 def typed(table: pa.Table) -> pa.Table:
-    """The columns of a manifest in their types, without any others; those of images in shards may be missing."""
+    """The columns of a manifest in their types, without any others; those of images in shards may
+    be missing.
+    """
     for name in _WHOLE_FILE.keys() - set(table.column_names):
         value = pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type)
         table = table.append_column(name, pa.repeat(value, len(table)))

@@ -1,1 +1,3 @@
-"""Augmentation: operations on the pixels, drawn in the plan and applied in the same way by every backend."""
+"""Augmentation: operations on the pixels, drawn in the plan and applied in the same way by every
+backend.
+"""

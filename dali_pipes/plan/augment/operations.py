@@ -1,4 +1,6 @@
-"""The operations that an image can go through, and how strong each may be: the tables of torchvision.transforms.v2 0.25."""
+"""The operations that an image can go through, and how strong each may be: the tables of
+torchvision.transforms.v2 0.25.
+"""
 
 from dataclasses import dataclass, fields
 
@@ -10,7 +12,18 @@ Numbers = NDArray[np.float32]
 
 AFFINE = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
-OPS = ("Identity", *AFFINE, *BLENDS, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "Hue", "GaussianBlur")
+OPS = (
+    "Identity",
+    *AFFINE,
+    *BLENDS,
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+    "Hue",
+    "GaussianBlur",
+)
 CODE = {name: code for code, name in enumerate(OPS)}
 SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
 RANDOM_OPS = OPS[: OPS.index("Invert")]
@@ -44,7 +57,9 @@ IMAGENET_PAIRS = (
     (("Equalize", 0.8, 0), ("Equalize", 0.6, 0)),
 )
 PAIR_CODES = np.array([[CODE[op] for op, _, _ in pair] for pair in IMAGENET_PAIRS], np.int8)
-PAIR_PROBABILITIES = np.array([[probability for _, probability, _ in pair] for pair in IMAGENET_PAIRS])
+PAIR_PROBABILITIES = np.array(
+    [[probability for _, probability, _ in pair] for pair in IMAGENET_PAIRS]
+)
 PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
@@ -59,23 +74,29 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions of the normalized images."""
+    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions
+    of the normalized images.
+    """
 
     ops: Codes  # (N, K) indices into `OPS`
-    # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees, counter-clockwise; Brightness, Color,
-    # Contrast and Sharpness: what is added to a factor of 1; Posterize: bits that stay; Solarize: the threshold as a share of 255;
+    # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees,
+    # counter-clockwise; Brightness, Color, Contrast and Sharpness: what is added to a factor of 1;
+    # Posterize: bits that stay; Solarize: the threshold as a share of 255;
     # Hue: a share of the full circle; GaussianBlur: sigma in pixels.
     magnitudes: Numbers
-    erased: NDArray[np.int64]  # (N, 4) top, left, height and width of the region set to zero; no height: none
+    # (N, 4) top, left, height and width of the region set to zero; no height: none
+    erased: NDArray[np.int64]
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
         return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
 def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """(N, 2, 3) matrices from pixels of the result to pixels of the source, (0, 0) being the corner of the first pixel.
+    """(N, 2, 3) matrices from pixels of the result to pixels of the source, (0, 0) being the corner
+    of the first pixel.
 
-    Shears leave the top left corner in place and rotations the centre, as torchvision's do; other operations give the identity.
+    Shears leave the top left corner in place and rotations the centre, as torchvision's do; other
+    operations give the identity.
     """
     matrices = np.zeros((len(ops), 2, 3))
     matrices[:, 0, 0] = matrices[:, 1, 1] = 1
@@ -91,10 +112,16 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> 
     return matrices
 
 
-def space(bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int) -> Numbers:
-    """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none. Shifts are along x and y."""
+def space(
+    bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int
+) -> Numbers:
+    """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none.
+    Shifts are along x and y.
+    """
     magnitudes = np.zeros((len(OPS), bins), np.float32)
-    ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(BLENDS, blend)
+    ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(
+        BLENDS, blend
+    )
     for op, largest in ranges.items():
         magnitudes[CODE[op]] = np.linspace(0, largest, bins)
     magnitudes[CODE["Posterize"]] = np.rint(8 - np.arange(bins) / ((bins - 1) / bits))
@@ -105,4 +132,11 @@ def space(bins: int, shear: float, shift: tuple[float, float], degrees: float, b
 def classic_space(bins: int, shape: tuple[int, int]) -> Numbers:
     """That of RandAugment and AutoAugment, for images of this height and width."""
     height, width = shape
-    return space(bins, shear=0.3, shift=(150 / 331 * width, 150 / 331 * height), degrees=30.0, blend=0.9, bits=4)
+    return space(
+        bins,
+        shear=0.3,
+        shift=(150 / 331 * width, 150 / 331 * height),
+        degrees=30.0,
+        blend=0.9,
+        bits=4,
+    )

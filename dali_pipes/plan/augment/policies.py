@@ -1,4 +1,6 @@
-"""Augmentation policies, each of which draws as the torchvision transform of the same name does, and lists of them."""
+"""Augmentation policies, each of which draws as the torchvision transform of the same name does,
+and lists of them.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,15 @@ from dali_pipes.errors import (
     shown,
 )
 from dali_pipes.plan.augment import operations
-from dali_pipes.plan.augment.operations import CODE, RANDOM_CODES, RANDOM_OPS, Augmentation, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import (
+    CODE,
+    RANDOM_CODES,
+    RANDOM_OPS,
+    Augmentation,
+    Codes,
+    Numbers,
+    Slot,
+)
 from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # draw numbers reserved for each policy
@@ -44,12 +54,16 @@ class Policy(Options, ABC):
 
     @abstractmethod
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        """Operations and magnitudes, of shape (N, slots), for images of this height and width, from the draws `first` on."""
+        """Operations and magnitudes, of shape (N, slots), for images of this height and width, from
+        the draws `first` on.
+        """
 
 
 @dataclass(kw_only=True, slots=True)
 class TrivialAugmentWide(Policy):
-    """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the wide space."""
+    """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the
+    wide space.
+    """
 
     name: str = "TrivialAugmentWide"
     num_magnitude_bins: int = option(31, check_int, 2, 2**16)
@@ -61,15 +75,26 @@ class TrivialAugmentWide(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, bin, sign, _ = draws.uniform(first)
-        magnitudes = operations.space(self.num_magnitude_bins, shear=0.99, shift=(32.0, 32.0), degrees=135.0, blend=0.99, bits=6)
+        magnitudes = operations.space(
+            self.num_magnitude_bins,
+            shear=0.99,
+            shift=(32.0, 32.0),
+            degrees=135.0,
+            blend=0.99,
+            bits=6,
+        )
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
-        magnitudes = _signed(ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign)
+        magnitudes = _signed(
+            ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign
+        )
         return ops[:, None], magnitudes[:, None]
 
 
 @dataclass(kw_only=True, slots=True)
 class RandAugment(Policy):
-    """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops 2020)."""
+    """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops
+    2020).
+    """
 
     name: str = "RandAugment"
     num_ops: int = option(2, check_int, 1, DRAWS)
@@ -81,7 +106,10 @@ class RandAugment(Policy):
         check_options(self)
         if self.magnitude >= self.num_magnitude_bins:
             most = self.num_magnitude_bins - 1
-            raise OptionError(type(self), f"magnitude is {self.magnitude}; it takes whole numbers from 0 to {most}")
+            raise OptionError(
+                type(self),
+                f"magnitude is {self.magnitude}; it takes whole numbers from 0 to {most}",
+            )
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -90,12 +118,16 @@ class RandAugment(Policy):
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
-        return ops, _signed(ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign)
+        return ops, _signed(
+            ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class AutoAugment(Policy):
-    """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of ImageNet."""
+    """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of
+    ImageNet.
+    """
 
     name: str = "AutoAugment"
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
@@ -103,14 +135,20 @@ class AutoAugment(Policy):
     @property
     def slots(self) -> tuple[Slot, ...]:
         places = zip(*operations.IMAGENET_PAIRS, strict=True)
-        return tuple(Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places)
+        return tuple(
+            Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places
+        )
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, *_ = draws.uniform(first)
         happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
         pair = (chosen * len(operations.IMAGENET_PAIRS)).astype(int)
-        ops = np.where(happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0).astype(np.int8)
-        return ops, _signed(ops, operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]], sign)
+        ops = np.where(
+            happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0
+        ).astype(np.int8)
+        return ops, _signed(
+            ops, operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]], sign
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -132,10 +170,17 @@ class ColorJitter(Policy):
     def __post_init__(self) -> None:
         check_options(self)
         if not self._parts():
-            raise ConfigError("ColorJitter changes nothing; set brightness, contrast, saturation or hue")
+            raise ConfigError(
+                "ColorJitter changes nothing; set brightness, contrast, saturation or hue"
+            )
 
     def _parts(self) -> dict[str, float]:
-        parts = {"Brightness": self.brightness, "Contrast": self.contrast, "Color": self.saturation, "Hue": self.hue}
+        parts = {
+            "Brightness": self.brightness,
+            "Contrast": self.contrast,
+            "Color": self.saturation,
+            "Hue": self.hue,
+        }
         return {op: value for op, value in parts.items() if value}
 
     @property
@@ -143,7 +188,11 @@ class ColorJitter(Policy):
         return (Slot(tuple(self._parts())),) * len(self._parts())
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        shuffle, strength, (happens, *_) = draws.uniform(first), draws.uniform(first + 1), draws.uniform(first + 2)
+        shuffle, strength, (happens, *_) = (
+            draws.uniform(first),
+            draws.uniform(first + 1),
+            draws.uniform(first + 2),
+        )
         codes, magnitudes = [], []
         for share, (op, value) in zip(strength, self._parts().items(), strict=False):
             low = -value if op == "Hue" else max(-1.0, -value)
@@ -172,7 +221,8 @@ class RandomGrayscale(Policy):
 
 @dataclass(kw_only=True, slots=True)
 class RandomSolarize(Policy):
-    """All values from a threshold on inverted, with probability `p`; BYOL's (Grill et al., NeurIPS 2020, appendix B).
+    """All values from a threshold on inverted, with probability `p`; BYOL's (Grill et al., NeurIPS
+    2020, appendix B).
 
     Attributes:
         threshold: from 0 to 256, of values up to 255.
@@ -186,7 +236,8 @@ class RandomSolarize(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
-        between = (self.threshold - 0.5) / 255  # two values, so that no rounding moves it onto another
+        # two values, so that no rounding moves it onto another
+        between = (self.threshold - 0.5) / 255
         return _one("Solarize", np.full_like(happens, between), happens < self.p)
 
 
@@ -221,7 +272,9 @@ class GaussianBlur(Policy):
 
 @dataclass(kw_only=True, slots=True)
 class RandomRotation(Policy):
-    """A rotation about the centre by up to `degrees` either way; areas from outside the image are black."""
+    """A rotation about the centre by up to `degrees` either way; areas from outside the image are
+    black.
+    """
 
     name: str = "RandomRotation"
     degrees: float = option(15.0, check_number, 0, 180)
@@ -238,9 +291,11 @@ class RandomRotation(Policy):
 
 @dataclass(kw_only=True, slots=True)
 class RandomErasing(Options):
-    """A region of random area and aspect set to zero after normalization, with probability `p`; always the last of the policies.
+    """A region of random area and aspect set to zero after normalization, with probability `p`;
+    always the last of the policies.
 
-    Zhong et al., "Random erasing data augmentation" (AAAI 2020): the first of ten attempts that fits, or nothing.
+    Zhong et al., "Random erasing data augmentation" (AAAI 2020): the first of ten attempts that
+    fits, or nothing.
 
     Attributes:
         scale: smallest and largest share of the image's area.
@@ -266,7 +321,10 @@ class RandomErasing(Options):
         fits = (height < shape[0]) & (width < shape[1])
         at = np.arange(len(fits)), fits.argmax(axis=1)
         height, width = height[at], width[at]
-        regions = np.stack([top[at] * (shape[0] - height + 1), left[at] * (shape[1] - width + 1), height, width], axis=1)
+        regions = np.stack(
+            [top[at] * (shape[0] - height + 1), left[at] * (shape[1] - width + 1), height, width],
+            axis=1,
+        )
         return np.where((happens & fits[at])[:, None], regions, 0).astype(np.int64)
 
 
@@ -274,8 +332,12 @@ def _signed(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbe
     return np.where(operations.SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
 
 
-def _one(op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]) -> tuple[Codes, Numbers]:
-    return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[:, None]
+def _one(
+    op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]
+) -> tuple[Codes, Numbers]:
+    return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[
+        :, None
+    ]
 
 
 POLICIES: dict[str, type] = {
@@ -301,17 +363,23 @@ class Augmenter:
         given: names, mappings of a name and options, or policies.
 
     Raises:
-        ConfigError: a name or an option that does not exist, or RandomErasing in another place than the last.
+        ConfigError: a name or an option that does not exist, or RandomErasing in another place than
+            the last.
     """
 
     def __init__(self, given: Sequence[Any]):
         if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
-            raise ConfigError(f"transform.augment is {given!r}; it takes a list of policies: [TrivialAugmentWide]")
+            raise ConfigError(
+                f"transform.augment is {given!r}; it takes a list of policies: [TrivialAugmentWide]"
+            )
         self.policies = [_policy(each) for each in given]
         self._drawing = [each for each in self.policies if isinstance(each, Policy)]
         rest = [each for each in self.policies if isinstance(each, RandomErasing)]
         if self.policies != self._drawing + rest[:1]:
-            raise ConfigError("transform.augment: RandomErasing works on the normalized image; put it last, and only once")
+            raise ConfigError(
+                "transform.augment: RandomErasing works on the normalized image; put it last, "
+                "and only once"
+            )
         self._erasing = rest[0] if rest else None
         self.slots = tuple(slot for each in self._drawing for slot in each.slots)
         self.erases = bool(rest)
@@ -323,22 +391,40 @@ class Augmenter:
             more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
             ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
         first = _FIRST_DRAW + len(self._drawing) * DRAWS
-        erased = self._erasing.regions(draws, first, shape) if self._erasing else np.zeros((count, 4), np.int64)
+        erased = (
+            self._erasing.regions(draws, first, shape)
+            if self._erasing
+            else np.zeros((count, 4), np.int64)
+        )
         return Augmentation(ops, magnitudes, erased)
 
 
 def _policy(given: Any) -> Any:
     if isinstance(given, (Policy, RandomErasing)):
         return given
-    options = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
+    options = (
+        {"name": given}
+        if isinstance(given, str)
+        else dict(given)
+        if isinstance(given, Mapping)
+        else {}
+    )
     name = options.get("name")
     if not isinstance(name, str) or name not in POLICIES:
         if type(given).__module__.startswith("torchvision."):
             instead = "transform_from_torch(transform) makes a whole transform of torchvision's"
-            raise ConfigError(f"transform.augment: {type(given).__name__} is torchvision's; {instead}, or write its name")
+            raise ConfigError(
+                f"transform.augment: {type(given).__name__} is torchvision's; {instead}, or "
+                "write its name"
+            )
         instead = "options go as {name: NAME, option: value}"
-        raise ConfigError(f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}")
+        raise ConfigError(
+            f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}"
+        )
     known = [each.name for each in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
-        raise ConfigError(f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes {', '.join(known[1:])}")
+        raise ConfigError(
+            f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes "
+            f"{', '.join(known[1:])}"
+        )
     return POLICIES[name](**options)

@@ -1,4 +1,6 @@
-"""Several results side by side: of the same work on other machines or days, or of a sweep over options."""
+"""Several results side by side: of the same work on other machines or days, or of a sweep over
+options.
+"""
 
 import json
 from collections.abc import Sequence
@@ -41,11 +43,15 @@ def load_result(run: Path) -> Result:
     schema = result.get("schema") if isinstance(result, dict) else None
     if schema not in READABLE:
         raise CompareError(
-            f"{file}: schema {schema}, and this version reads {' and '.join(map(str, READABLE))}; run the benchmark again"
+            f"{file}: schema {schema}, and this version reads "
+            f"{' and '.join(map(str, READABLE))}; run the benchmark again"
         )
     gpu = result["provenance"]["hardware"].get("gpu")
     if gpu and gpu.endswith(SIMULATED):
-        raise CompareError(f"{file}: measured on {gpu}, whose figures mean nothing; run the benchmark on a real GPU")
+        raise CompareError(
+            f"{file}: measured on {gpu}, whose figures mean nothing; run the benchmark on a "
+            "real GPU"
+        )
     return result
 
 
@@ -62,9 +68,21 @@ def compare(runs: Sequence[Path], console: Console) -> None:
         names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
         differ = [f"{name} ({one.get(name)} and {other.get(name)})" for name in names]
         if differ:
-            raise CompareError(f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone is still right")
-    rows = [[str(number), *cells(result, arm)] for number, result in enumerate(results.values(), 1) for arm in result["arms"]]
-    print_runs("the same work; × is against the baseline of the same run", ["run", *HEADINGS], rows, console)
+            raise CompareError(
+                f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone "
+                "is still right"
+            )
+    rows = [
+        [str(number), *cells(result, arm)]
+        for number, result in enumerate(results.values(), 1)
+        for arm in result["arms"]
+    ]
+    print_runs(
+        "the same work; × is against the baseline of the same run",
+        ["run", *HEADINGS],
+        rows,
+        console,
+    )
     for number, (run, result) in enumerate(results.items(), 1):
         provenance, cores = result["provenance"], result["protocol"]["cpus"]
         machine = provenance["hardware"]["gpu"] or provenance["hardware"]["cpu"]
@@ -79,7 +97,9 @@ def draw(run: Path, file: Path) -> None:
     """
     result = load_result(run)
     if not (arms := compared(result)):
-        raise CompareError(f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw")
+        raise CompareError(
+            f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(standalone(ratios(result, arms)))
 
@@ -92,10 +112,15 @@ def the_work(result: Result) -> dict[str, Any]:
 
 
 def collect_sweep(folder: Path, console: Console) -> None:
-    """A table of all runs of a sweep that are done, with the options in which they differ; also as sweep.txt in its folder."""
+    """A table of all runs of a sweep that are done, with the options in which they differ; also as
+    sweep.txt in its folder.
+    """
     results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
     given = [result["provenance"]["overrides"] for result in results]
-    options = [dict(each.lstrip("+").split("=", 1) for each in overrides if "=" in each) for overrides in given]
+    options = [
+        dict(each.lstrip("+").split("=", 1) for each in overrides if "=" in each)
+        for overrides in given
+    ]
     names = list(dict.fromkeys(name for each in options for name in each))
     swept = [name for name in names if len({each.get(name) for each in options}) > 1]
     rows = [

@@ -13,17 +13,19 @@ class BenchmarkConfig(LoadersConfig):
     """dali-pipes benchmark.
 
     Attributes:
-        loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is called "loader".
+        loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is
+            called "loader".
         loaders: a loader config for each other name.
-        function: module:function, that returns a DataLoader of yours, without arguments: images, transform and batch size are its
-            own, and `arms` begins with it, as `yours`; None: the images are those of `data`.
+        function: module:function, that returns a DataLoader of yours, without arguments: images,
+            transform and batch size are its own, and `arms` begins with it, as `yours`; None: the
+            images are those of `data`.
         arms: what to compare.
         baseline: the arm that the others are compared with; None: the first that loads real images.
         corun: jobs at once on this machine, each on a separate GPU as far as there are enough.
-        minutes: time limit from the start of the program: after the first round, no round begins that would end later. None: all
-            `pairs` are run.
-        restart: every trial is a new process. If false, an arm's processes are suspended between its trials: faster, but
-            differences between process starts are not averaged out.
+        minutes: time limit from the start of the program: after the first round, no round begins
+            that would end later. None: all `pairs` are run.
+        restart: every trial is a new process. If false, an arm's processes are suspended between
+            its trials: faster, but differences between process starts are not averaged out.
         out: folder for the report; a subfolder is made for each run.
     """
 
@@ -42,14 +44,19 @@ class BenchmarkConfig(LoadersConfig):
             self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
             self.arms = self.arms if "yours" in self.arms else ["yours", *self.arms]
         if self.workload == "cold" and self.corun > 1:
-            raise ConfigError("workload=cold reads every file once; corun would find in memory what the other job has read")
+            raise ConfigError(
+                "workload=cold reads every file once; corun would find in memory what the "
+                "other job has read"
+            )
         if self.workload == "cold" and not self.restart:
             raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
         if "loader" in self.arms:
             self.loaders = self.loaders | {self.loader_name: self.loader}
             self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
-            raise ConfigError(f"arms is {list(self.arms)}; name at least one loader, and each only once")
+            raise ConfigError(
+                f"arms is {list(self.arms)}; name at least one loader, and each only once"
+            )
         for arm in self.arms:
             check_choice("an arm", arm, tuple(self.loaders))
         if self.baseline is not None:
@@ -70,5 +77,8 @@ class MigrateConfig(BenchmarkConfig):
 
     def __post_init__(self) -> None:
         if not self.function or ":" not in self.function:
-            raise ConfigError("migrate needs the function that makes your DataLoader: dali-pipes migrate my_train:make_loader")
+            raise ConfigError(
+                "migrate needs the function that makes your DataLoader: dali-pipes migrate "
+                "my_train:make_loader"
+            )
         BenchmarkConfig.__post_init__(self)

@@ -24,7 +24,10 @@ def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     """
 
     def compared(conversion: Conversion) -> None:
-        console.print(f"Compared with your loader: {conversion.compared(config.loader, 'auto')}.", highlight=False)
+        console.print(
+            f"Compared with your loader: {conversion.compared(config.loader, 'auto')}.",
+            highlight=False,
+        )
 
     with work_of(str(config.function), config, console, compared) as (work, yours):
         benchmark(replace(work, loaders=work.loaders | {"yours": yours}), sweep)

@@ -1,4 +1,6 @@
-"""The result as one self-contained HTML page, made from the files in a run's folder, and its charts as SVG."""
+"""The result as one self-contained HTML page, made from the files in a run's folder, and its charts
+as SVG.
+"""
 
 import base64
 import io
@@ -20,15 +22,27 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import ComparedFigure, Result, Trial
-from dali_pipes.measure.wording import HEADINGS, agreement_line, caveats, cells, control_line, headline, notes, same_work
+from dali_pipes.measure.wording import (
+    HEADINGS,
+    agreement_line,
+    caveats,
+    cells,
+    control_line,
+    headline,
+    notes,
+    same_work,
+)
 from dali_pipes.measure.workload import from_dict
 from dali_pipes.system.telemetry import Sample
 
 PALETTE = Path(__file__).with_name("palette.css").read_text()
-WIDTH = 5.2  # inches; about as wide as a column of the page, so that letters are as large as its own
+# inches; about as wide as a column of the page, so that letters are as large as its own
+WIDTH = 5.2
 INK, LINE = "#ab1001", "#ab1002"
 COLOURS = [f"#ab20{number:02x}" for number in range(10)]
-_CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)}
+_CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {
+    colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
+}
 _STYLE = {
     "svg.fonttype": "none",
     "font.size": 11,
@@ -69,7 +83,9 @@ Table = tuple[Sequence[str], list[list[str]]]  # headings and rows
 
 
 def ratios(result: Result, arms: Sequence[str]) -> str:
-    """Each arm's images/s against the baseline's, with its interval; the band is the baseline against itself."""
+    """Each arm's images/s against the baseline's, with its interval; the band is the baseline
+    against itself.
+    """
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
@@ -77,7 +93,13 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
                 continue
             ratio = compared["images_per_s"]
             if ratio["low"] is not None and ratio["high"] is not None:
-                axes.plot([ratio["low"], ratio["high"]], [row, row], color=_colour(result, arm), linewidth=4, solid_capstyle="butt")
+                axes.plot(
+                    [ratio["low"], ratio["high"]],
+                    [row, row],
+                    color=_colour(result, arm),
+                    linewidth=4,
+                    solid_capstyle="butt",
+                )
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
         control = result["control"]["images_per_s"] if result["control"] else None
         if control and control["low"] is not None and control["high"] is not None:
@@ -99,14 +121,29 @@ def standalone(chart: str) -> str:
     return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
 
 
-def per_trial(result: Result, trials: Sequence[Trial], figure: ComparedFigure, label: str, arms: Sequence[str]) -> str:
+def per_trial(
+    result: Result, trials: Sequence[Trial], figure: ComparedFigure, label: str, arms: Sequence[str]
+) -> str:
     """One dot for each trial of each arm, and a line for the arm's median."""
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
             values = [trial_figures(trial)[figure] for trial in trials if trial["arm"] == arm]
-            axes.plot(values, [row] * len(values), "o", color=_colour(result, arm), alpha=0.55, markersize=7, markeredgewidth=0)
-            axes.plot([np.median(values)] * 2, [row - 0.3, row + 0.3], color=_colour(result, arm), linewidth=3)
+            axes.plot(
+                values,
+                [row] * len(values),
+                "o",
+                color=_colour(result, arm),
+                alpha=0.55,
+                markersize=7,
+                markeredgewidth=0,
+            )
+            axes.plot(
+                [np.median(values)] * 2,
+                [row - 0.3, row + 0.3],
+                color=_colour(result, arm),
+                linewidth=3,
+            )
         axes.set_xlim(left=0)
         _rows(axes, arms)
         axes.set_xlabel(label)
@@ -120,8 +157,20 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
     def draw(axes: Axes) -> None:
         shares = np.linspace(0, 1, 201)
         for arm in arms:
-            times = [wait for trial in trials if trial["arm"] == arm for job in trial["jobs"] for wait in job["waits_s"]]
-            axes.plot(np.quantile(times, shares) * 1e3 + 1e-3, shares * 100, color=_colour(result, arm), linewidth=2, label=arm)
+            times = [
+                wait
+                for trial in trials
+                if trial["arm"] == arm
+                for job in trial["jobs"]
+                for wait in job["waits_s"]
+            ]
+            axes.plot(
+                np.quantile(times, shares) * 1e3 + 1e-3,
+                shares * 100,
+                color=_colour(result, arm),
+                linewidth=2,
+                label=arm,
+            )
         _log_axis(axes)
         axes.set_xlabel("ms in next() for one batch")
         axes.set_ylabel("% of batches")
@@ -131,16 +180,23 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
 
 
 def timeline(result: Result, trial: Trial) -> str:
-    """CPU cores in use, and how busy the GPUs are, from the start of a trial to its end; the window is shaded."""
+    """CPU cores in use, and how busy the GPUs are, from the start of a trial to its end; the window
+    is shaded.
+    """
     samples = trial["samples"]
     start = samples[0]["at"]
     at = np.array([sample["at"] for sample in samples]) - start
     cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
 
     def draw(axes: Axes) -> None:
-        window = [min(job["start"] for job in trial["jobs"]) - start, max(job["end"] for job in trial["jobs"]) - start]
+        window = [
+            min(job["start"] for job in trial["jobs"]) - start,
+            max(job["end"] for job in trial["jobs"]) - start,
+        ]
         axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
-        axes.plot(at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre")
+        axes.plot(
+            at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre"
+        )
         axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
         axes.set_ylabel("CPU cores")
         axes.set_xlabel(f"{trial['arm']}: seconds of one trial")
@@ -187,7 +243,12 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
         out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            out,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
     svg = out.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
@@ -198,7 +259,9 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
 def write_page(folder: Path) -> None:
     """Reads result.json, trials/ and samples/ of a run; writes report.html."""
     result: Result = json.loads((folder / "result.json").read_text())
-    trials = [json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))]
+    trials = [
+        json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))
+    ]
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -207,7 +270,9 @@ def write_page(folder: Path) -> None:
         palette=PALETTE,
         headline=headline(result),
         facts=[
-            control_line(result["control"], result["baseline"], result["protocol"].get("restart", True)),
+            control_line(
+                result["control"], result["baseline"], result["protocol"].get("restart", True)
+            ),
             agreement_line(result),
             *notes(result),
         ],
@@ -218,23 +283,38 @@ def write_page(folder: Path) -> None:
         amplified=AMPLIFIED,
         caveats=caveats(result),
         provenance=json.dumps(result["provenance"], indent=2, ensure_ascii=False),
-        work=json.dumps(result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False),
+        work=json.dumps(
+            result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False
+        ),
     )
     (folder / "report.html").write_text(page)
 
 
-def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _charts(
+    result: Result, trials: Sequence[Trial], measured: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Each chart as SVG, and its caption."""
     makers = [arm for arm in measured if _makes_images(result, arm)]
     if others := compared(result):
-        yield ratios(result, others), "Speed against the baseline: 95 % intervals. Band: the baseline against itself."
+        yield (
+            ratios(result, others),
+            "Speed against the baseline: 95 % intervals. Band: the baseline against itself.",
+        )
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
-        drawn = [arm for arm in measured if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)]
+        drawn = [
+            arm
+            for arm in measured
+            if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)
+        ]
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
-        caption = "Images per second. A dot is a trial, the line their median." + (f" Off the scale: {off}." if off else "")
+        caption = "Images per second. A dot is a trial, the line their median." + (
+            f" Off the scale: {off}." if off else ""
+        )
         yield per_trial(result, trials, "images_per_s", "images/s", drawn), caption
-        cost = per_trial(result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured)
+        cost = per_trial(
+            result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured
+        )
         yield cost, "CPU time of all processes of an arm. A dot is a trial."
         yield waits(result, trials, measured), "How long batches are waited for."
     for arm in measured:
@@ -244,8 +324,14 @@ def _charts(result: Result, trials: Sequence[Trial], measured: Sequence[str]) ->
 
 
 def compared(result: Result) -> list[str]:
-    """The arms whose speed against the baseline a picture shows: they make images, and were measured."""
-    arms = [arm for arm in result["arms"] if arm != result["baseline"] and result["arms"][arm].get("ratio")]
+    """The arms whose speed against the baseline a picture shows: they make images, and were
+    measured.
+    """
+    arms = [
+        arm
+        for arm in result["arms"]
+        if arm != result["baseline"] and result["arms"][arm].get("ratio")
+    ]
     return [arm for arm in arms if _makes_images(result, arm)]
 
 
@@ -258,11 +344,16 @@ def _median_trial(trials: Sequence[Trial]) -> Trial:
 
 
 def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The arms that follow the plan, with their first images and how these differ from the reference, as data URIs."""
+    """The arms that follow the plan, with their first images and how these differ from the
+    reference, as data URIs.
+    """
     for arm in result["arms"]:
         if same_work(result, arm):
             kinds = ("", "_difference") if arm != result["agreement"]["reference"] else ("",)
-            images, *differences = ([_image(folder / f"{arm}_{number}{kind}.png") for number in range(SHOWN)] for kind in kinds)
+            images, *differences = (
+                [_image(folder / f"{arm}_{number}{kind}.png") for number in range(SHOWN)]
+                for kind in kinds
+            )
             yield arm, images, differences[0] if differences else []
 
 
@@ -275,11 +366,19 @@ def _image(file: Path) -> str:
 
 
 def _more(result: Result, measured: Sequence[str]) -> Table:
-    """Only figures that at least one arm has; the others are listed with the reason under "What this does not show"."""
+    """Only figures that at least one arm has; the others are listed with the reason under "What
+    this does not show".
+    """
     arms = {arm: cast(dict[str, Any], result["arms"][arm]) for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
     rows = [
-        [name, *("" if arm[figure] is None else MORE[figure][1].format(arm[figure]) for figure in shown)]
+        [
+            name,
+            *(
+                "" if arm[figure] is None else MORE[figure][1].format(arm[figure])
+                for figure in shown
+            ),
+        ]
         for name, arm in arms.items()
     ]
     return ["arm", *(MORE[figure][0] for figure in shown)], rows

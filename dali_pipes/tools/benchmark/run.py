@@ -1,4 +1,6 @@
-"""The benchmark from start to end: agreement, baseline workers, control, rounds of trials, report."""
+"""The benchmark from start to end: agreement, baseline workers, control, rounds of trials,
+report.
+"""
 
 import contextlib
 import time
@@ -33,13 +35,15 @@ console = Console(stderr=True)
 
 
 def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
-    """Runs all arms; the table goes to stderr, the result as one line of JSON to stdout, everything into a new folder.
+    """Runs all arms; the table goes to stderr, the result as one line of JSON to stdout, everything
+    into a new folder.
 
     Args:
         sweep: the folder of a sweep that this run belongs to; its table is brought up to date.
 
     Raises:
-        ArmError: the arms do not agree, so that nothing was timed; or an arm failed, after all others have been reported.
+        ArmError: the arms do not agree, so that nothing was timed; or an arm failed, after all
+            others have been reported.
     """
     start = time.monotonic()
     out = sweep or Path(config.out)
@@ -54,7 +58,8 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     manifest = images_of(config)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
-            f"workload=cold reads every file once, and {len(manifest)} images are less than min_batches={config.min_batches} "
+            f"workload=cold reads every file once, and {len(manifest)} images are less "
+            f"than min_batches={config.min_batches} "
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
     folder = new_folder(out)
@@ -67,7 +72,9 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
         trials.close()  # the numbers of workers that were not kept
         if not config.restart:
             control = baseline if config.pairs >= LEAST_PAIRS else None
-            failed |= trials.start({arm: loader for arm, loader in arms.items() if arm not in failed}, control)
+            failed |= trials.start(
+                {arm: loader for arm, loader in arms.items() if arm not in failed}, control
+            )
         done = _measure(config, arms, baseline, trials, failed, start)
     found = _result(config, arms, baseline, done, failed, left_out, trials)
     result = cast(Result, found | {"agreement": agreement, "workers": swept})
@@ -79,38 +86,71 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     say(console, f"Report: {folder / 'report.html'}")
     print_json(result)
     if failed:
-        raise ArmError(f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no figures; the reason is above")
+        raise ArmError(
+            f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no "
+            "figures; the reason is above"
+        )
 
 
 def _left_out(config: BenchmarkConfig) -> dict[str, str]:
     """The arms that cannot run here, with the reason; an ArmError if nothing is left to compare."""
-    without = [] if torch.cuda.is_available() else [arm for arm in config.arms if config.loaders[arm].needs_gpu]
+    without = (
+        []
+        if torch.cuda.is_available()
+        else [arm for arm in config.arms if config.loaders[arm].needs_gpu]
+    )
     if without and len(config.arms) - len(without) < 2:
-        raise ArmError(f"{' and '.join(f'arm {arm}' for arm in without)}: no GPU here, and too few other arms to compare")
+        raise ArmError(
+            f"{' and '.join(f'arm {arm}' for arm in without)}: no GPU here, and too few other "
+            "arms to compare"
+        )
     return dict.fromkeys(without, "needs a GPU, and PyTorch sees none here")
 
 
-def _with_best_workers(arms: Arms, trials: Trials, seed: int, failed: dict[str, str]) -> tuple[Arms, dict[str, Workers]]:
-    """The DataLoader arms without a given number of workers, with the fastest number on this machine, and all numbers tried.
+def _with_best_workers(
+    arms: Arms, trials: Trials, seed: int, failed: dict[str, str]
+) -> tuple[Arms, dict[str, Workers]]:
+    """The DataLoader arms without a given number of workers, with the fastest number on this
+    machine, and all numbers tried.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
     """
     cores = len(trials.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
-    free = {arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None}
-    tries = [Turn("workers", workers, arm) for arm in free for order in rounds(candidates, 2, seed) for workers in order]
-    found: dict[str, dict[int, list[float]]] = {arm: {workers: [] for workers in candidates} for arm in free}
+    free = {
+        arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None
+    }
+    tries = [
+        Turn("workers", workers, arm)
+        for arm in free
+        for order in rounds(candidates, 2, seed)
+        for workers in order
+    ]
+    found: dict[str, dict[int, list[float]]] = {
+        arm: {workers: [] for workers in candidates} for arm in free
+    }
     for turn in track(tries, lambda turn: f"{turn.arm}: {turn.number} workers", len(tries)):
         if trial := _try(trials, turn, free[turn.arm].on_cores(turn.number), failed):
             found[turn.arm][turn.number].append(trial_figures(trial)["images_per_s"])
-    rates = {arm: {str(workers): fmean(each) for workers, each in rate.items()} for arm, rate in found.items() if arm not in failed}
+    rates = {
+        arm: {str(workers): fmean(each) for workers, each in rate.items()}
+        for arm, rate in found.items()
+        if arm not in failed
+    }
     best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
     tuned = {arm: free[arm].on_cores(workers) for arm, workers in best.items()}
-    return arms | tuned, {arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()}
+    return arms | tuned, {
+        arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()
+    }
 
 
 def _measure(
-    config: BenchmarkConfig, arms: Arms, baseline: str, trials: Trials, failed: dict[str, str], start: float
+    config: BenchmarkConfig,
+    arms: Arms,
+    baseline: str,
+    trials: Trials,
+    failed: dict[str, str],
+    start: float,
 ) -> list[Trial]:
     """The trials of all arms, in rounds that end within `config.minutes`."""
     begun: list[float] = []
@@ -119,9 +159,19 @@ def _measure(
         """Whether a round as long as the longest so far would end in time."""
         begun.append(time.monotonic())
         longest = max(np.diff(begun), default=0.0)
-        if number == 1 or config.minutes is None or begun[-1] + longest <= start + 60 * config.minutes:
+        if (
+            number == 1
+            or config.minutes is None
+            or begun[-1] + longest <= start + 60 * config.minutes
+        ):
             return True
-        say(console, f"{config.pairs} rounds do not fit into minutes={config.minutes:g}; ended after {number - 1}.")
+        say(
+            console,
+            (
+                f"{config.pairs} rounds do not fit into minutes={config.minutes:g}; ended after "
+                f"{number - 1}."
+            ),
+        )
         return False
 
     plan = turns(list(arms), baseline, config.pairs, config.seed, in_time)
@@ -148,15 +198,24 @@ def _result(
     left_out: dict[str, str],
     trials: Trials,
 ) -> dict[str, Any]:
-    """All but the agreement. Arms are in the order of `config.arms`; one that failed or was left out has the reason instead."""
+    """All but the agreement. Arms are in the order of `config.arms`; one that failed or was left
+    out has the reason instead.
+    """
     pairs = max((trial["round"] for trial in done), default=0)
-    phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)  # fewer rounds give no control
+    # fewer rounds give no control
+    phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)
     figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
-    found, facts = result_figures(figured, list(arms), baseline, _planning(arms), config.restart), trials.facts()
+    found, facts = (
+        result_figures(figured, list(arms), baseline, _planning(arms), config.restart),
+        trials.facts(),
+    )
     facts["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
     found["arms"] = {
-        arm: cast(ArmFigures, {"failed": failed.get(arm), "skipped": left_out.get(arm), **found["arms"].get(arm, {})})
+        arm: cast(
+            ArmFigures,
+            {"failed": failed.get(arm), "skipped": left_out.get(arm), **found["arms"].get(arm, {})},
+        )
         for arm in config.arms
     }
     return {
@@ -170,10 +229,16 @@ def _result(
 
 
 def _planning(arms: Arms) -> list[tuple[str, str]]:
-    """A backend without the plan and the one that does the same by it, in like graphs: their ratio is what planning costs."""
+    """A backend without the plan and the one that does the same by it, in like graphs: their ratio
+    is what planning costs.
+    """
 
     def graph(loader: LoaderConfig) -> tuple[str, bool, bool]:
-        return loader.decodes_on, getattr(loader, "fancy_upsampling", True), getattr(loader, "graph_finishes", True)
+        return (
+            loader.decodes_on,
+            getattr(loader, "fancy_upsampling", True),
+            getattr(loader, "graph_finishes", True),
+        )
 
     return [
         (native, planned)

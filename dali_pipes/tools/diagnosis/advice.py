@@ -8,71 +8,135 @@ from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 
 _LEAST = 0.02  # lower bound of a share used as a divisor
 _DEAR = 0.2  # share of an item's time from which on a part is worth a change
-# By what an item spends its time with: what to do instead, and from and to which factor that part becomes cheaper. np.load in
-# place of np.loadtxt was 648 times as fast (docs/diagnose.md); the rest are wide on purpose: nothing has been tried.
+# By what an item spends its time with: what to do instead, and from and to which factor that part
+# becomes cheaper. np.load in place of np.loadtxt was 648 times as fast (docs/diagnose.md); the rest
+# are wide on purpose: nothing has been tried.
 _REMEDIES = {
-    "text_parsing": ("parse the files once, keep them with np.save, and read them with np.load", (5.0, 600.0)),
+    "text_parsing": (
+        "parse the files once, keep them with np.save, and read them with np.load",
+        (5.0, 600.0),
+    ),
     "python_loop": ("let NumPy or PyTorch loop: one call for all elements", (5.0, 100.0)),
-    "transform": ("do it for a whole batch at once, after the loader or on the device", (1.2, 20.0)),
+    "transform": (
+        "do it for a whole batch at once, after the loader or on the device",
+        (1.2, 20.0),
+    ),
     "decode": ("prepare the images once, smaller: dali-pipes prepare resize=256", (1.2, 4.0)),
 }
-# A step that has slept runs slower than one that has not: its caches are cold, and its core's clock has gone down. So taking the
-# wait out gained 51 where the wait alone was 8 (docs/diagnose.md).
+# A step that has slept runs slower than one that has not: its caches are cold, and its core's clock
+# has gone down. So taking the wait out gained 51 where the wait alone was 8 (docs/diagnose.md).
 _AFTER_A_WAIT = 8.0
 _EXACT = 0.25  # what such a calculation may be off, of the gain
 
 
 def advice(
-    verdict: str, found: Figures, one_off: OneOffFigures, workers: int, cores: int, items: ItemProfile | None = None
+    verdict: str,
+    found: Figures,
+    one_off: OneOffFigures,
+    workers: int,
+    cores: int,
+    items: ItemProfile | None = None,
 ) -> Iterator[Fix]:
-    """What a person could change, for one verdict; the gain is a calculation from the share of the time that is lost."""
-    usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)  # if the loader never waited
+    """What a person could change, for one verdict; the gain is a calculation from the share of the
+    time that is lost.
+    """
+    # if the loader never waited
+    usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)
     match verdict:
         case "fetch-bound" if one_off.is_fetched:
-            what = "give the cache of shards more room (DALI_PIPES_CACHE_GB), or use a machine that is near the object store"
-            yield Fix(what, "the network, not this machine, sets the pace", speeds_up={"loader": _about(usable)})
+            what = (
+                "give the cache of shards more room (DALI_PIPES_CACHE_GB), or use a machine "
+                "that is near the object store"
+            )
+            yield Fix(
+                what,
+                "the network, not this machine, sets the pace",
+                speeds_up={"loader": _about(usable)},
+            )
         case "fetch-bound":
             what = "copy the data to a local disk, or into memory (/dev/shm)"
             if items and items.parts and items.parts[0].kind == "wait":
                 what = f"make what {items.parts[0].name} waits for faster, or do without it"
             # from nothing, if it is not this that it waits for, to all
-            yield Fix(what, "workers that do not wait for data only compute", speeds_up={"loader": (1.0, _about(usable)[1])})
+            yield Fix(
+                what,
+                "workers that do not wait for data only compute",
+                speeds_up={"loader": (1.0, _about(usable)[1])},
+            )
         case "straggler":
-            what = "find the images that take long (those above, if any are named), and fix or remove them"
+            what = (
+                "find the images that take long (those above, if any are named), and fix or "
+                "remove them"
+            )
             share = 1 - found.straggling
-            yield Fix(what, "all others wait for them", speeds_up={"loader": (1 / max(share, _LEAST), 2 / max(share, _LEAST))})
+            yield Fix(
+                what,
+                "all others wait for them",
+                speeds_up={"loader": (1 / max(share, _LEAST), 2 / max(share, _LEAST))},
+            )
         case "sync-bound":
-            what = "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers some steps later"
-            working = 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
+            what = (
+                "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers "
+                "some steps later"
+            )
+            working = (
+                1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
+            )
             low, high = _about(1 / max(working, _LEAST))
             high *= _AFTER_A_WAIT if one_off.device_busy is None else 1.0
-            yield Fix(what, "it waits for them", speeds_up={"model": (low, 1 / max(working, _LEAST), high)})
+            yield Fix(
+                what,
+                "it waits for them",
+                speeds_up={"model": (low, 1 / max(working, _LEAST), high)},
+            )
         case "cgroup-throttled":
-            model, loader = (_about(1 / max(1 - share, _LEAST)) for share in (found.model_throttled, found.throttled))
+            model, loader = (
+                _about(1 / max(1 - share, _LEAST))
+                for share in (found.model_throttled, found.throttled)
+            )
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
             yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
         case "other programs":
             gain = one_off.one_thread_gain or 0.0
             # As fast as on one thread it is in any case, if that was measured.
             model = max(1.0, gain), max(1.0, gain, found.model_freed)
-            freed: dict[str, tuple[float, ...]] = {"loader": (1.0, found.loader_freed), "model": model}
+            freed: dict[str, tuple[float, ...]] = {
+                "loader": (1.0, found.loader_freed),
+                "model": model,
+            }
             why = f"they keep {found.others:.1f} of {cores} cores busy"
             yield Fix("stop the other programs, or give them other cores", why, speeds_up=freed)
             if gain > 1:
                 what = "torch.set_num_threads(1), for as long as they run"
-                yield Fix(what, "the threads of the step wait for each other there", part="model", threads=1)
+                yield Fix(
+                    what,
+                    "the threads of the step wait for each other there",
+                    part="model",
+                    threads=1,
+                )
         case "transfer-bound":
-            yield Fix("pin_memory=True and non_blocking=True, uint8 instead of float, or decode on the GPU", "fewer bytes, faster")
+            yield Fix(
+                (
+                    "pin_memory=True and non_blocking=True, uint8 instead of float, or decode on "
+                    "the GPU"
+                ),
+                "fewer bytes, faster",
+            )
         case "launch-bound":
             yield Fix("a larger batch_size", "what a step costs is shared by more images")
         case "memory-bound":
             yield Fix("a smaller batch_size, or fewer batches ahead", "takes less memory")
         case "model-bound":
-            yield Fix("a faster step: bf16, torch.compile, channels_last, a larger batch", "the step sets the pace")
+            yield Fix(
+                "a faster step: bf16, torch.compile, channels_last, a larger batch",
+                "the step sets the pace",
+            )
 
 
 def remedies(verdict: str, items: ItemProfile | None) -> Iterator[Fix]:
-    """What to change in the code that an item spends most of its time with, for the verdicts that it explains."""
+    """What to change in the code that an item spends most of its time with, for the verdicts that
+    it explains.
+    """
     if items is None or not verdict.startswith(("prep-bound", "decode-contention")):
         return
     for part in items.parts[:2]:
@@ -82,7 +146,9 @@ def remedies(verdict: str, items: ItemProfile | None) -> Iterator[Fix]:
             where = f" in {part.where}" if part.where else ""
             why = f"{part.name} is {part.share:.0%} of an item's time"
             faster = 1 / (rest + part.share / low), 1 / (rest + part.share / high)
-            yield Fix(f"{part.name}{where}: {what}", why, speeds_up={"loader": faster}, computes_less=True)
+            yield Fix(
+                f"{part.name}{where}: {what}", why, speeds_up={"loader": faster}, computes_less=True
+            )
 
 
 def _about(factor: float) -> tuple[float, float]:

@@ -8,7 +8,8 @@ from dali_pipes.training.config import TrainConfig
 
 @dataclass(kw_only=True, slots=True)
 class DiagnoseConfig(TrainConfig):
-    """dali-pipes diagnose: the options of dali-pipes train and of the measurement. Nothing is learned, and no checkpoint is read.
+    """dali-pipes diagnose: the options of dali-pipes train and of the measurement. Nothing is
+    learned, and no checkpoint is read.
 
     Attributes:
         rounds: how often each part is measured; the confidence follows from how many of them agree.
@@ -17,7 +18,8 @@ class DiagnoseConfig(TrainConfig):
         cold: also train on files that are not in the page cache.
         verify: run the first fix, and report its gain beside the prediction.
         verify_pairs: how often before and after are run, alternately.
-        corun: number of training programs that run at the same time on this machine; 1: this one alone.
+        corun: number of training programs that run at the same time on this machine; 1: this one
+            alone.
     """
 
     rounds: int = option(3, check_min, 1)
@@ -32,4 +34,7 @@ class DiagnoseConfig(TrainConfig):
     def __post_init__(self) -> None:
         TrainConfig.__post_init__(self)
         if getattr(self.transform, "sizes", None):
-            raise ConfigError("transform.sizes changes the work from epoch to epoch; diagnose one transform.size at a time")
+            raise ConfigError(
+                "transform.sizes changes the work from epoch to epoch; diagnose one "
+                "transform.size at a time"
+            )

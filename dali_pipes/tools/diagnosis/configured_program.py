@@ -1,4 +1,6 @@
-"""What a configuration of dali-pipes train would do, as a program, and what could be changed in it."""
+"""What a configuration of dali-pipes train would do, as a program, and what could be changed in
+it.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,8 +30,14 @@ from dali_pipes.training.recipe import build_ema, build_mixing, build_network, b
 from dali_pipes.training.step import Readback, TrainStep
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
-_LESS_CPU = ("prep-bound (too few workers)", "prep-bound (CPU saturated)", "cgroup-throttled", "decode-contention")
-_LARGER = {"model-bound": 2, "sync-bound": 2, "decode-contention": 2, "launch-bound": 4}  # batches, this many times as large
+_LESS_CPU = (
+    "prep-bound (too few workers)",
+    "prep-bound (CPU saturated)",
+    "cgroup-throttled",
+    "decode-contention",
+)
+# batches, this many times as large
+_LARGER = {"model-bound": 2, "sync-bound": 2, "decode-contention": 2, "launch-bound": 4}
 
 
 class ConfiguredProgram(TrainingProgram):
@@ -41,8 +49,15 @@ class ConfiguredProgram(TrainingProgram):
         data_bytes: of the whole data set, which these images may be a part of.
     """
 
-    def __init__(self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0):
-        self.config, self.manifest, self.paths, self.data_bytes = config, manifest, files, data_bytes
+    def __init__(
+        self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0
+    ):
+        self.config, self.manifest, self.paths, self.data_bytes = (
+            config,
+            manifest,
+            files,
+            data_bytes,
+        )
         self.decodes_on_gpu = torch.cuda.is_available() and config.loader.decodes_on == "gpu"
         self.is_fetched = manifest.is_fetched
         self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
@@ -73,8 +88,12 @@ class ConfiguredProgram(TrainingProgram):
         module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)
         compiled: Any = torch.compile(module) if config.model.compile else module
         model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
-        train, losses = TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)), Readback(fabric.device)
-        return lambda batch: losses.push(train(batch, 0.0))  # at a rate of 0 nothing is learned, and nothing can diverge
+        train, losses = (
+            TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)),
+            Readback(fabric.device),
+        )
+        # at a rate of 0 nothing is learned, and nothing can diverge
+        return lambda batch: losses.push(train(batch, 0.0))
 
     def transfer_size(self) -> tuple[int, bool]:
         loader, transform = self.config.loader, self.config.transform
@@ -85,7 +104,10 @@ class ConfiguredProgram(TrainingProgram):
         return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
 
     def concat(self, batches: Sequence[Batch]) -> Batch:
-        images, labels, ids = (torch.cat([getattr(batch, part) for batch in batches]) for part in ("images", "labels", "ids"))
+        images, labels, ids = (
+            torch.cat([getattr(batch, part) for batch in batches])
+            for part in ("images", "labels", "ids")
+        )
         return Batch(images, labels, ids)
 
     def fixes(self, verdict: str) -> list[Fix]:
@@ -93,7 +115,9 @@ class ConfiguredProgram(TrainingProgram):
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
         """The same with other options of TrainConfig."""
-        return ConfiguredProgram(replace(self.config, **options), self.manifest, self.paths, self.data_bytes)
+        return ConfiguredProgram(
+            replace(self.config, **options), self.manifest, self.paths, self.data_bytes
+        )
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
         """Reads and decodes each image of the batch alone, with Pillow."""
@@ -125,8 +149,12 @@ def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
     match verdict:
         case "fetch-bound" if loader.cores_option:
             for times in (2, 4, 8):
-                yield options("more files are waited for at the same time", {loader.cores_option: times * max(1, now)})
-        case "prep-bound (too few workers)" if loader.cores_option:  # more of them than cores only help who waits for files
+                yield options(
+                    "more files are waited for at the same time",
+                    {loader.cores_option: times * max(1, now)},
+                )
+        # more of them than cores only help who waits for files
+        case "prep-bound (too few workers)" if loader.cores_option:
             for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
                 yield options("cores are idle", {loader.cores_option: more})
         case "straggler":
@@ -157,9 +185,19 @@ def _of_the_model(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
 
     if verdict in ("model-bound", "decode-contention") and config.precision == "fp32":
         changed = program.changed(precision="bf16")
-        yield Fix("precision=bf16", "the same network in half the bits", changed, "model", note="weights are rounded differently")
+        yield Fix(
+            "precision=bf16",
+            "the same network in half the bits",
+            changed,
+            "model",
+            note="weights are rounded differently",
+        )
     if times := _LARGER.get(verdict):
-        yield batch(config.batch_size * times, "what a step costs is shared by more images", "another recipe: adapt lr")
+        yield batch(
+            config.batch_size * times,
+            "what a step costs is shared by more images",
+            "another recipe: adapt lr",
+        )
     if verdict == "memory-bound":
         yield batch(max(1, config.batch_size // 2), "takes half the memory", "adapt lr")
         if getattr(config.loader, "prefetch_factor", 1) > 1:

@@ -44,7 +44,12 @@ class DataLoaderProgram(TrainingProgram):
         built_at: the file that builds it, and the line if that is known.
     """
 
-    def __init__(self, loader: DataLoader, step: Step | None = None, built_at: tuple[Path, int | None] | None = None):
+    def __init__(
+        self,
+        loader: DataLoader,
+        step: Step | None = None,
+        built_at: tuple[Path, int | None] | None = None,
+    ):
         self._loader, self._step, self._built_at = loader, step, built_at
         self.step_calls: StepCalls | None = None  # those of the step, if they are counted
         self.processes = loader.num_workers
@@ -62,7 +67,8 @@ class DataLoaderProgram(TrainingProgram):
     def feed(self) -> Iterator[Feed]:
         epochs = Epochs(self._loader)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores may help
+            # more workers than cores may help
+            warnings.filterwarnings("ignore", "This DataLoader will create")
             try:
                 yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
             finally:
@@ -75,7 +81,11 @@ class DataLoaderProgram(TrainingProgram):
         return self.step_calls.remarks(self._loader.pin_memory) if self.step_calls else []
 
     def transfer_size(self) -> tuple[int, bool]:
-        tensors = [each for each in arrays_of(next(iter(self._loader))) if isinstance(each, torch.Tensor) and not each.is_cuda]
+        tensors = [
+            each
+            for each in arrays_of(next(iter(self._loader)))
+            if isinstance(each, torch.Tensor) and not each.is_cuda
+        ]
         return sum(each.nbytes for each in tensors), all(each.is_pinned() for each in tensors)
 
     def count(self, batch: Any) -> int:
@@ -116,16 +126,22 @@ class DataLoaderProgram(TrainingProgram):
             counts |= {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
         elif now == 0:
             counts |= {1, cores}
-        elif now < cores:  # also where all are busy, with other programs: more processes get more of them
+        elif now < cores:
+            # also where all are busy, with other programs: more processes get more of them
             counts |= {max(now + 1, cores)}
-        # a batch is handed over by copying it into shared memory; where items cost less than that, no worker is fastest
+        # a batch is handed over by copying it into shared memory; where items cost less than that,
+        # no worker is fastest
         serial = 1 / (1 / found.model + items.seconds) if items else 0.0
         if now and not waits and serial > found.together:
             counts |= {0, 1}
         if now > cores and not waits:
             counts |= {cores}
         for count in sorted(counts - {now}):
-            why = "more batches are made at the same time" if count > now else "fewer processes share the cores"
+            why = (
+                "more batches are made at the same time"
+                if count > now
+                else "fewer processes share the cores"
+            )
             if not count:
                 why = "batches need not be handed over"
             fixes.append(self._with(why, num_workers=count))
@@ -138,27 +154,53 @@ class DataLoaderProgram(TrainingProgram):
         """The fix that is another value of options of the DataLoader."""
         what = ", ".join(f"{name}={value}" for name, value in options.items())
         if options.get("num_workers") == 0:
-            options |= {"persistent_workers": False, "prefetch_factor": None, "multiprocessing_context": None}
+            options |= {
+                "persistent_workers": False,
+                "prefetch_factor": None,
+                "multiprocessing_context": None,
+            }
         elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
-            what += "" if "persistent_workers" in options or self._loader.persistent_workers else ", persistent_workers=True"
+            what += (
+                ""
+                if "persistent_workers" in options or self._loader.persistent_workers
+                else ", persistent_workers=True"
+            )
             options.setdefault("persistent_workers", True)
         patch = patch_of(self._built_at[0], options, self._built_at[1]) if self._built_at else ""
-        return Fix(what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch)
+        return Fix(
+            what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch
+        )
 
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:
-            yield self._with("more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2))
+            yield self._with(
+                "more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2)
+            )
 
     def _whole_batches(self, verdict: str) -> Iterator[Fix]:
-        """The same batches of tensors in memory, each indexed at once rather than sample by sample and collated."""
+        """The same batches of tensors in memory, each indexed at once rather than sample by sample
+        and collated.
+        """
         loader, dataset = self._loader, self._loader.dataset
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
-        if not verdict.startswith("prep-bound") or type(dataset) is not TensorDataset or loader.batch_sampler is None:
+        if (
+            not verdict.startswith("prep-bound")
+            or type(dataset) is not TensorDataset
+            or loader.batch_sampler is None
+        ):
             return
         if loader.collate_fn is default_collate:
-            whole = DataLoader(loader.dataset, sampler=loader.batch_sampler, batch_size=None, generator=loader.generator)
-            what = "DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, drop_last), batch_size=None)"
+            whole = DataLoader(
+                loader.dataset,
+                sampler=loader.batch_sampler,
+                batch_size=None,
+                generator=loader.generator,
+            )
+            what = (
+                "DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, drop_last), "
+                "batch_size=None)"
+            )
             why = "the tensors are indexed once for a whole batch; the batches stay the same"
             yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
@@ -168,7 +210,9 @@ class DataLoaderProgram(TrainingProgram):
             return
         with suppress(DaliPipesError):
             converted = ConvertedProgram(self._loader, self._step)
-            yield Fix("dali_pipes.from_torch(loader)", "the same batches, made outside Python", converted)
+            yield Fix(
+                "dali_pipes.from_torch(loader)", "the same batches, made outside Python", converted
+            )
 
 
 class ConvertedProgram(TrainingProgram):
@@ -213,7 +257,9 @@ class Epochs:
 
     @property
     def at_start(self) -> bool:
-        """Whether the next batch is the first of an epoch; for an iterable dataset only the very first is known."""
+        """Whether the next batch is the first of an epoch; for an iterable dataset only the very
+        first is known.
+        """
         try:
             return self._taken % len(self._loader) == 0
         except TypeError:
@@ -227,7 +273,9 @@ class Epochs:
                 self._taken += 1
                 yield batch
             if self._taken == before:
-                raise ConfigError(f"the {self._name} yields no batch; check its dataset, batch_size and drop_last")
+                raise ConfigError(
+                    f"the {self._name} yields no batch; check its dataset, batch_size and drop_last"
+                )
 
     def close(self) -> None:
         end_workers(self._iterator)
@@ -238,7 +286,13 @@ class Epochs:
 
 def _again(loader: DataLoader, **changes: Any) -> DataLoader:
     """The same DataLoader with other options."""
-    names = set(inspect.signature(DataLoader).parameters) - {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
+    names = set(inspect.signature(DataLoader).parameters) - {
+        "batch_size",
+        "shuffle",
+        "sampler",
+        "batch_sampler",
+        "drop_last",
+    }
     options = {name: getattr(loader, name) for name in names if hasattr(loader, name)} | changes
     if options["num_workers"] and options.get("prefetch_factor") is None:
         options["prefetch_factor"] = 2
@@ -255,7 +309,9 @@ def _again(loader: DataLoader, **changes: Any) -> DataLoader:
 def _samples(dataset: Any) -> list[tuple[str, int]]:
     """Path and label of each, as torchvision's ImageFolder has them; empty for anything else."""
     samples = getattr(dataset, "samples", None)
-    if not isinstance(samples, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in samples):
+    if not isinstance(samples, list) or not all(
+        isinstance(each, tuple) and len(each) == 2 for each in samples
+    ):
         return []
     if not all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in samples):
         return []
@@ -265,8 +321,9 @@ def _samples(dataset: Any) -> list[tuple[str, int]]:
 def count_items(batch: Any, batch_size: int | None = None) -> int:
     """How many samples a batch of any structure holds; 1 if nothing in it has a length.
 
-    Where the DataLoader's batch_size is a length of something in it, that is the number; the last batch of an epoch, and a batch of
-    a program's own, has that of the first array or list of samples.
+    Where the DataLoader's batch_size is a length of something in it, that is the number; the last
+    batch of an epoch, and a batch of a program's own, has that of the first array or list of
+    samples.
     """
     lengths = list(_lengths(batch))
     if batch_size and batch_size > 1 and batch_size in lengths:
@@ -287,12 +344,15 @@ def _lengths(batch: Any) -> Iterator[int]:
 
 
 def _are_samples(batch: Sequence[Any]) -> bool:
-    """Whether each is one sample, such as an image of a detection batch, rather than images, labels and so on of all samples."""
+    """Whether each is one sample, such as an image of a detection batch, rather than images, labels
+    and so on of all samples.
+    """
     if len({type(each) for each in batch}) != 1:
         return False
     if not isinstance(batch[0], (torch.Tensor, np.ndarray)):
         return isinstance(batch[0], (Mapping, str, bytes, int, float))
-    is_one = all(each.ndim in (0, 3) for each in batch)  # a number, or an image (channels, height, width)
+    # a number, or an image (channels, height, width)
+    is_one = all(each.ndim in (0, 3) for each in batch)
     return is_one or (len(batch) > 2 and len({tuple(each.shape) for each in batch}) == 1)
 
 

@@ -1,10 +1,11 @@
-"""The examination: rounds of all parts, what is measured once, the verdict, and the fixes with their gain.
+"""The examination: rounds of all parts, what is measured once, the verdict, and the fixes with
+their gain.
 
 rounds of model, loader and both together
   -> what is measured once: cold files, the GPU, the step on one thread beside other programs
-  -> where training waits for the loader: what an item spends its time with, other numbers of workers
-  -> the verdict; where it is the model's, larger batches
-  -> the fixes, each with what it would gain
+  -> where training waits for the loader: what an item spends its time with, other numbers of
+  workers -> the verdict; where it is the model's, larger batches -> the fixes, each with what it
+  would gain
 """
 
 import contextlib
@@ -22,7 +23,13 @@ from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
-from dali_pipes.tools.diagnosis.prediction import MARGIN, interval, predicted_gain, quieter, undisturbed
+from dali_pipes.tools.diagnosis.prediction import (
+    MARGIN,
+    interval,
+    predicted_gain,
+    quieter,
+    undisturbed,
+)
 from dali_pipes.tools.diagnosis.probes import LARGER, Fix, Probes, TrainingProgram, copy_seconds
 from dali_pipes.tools.diagnosis.span import LoopEnded, Round, Span, Step, Training, drive
 from dali_pipes.tools.diagnosis.verdict import (
@@ -54,11 +61,14 @@ class Diagnosis:
 
     Attributes:
         items: what an item spends its time with; None: the program does not show its items.
-        slow: the images of the batch that was waited for longest, as (name, seconds), the slowest first; for stragglers only.
-        resident: the share of the files that was in the page cache when the cold run began; None: unknown, or not run.
+        slow: the images of the batch that was waited for longest, as (name, seconds), the slowest
+            first; for stragglers only.
+        resident: the share of the files that was in the page cache when the cold run began; None:
+            unknown, or not run.
         seconds: how long it took.
         left_out: what was not measured for want of time, in words.
-        remarks: what is wrong with the program, or may cost time, as it can be seen without measuring; in words.
+        remarks: what is wrong with the program, or may cost time, as it can be seen without
+            measuring; in words.
     """
 
     verdict: Verdict
@@ -76,10 +86,12 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBudget:
-    """The time to spend: rounds, minimum seconds of each span, and pairs of runs with and without the first fix.
+    """The time to spend: rounds, minimum seconds of each span, and pairs of runs with and without
+    the first fix.
 
     Attributes:
-        limit_s: from then on no further round and no further fix is begun; one round is always measured.
+        limit_s: from then on no further round and no further fix is begun; one round is always
+            measured.
     """
 
     rounds: int = 3
@@ -94,7 +106,9 @@ class ProbeBudget:
         return 1 + len(PARTS) * self.rounds + 3 + 4 + 2 * self.verify_pairs
 
 
-def examine(program: TrainingProgram, budget: ProbeBudget, announce: Announce = lambda text: None) -> Diagnosis:
+def examine(
+    program: TrainingProgram, budget: ProbeBudget, announce: Announce = lambda text: None
+) -> Diagnosis:
     """Runs the program in parts and as a whole, for a few spans each, with its own step.
 
     Args:
@@ -115,22 +129,32 @@ def examination(
     """The same for a program whose own loop trains on the batches that this yields.
 
     Args:
-        step: what trains; None: the program's own loop, which may fail at a larger batch, so that it is tried last.
+        step: what trains; None: the program's own loop, which may fail at a larger batch, so that
+            it is tried last.
         rounds: where complete rounds are put, for who wants to know whether there is one.
 
     Raises:
-        LoopEnded: it was thrown in before one round was complete; later it only leaves out what needs training or time.
+        LoopEnded: it was thrown in before one round was complete; later it only leaves out what
+            needs training or time.
     """
     return Examination(program, budget, announce, step, [] if rounds is None else rounds).run()
 
 
 class Examination:
-    """One program, from its first batches to the diagnosis; the arguments are those of `examination`.
+    """One program, from its first batches to the diagnosis; the arguments are those of
+    `examination`.
 
     Each method that trains is a generator of batches (span.py).
     """
 
-    def __init__(self, program: TrainingProgram, budget: ProbeBudget, announce: Announce, step: Step | None, rounds: list[Round]):
+    def __init__(
+        self,
+        program: TrainingProgram,
+        budget: ProbeBudget,
+        announce: Announce,
+        step: Step | None,
+        rounds: list[Round],
+    ):
         self._program, self._budget, self._announce, self._step = program, budget, announce, step
         self._rounds, self._undisturbed = rounds, list[Round]()
         self._begin = time.monotonic()
@@ -203,16 +227,23 @@ class Examination:
         named = [verdict.name, *(cause.name for cause in verdict.also)]
         if not self._undisturbed or OTHER_PROGRAMS not in named:
             return verdict
-        one_off = replace(self._one_off, larger_gain=self._one_off.one_thread_larger_gain)  # the other was measured beside them
+        # the other was measured beside them
+        one_off = replace(self._one_off, larger_gain=self._one_off.one_thread_larger_gain)
         then = causes(figures(self._undisturbed, workers, self._program.burst), one_off, workers)
-        hidden = [replace(cause, is_hidden=True) for cause in then if cause.name not in (*named, *UNDECIDED)]
+        hidden = [
+            replace(cause, is_hidden=True)
+            for cause in then
+            if cause.name not in (*named, *UNDECIDED)
+        ]
         return replace(verdict, also=(*verdict.also, *hidden))
 
     def _without_others(self, found: Figures) -> list[Round]:
         """The rounds as they would be without the other programs; none if there are none."""
         if found.others < SEEN or torch.cuda.is_available():
             return []
-        return undisturbed(self._rounds, not self._program.in_flight, found.model_freed, found.loader_freed)
+        return undisturbed(
+            self._rounds, not self._program.in_flight, found.model_freed, found.loader_freed
+        )
 
     # What is measured
 
@@ -238,7 +269,8 @@ class Examination:
             starts_anew=program.starts_anew,
         )
         if self._step and not on_gpu:  # on a GPU the profiler shows how busy it is
-            with contextlib.suppress(Exception):  # a user's step may raise anything at a batch of another size
+            # a user's step may raise anything at a batch of another size
+            with contextlib.suppress(Exception):
                 rate = drive(self._rate_with_larger(probes), self._step)
                 self._one_off = replace(self._one_off, larger_gain=rate and rate / self._model_rate)
         if self._budget.cold and program.paths:
@@ -247,7 +279,11 @@ class Examination:
             self._one_off = replace(self._one_off, cold_rate=cold.rate if cold else None)
         if on_gpu:
             yield from self._look_at_gpu(probes)
-        elif self._figures().others >= SEEN and program.uses_torch_threads and torch.get_num_threads() > 1:
+        elif (
+            self._figures().others >= SEEN
+            and program.uses_torch_threads
+            and torch.get_num_threads() > 1
+        ):
             yield from self._measure_one_thread(probes)
 
     def _look_at_gpu(self, probes: Probes) -> Training[None]:
@@ -262,15 +298,21 @@ class Examination:
         )
 
     def _measure_one_thread(self, probes: Probes) -> Training[None]:
-        """How fast the step is without its threads waiting for each other, which takes most of its time beside other programs."""
+        """How fast the step is without its threads waiting for each other, which takes most of its
+        time beside other programs.
+        """
         self._announce("the step on one thread, beside the other programs")
         with threads_of_torch(1):
             span = yield from probes.model()
         gain = span.rate / median(one.steps.rate for one in self._rounds)
-        self._one_off = replace(self._one_off, one_thread_gain=gain, one_thread_freed=freed(span, 1))
+        self._one_off = replace(
+            self._one_off, one_thread_gain=gain, one_thread_freed=freed(span, 1)
+        )
 
     def _try_larger(self, probes: Probes) -> Training[None]:
-        """In a program's own loop; beside other programs on one thread, where no thread waits for another."""
+        """In a program's own loop; beside other programs on one thread, where no thread waits for
+        another.
+        """
         one_thread = self._one_off.one_thread_gain
         if one_thread is None and self._step is None:
             rate = yield from self._rate_with_larger(probes)
@@ -279,14 +321,18 @@ class Examination:
             with threads_of_torch(1):
                 rate = yield from self._rate_with_larger(probes)
             steps_rate = median(one.steps.rate for one in self._rounds)
-            self._one_off = replace(self._one_off, one_thread_larger_gain=rate and rate / (one_thread * steps_rate))
+            self._one_off = replace(
+                self._one_off, one_thread_larger_gain=rate and rate / (one_thread * steps_rate)
+            )
 
     @property
     def _model_rate(self) -> float:
         return median(one.model.rate for one in self._rounds)
 
     def _rate_with_larger(self, probes: Probes) -> Training[float | None]:
-        """Images/s with batches four times as large; None if batches of this type cannot be joined."""
+        """Images/s with batches four times as large; None if batches of this type cannot be
+        joined.
+        """
         self._announce("larger batches")
         self._program.step_may_fail = True
         try:
@@ -296,8 +342,14 @@ class Examination:
         return larger.rate if larger else None
 
     def _look_at_loader(self, found: Figures) -> Training[list[Fix]]:
-        """What an item spends its time with, and other numbers of workers, if the loader costs time or would without others."""
-        then = figures(self._undisturbed, self._program.workers, self._program.burst) if self._undisturbed else None
+        """What an item spends its time with, and other numbers of workers, if the loader costs time
+        or would without others.
+        """
+        then = (
+            figures(self._undisturbed, self._program.workers, self._program.burst)
+            if self._undisturbed
+            else None
+        )
         waits = found.wait_share + found.start_share
         waits_then = then.wait_share + then.start_share if then else 0.0
         if max(waits, waits_then) < COSTS:
@@ -306,13 +358,17 @@ class Examination:
             self._leave_out("what an item spends its time with, other numbers of workers")
             return []
 
-        self._announce("what an item spends its time with")  # also past the limit: the cause rests on it, and it takes a second
+        # also past the limit: the cause rests on it, and it takes a second
+        self._announce("what an item spends its time with")
         tried = list[Fix]()
-        is_hidden = then is not None and waits < MOSTLY  # else the others decide which number of workers looks best
+        # else the others decide which number of workers looks best
+        is_hidden = then is not None and waits < MOSTLY
         try:
             self._items = self._program.profile(min(ITEMS_S, self._budget.seconds))
             if self._items:
-                self._one_off = replace(self._one_off, item_waits=self._items.blocked_s / self._items.seconds)
+                self._one_off = replace(
+                    self._one_off, item_waits=self._items.blocked_s / self._items.seconds
+                )
             for fix in self._program.other_workers(then or found, self._items):
                 if self._is_late(0.8):
                     self._leave_out(fix.what)
@@ -325,12 +381,22 @@ class Examination:
 
     # What would change it
 
-    def _find_fixes(self, verdict: Verdict, found: Figures, tried: list[Fix]) -> Training[list[Fix]]:
-        """Those that gain something, the surest first; what gains something only once the other programs have ended comes last."""
+    def _find_fixes(
+        self, verdict: Verdict, found: Figures, tried: list[Fix]
+    ) -> Training[list[Fix]]:
+        """Those that gain something, the surest first; what gains something only once the other
+        programs have ended comes last.
+        """
         fixes = list(tried)
         for cause in (Cause(verdict.name, verdict.loss), *verdict.also):
-            advised = advice(cause.name, found, self._one_off, self._program.workers, _cores(), self._items)
-            for fix in [*self._program.fixes(cause.name), *advised, *remedies(cause.name, self._items)]:
+            advised = advice(
+                cause.name, found, self._one_off, self._program.workers, _cores(), self._items
+            )
+            for fix in [
+                *self._program.fixes(cause.name),
+                *advised,
+                *remedies(cause.name, self._items),
+            ]:
                 if fix.what in [*(other.what for other in fixes), *self._left_out]:
                     continue
                 if fix.program and self._is_late(0.9):
@@ -341,14 +407,17 @@ class Examination:
                 except LoopEnded as end:
                     self._leave_out(fix.what, end)
         fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
-        return sorted(fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0)))
+        return sorted(
+            fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0))
+        )
 
     def _predicted(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
-        """The fix with its predicted gain: another loader is trained with for one span, another model is run alone.
+        """The fix with its predicted gain: another loader is trained with for one span, another
+        model is run alone.
 
         Args:
-            is_hidden: whether it can gain something only once the other programs have ended; the loader is run alone then, as it
-                is where no loop is left to train.
+            is_hidden: whether it can gain something only once the other programs have ended; the
+                loader is run alone then, as it is where no loop is left to train.
         """
         self._announce(f"what it would gain: {fix.what}")
         program, changed = self._program, None
@@ -357,13 +426,21 @@ class Examination:
         try:
             if fix.threads:
                 span = yield from self._train_on(fix.threads)
-                return replace(fix, predicted=interval([span.rate / one.together.rate for one in rounds]))
+                return replace(
+                    fix, predicted=interval([span.rate / one.together.rate for one in rounds])
+                )
             if fix.program is not None and fix.part == "loader":
                 with fix.program.feed() as feed:
                     probes = Probes(fix.program, feed, self._budget.seconds)
-                    if not self._ends and not is_hidden:  # the model has been warmed up by the rounds
+                    # the model has been warmed up by the rounds
+                    if not self._ends and not is_hidden:
                         trained = yield from probes.together()
-                        return replace(fix, predicted=interval([trained.rate / one.together.rate for one in rounds]))
+                        return replace(
+                            fix,
+                            predicted=interval(
+                                [trained.rate / one.together.rate for one in rounds]
+                            ),
+                        )
                     changed = yield from probes.loader()
                 if is_hidden:
                     changed = quieter(changed, freed(changed, fix.program.workers))
@@ -373,7 +450,8 @@ class Examination:
                     drive(probes.start(), step)
                     changed = drive(probes.model(), step)
             return replace(fix, predicted=predicted_gain(fix, program, rounds, changed))
-        except Exception as error:  # such as too little memory: the diagnosis is valid without this fix
+        except Exception as error:
+            # such as too little memory: the diagnosis is valid without this fix
             why = (str(error).splitlines() or [type(error).__name__])[0]
             return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
 
@@ -393,7 +471,9 @@ class Examination:
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
-    """In this order, and in the next round in reverse, so that a machine that slows down favours no part."""
+    """In this order, and in the next round in reverse, so that a machine that slows down favours no
+    part.
+    """
     spans: dict[str, Span] = {}
     for part in PARTS if number % 2 == 0 else PARTS[::-1]:
         announce(f"round {number + 1} of {count}: {part}")
@@ -402,9 +482,15 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Train
 
 
 def _may_be_launch_bound(verdict: Verdict) -> bool:
-    """Whether a larger batch is worth trying, since nothing else was found, and there is room for it."""
+    """Whether a larger batch is worth trying, since nothing else was found, and there is room for
+    it.
+    """
     nothing_else = verdict.name in ("model-bound", OTHER_PROGRAMS) and not verdict.also
-    return nothing_else and not torch.cuda.is_available() and LARGER * psutil.Process().memory_info().rss < memory_left()
+    return (
+        nothing_else
+        and not torch.cuda.is_available()
+        and LARGER * psutil.Process().memory_info().rss < memory_left()
+    )
 
 
 @contextlib.contextmanager
@@ -419,19 +505,27 @@ def threads_of_torch(count: int) -> Iterator[None]:
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:
-    """With what other numbers of worker processes would gain; 1 where it is not certain that they gain anything."""
+    """With what other numbers of worker processes would gain; 1 where it is not certain that they
+    gain anything.
+    """
     gains: dict[bool, list[float]] = {True: [], False: []}
     for fix in tried:
         count = fix.program.processes if fix.program else None
         if fix.predicted and count is not None and now is not None and count != now:
             is_certain = fix.predicted.low / (1 - MARGIN) > FEWER  # in every round
-            gains[count > now].append(fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0))
+            gains[count > now].append(
+                fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0)
+            )
     fewer, more = (max(gains[is_more], default=None) for is_more in (False, True))
     return replace(one_off, fewer_gain=fewer, more_gain=more, is_serial=now == 0)
 
 
-def measured_gain(program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce) -> Training[float | None]:
-    """The factor on images/s of the whole, before and after in ABBA order: the geometric mean over the pairs."""
+def measured_gain(
+    program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce
+) -> Training[float | None]:
+    """The factor on images/s of the whole, before and after in ABBA order: the geometric mean over
+    the pairs.
+    """
     rates: dict[str, list[float]] = {"before": [], "after": []}
     for number in range(budget.verify_pairs):
         pair = [("before", program), ("after", fix.program or program)]

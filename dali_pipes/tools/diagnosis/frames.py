@@ -1,6 +1,7 @@
 """Frames of a program: where it is, which loop it is in, and what of a traceback is its own.
 
-Imports nothing but the standard library, since a program may set OMP_NUM_THREADS before it imports torch.
+Imports nothing but the standard library, since a program may set OMP_NUM_THREADS before it imports
+torch.
 """
 
 import dis
@@ -18,40 +19,65 @@ WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
 def is_library(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file or file.startswith((STDLIB, PACKAGE + "/", "<frozen"))
+    return (
+        "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith((STDLIB, PACKAGE + "/", "<frozen"))
+    )
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame that is not of an installed library."""
-    while frame is not None and (is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()):
+    while frame is not None and (
+        is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()
+    ):
         frame = frame.f_back
     return frame
 
 
 def place_of(frame: FrameType | None) -> str:
-    """The file and line of the innermost frame that is not of an installed library, from the program's first working directory."""
+    """The file and line of the innermost frame that is not of an installed library, from the
+    program's first working directory.
+    """
     found = program_frame(frame) or frame
     if found is None:
         return "?"
     file = Path(found.f_code.co_filename)
-    return f"{file.relative_to(START_FOLDER) if file.is_relative_to(START_FOLDER) else file}:{found.f_lineno}"
+    shown = file.relative_to(START_FOLDER) if file.is_relative_to(START_FOLDER) else file
+    return f"{shown}:{found.f_lineno}"
 
 
 def breaking_frame() -> FrameType | None:
-    """The frame of the program that is just popping an iterator, as `break` and `return` do; an exception has another opcode."""
+    """The frame of the program that is just popping an iterator, as `break` and `return` do; an
+    exception has another opcode.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename in (__file__, WATCHED) or "site-packages" in frame.f_code.co_filename):
+    while frame is not None and (
+        frame.f_code.co_filename in (__file__, WATCHED)
+        or "site-packages" in frame.f_code.co_filename
+    ):
         frame = frame.f_back
-    if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in ("POP_TOP", "POP_ITER", "END_FOR"):
+    if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in (
+        "POP_TOP",
+        "POP_ITER",
+        "END_FOR",
+    ):
         return None
     return frame
 
 
-def enclosing_loop(frame: FrameType, asked_at: tuple[CodeType, int] | None) -> tuple[FrameType, int, int] | None:
-    """The loop of the program around the one that asked for batches there: its frame, and its first and last instruction."""
+def enclosing_loop(
+    frame: FrameType, asked_at: tuple[CodeType, int] | None
+) -> tuple[FrameType, int, int] | None:
+    """The loop of the program around the one that asked for batches there: its frame, and its first
+    and last instruction.
+    """
     here: FrameType | None = frame
-    depth = 1 if asked_at and asked_at[0] is frame.f_code else 0  # the loop that is left, in its own frame
-    while here is not None and not (here.f_code.co_filename == WATCHED and here.f_code.co_name == "main"):
+    # the loop that is left, in its own frame
+    depth = 1 if asked_at and asked_at[0] is frame.f_code else 0
+    while here is not None and not (
+        here.f_code.co_filename == WATCHED and here.f_code.co_name == "main"
+    ):
         at = asked_at[1] if depth and asked_at else here.f_lasti
         around = [] if is_library(here.f_code.co_filename) else loops_around(here.f_code, at)
         if len(around) > depth:
@@ -61,17 +87,26 @@ def enclosing_loop(frame: FrameType, asked_at: tuple[CodeType, int] | None) -> t
 
 
 def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
-    """First and last instruction of each loop around an instruction, the innermost first; by its jumps back."""
+    """First and last instruction of each loop around an instruction, the innermost first; by its
+    jumps back.
+    """
     ends: dict[int, int] = {}
     for each in dis.get_instructions(code):
         if "BACKWARD" in each.opname and "NO_INT" not in each.opname:
             ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
-    return sorted(((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True)
+    return sorted(
+        ((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True
+    )
 
 
 def own_traceback(error: BaseException) -> str:
     """As Python would print it: without the frames that are not of the program."""
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, WATCHED, runpy.__file__, "<frozen runpy>"):
+    while trace is not None and trace.tb_frame.f_code.co_filename in (
+        __file__,
+        WATCHED,
+        runpy.__file__,
+        "<frozen runpy>",
+    ):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))

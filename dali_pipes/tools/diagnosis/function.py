@@ -34,26 +34,30 @@ def diagnose(
     limit: float = 60.0,
     show: bool = True,
 ) -> Diagnosis:
-    """Why training waits, for a program that uses PyTorch's DataLoader, tf.data, or a loader of ours.
+    """Why training waits, for a program that uses PyTorch's DataLoader, tf.data, or a loader of
+    ours.
 
-    The loader is run from its start several times, in the thread that calls this, and the step with real batches: do it before
-    training.
+    The loader is run from its start several times, in the thread that calls this, and the step with
+    real batches: do it before training.
 
     Args:
-        loader: any DataLoader, a tf.data.Dataset, what `build_loader` built, or what `from_torch` made. If a DataLoader's dataset
-            has `samples`, like torchvision's ImageFolder, the files are known: then cold files are tried as well. If `from_torch`
-            can convert it, the gain of that is.
-        step: is called with each batch as the loader yields it, and does all that training does with it. On a GPU it copies the
-            batch there, unless the batch is already there.
+        loader: any DataLoader, a tf.data.Dataset, what `build_loader` built, or what `from_torch`
+            made. If a DataLoader's dataset has `samples`, like torchvision's ImageFolder, the files
+            are known: then cold files are tried as well. If `from_torch` can convert it, the gain
+            of that is.
+        step: is called with each batch as the loader yields it, and does all that training does
+            with it. On a GPU it copies the batch there, unless the batch is already there.
         seconds: minimum duration of each measurement; at least three steps are taken.
         rounds: how often each part is measured.
         cold: also train on files that were dropped from the page cache, if the files are known.
-        verify: also train with the first fix that can be tried, and report its gain beside the prediction.
+        verify: also train with the first fix that can be tried, and report its gain beside the
+            prediction.
         limit: seconds after which nothing further is begun; one round and the verdict always come.
         show: print the tables to stderr.
 
     Returns:
-        The verdict with its evidence, and fixes with their predicted gain; docs/diagnose.md explains it.
+        The verdict with its evidence, and fixes with their predicted gain; docs/diagnose.md
+        explains it.
 
     Raises:
         ConfigError: no such loader, or one without batches.
@@ -73,11 +77,15 @@ def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
     is_tfdata = tensorflow is not None and isinstance(loader, tensorflow.data.Dataset)
     if not is_tfdata and not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
         raise ConfigError(
-            f"{type(loader).__name__} is not a torch DataLoader, nor a loader of dali_pipes, nor a tf.data.Dataset: "
+            f"{type(loader).__name__} is not a torch DataLoader, nor a loader of "
+            "dali_pipes, nor a tf.data.Dataset: "
             "diagnose(loader, step)"
         )
     if not callable(step):
-        raise ConfigError(f"step is {shown(step)}; it takes the function that trains on a batch: diagnose(loader, step)")
+        raise ConfigError(
+            f"step is {shown(step)}; it takes the function that trains on a batch: "
+            "diagnose(loader, step)"
+        )
     if is_tfdata:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 

@@ -1,4 +1,6 @@
-"""Where the time of a data set's items goes: some are made in this thread, and its stack is sampled."""
+"""Where the time of a data set's items goes: some are made in this thread, and its stack is
+sampled.
+"""
 
 import dis
 import itertools
@@ -31,14 +33,32 @@ OPERATOR_S = 5e-6  # a line of Python takes a tenth of it; what takes longer com
 LOOP_SHARE = 0.1  # of an item, from which on its lines are counted
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGE = str(Path(__file__).parents[2])
-_PLUMBING = ("torch.nn.modules.module", "torch.utils._contextlib", "torch.utils.data", "contextlib", "functools")
+_PLUMBING = (
+    "torch.nn.modules.module",
+    "torch.utils._contextlib",
+    "torch.utils.data",
+    "contextlib",
+    "functools",
+)
 # what others have put around each call or allocation: modes of PyTorch, callbacks of the collector
 _AROUND = ("torch.utils._device", "torch.overrides", "hypothesis", "nvidia.dali._utils.hacks")
 _TEXT = {"loadtxt", "genfromtxt", "fromstring", "read_csv", "literal_eval", "loads", "safe_load"}
-_NETWORK = {"requests", "urllib", "urllib3", "http", "socket", "ssl", "boto3", "botocore", "s3fs", "aiohttp"}
+_NETWORK = {
+    "requests",
+    "urllib",
+    "urllib3",
+    "http",
+    "socket",
+    "ssl",
+    "boto3",
+    "botocore",
+    "s3fs",
+    "aiohttp",
+}
 _TRANSFORMS = {"torchvision", "albumentations", "monai", "kornia", "torchaudio"}
 _ALIASES = {"numpy": "np", "pandas": "pd"}
-_Entry = tuple[CodeType, int, int]  # code, offset of the instruction, id of the object whose step it is (0: none)
+# code, offset of the instruction, id of the object whose step it is (0: none)
+_Entry = tuple[CodeType, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +67,14 @@ class ItemPart:
 
     Attributes:
         name: as a person says it: "np.loadtxt", "RandomRotation", "a Python loop in resize()".
-        where, text: file and line of the user's own code, and that line; "" if none is on the stack.
+        where, text: file and line of the user's own code, and that line; "" if none is on the
+            stack.
         share: of the elapsed time of fetching and collating.
         seconds: per item.
-        waits: it is of kind "wait", or for most of its time nothing was computed, and the thread did not stand in the run queue
-            either.
-        kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate", "operator" (C code that is
-            called by operators in a loop of the user's) or "other".
+        waits: it is of kind "wait", or for most of its time nothing was computed, and the thread
+            did not stand in the run queue either.
+        kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate",
+            "operator" (C code that is called by operators in a loop of the user's) or "other".
     """
 
     name: str
@@ -88,14 +109,21 @@ class ItemProfile:
 
 
 def profile_items(
-    dataset: Any, batches: Iterable[Any], collate_fn: Callable[[Any], Any], seconds: float = 1.0, *, auto_collation: bool = True
+    dataset: Any,
+    batches: Iterable[Any],
+    collate_fn: Callable[[Any], Any],
+    seconds: float = 1.0,
+    *,
+    auto_collation: bool = True,
 ) -> ItemProfile:
-    """Makes items for so many seconds, as a DataLoader without workers does, and samples the stack of this thread.
+    """Makes items for so many seconds, as a DataLoader without workers does, and samples the stack
+    of this thread.
 
     Random states of Python, NumPy and torch (CPU) are put back. Warnings are not shown.
 
     Args:
-        batches: of indices, or single indices without auto_collation; for an IterableDataset only their lengths count.
+        batches: of indices, or single indices without auto_collation; for an IterableDataset only
+            their lengths count.
 
     Raises:
         Exception: the first of an item, if none could be made.
@@ -106,7 +134,11 @@ def profile_items(
         with sampler:
             begin = time.perf_counter()
             for batch in batches:
-                if not watched.take(batch) or time.perf_counter() - begin >= seconds or watched.failed >= MOST_FAILED:
+                if (
+                    not watched.take(batch)
+                    or time.perf_counter() - begin >= seconds
+                    or watched.failed >= MOST_FAILED
+                ):
                     break
         profile = _summary(watched, sampler)
     if not watched.items and watched.error is not None:
@@ -119,7 +151,9 @@ class _Watched:
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], auto_collation: bool):
         self._dataset, self._collate, self._auto = dataset, collate, auto_collation
-        self._stream: Iterator[Any] | None = iter(dataset) if isinstance(dataset, IterableDataset) else None
+        self._stream: Iterator[Any] | None = (
+            iter(dataset) if isinstance(dataset, IterableDataset) else None
+        )
         self.items = self.failed = 0
         self.fetch_s = self.collate_s = 0.0
         self.error: Exception | None = None
@@ -185,7 +219,9 @@ class _Watched:
             return 0
         sys.settrace(lambda frame, event, argument: count if frame.f_code is code else None)
         try:
-            many = self._auto and self._stream is None and getattr(self._dataset, "__getitems__", None)
+            many = (
+                self._auto and self._stream is None and getattr(self._dataset, "__getitems__", None)
+            )
             (self._fetch_many if many else self._fetch)(self._last)
         except (Exception, StopIteration):
             return 0
@@ -197,23 +233,33 @@ class _Watched:
         return self._collate(made)
 
 
-_ROOTS = {_Watched._fetch.__code__, _Watched._fetch_many.__code__, _Watched._collated.__code__, _Watched.take.__code__}
+_ROOTS = {
+    _Watched._fetch.__code__,
+    _Watched._fetch_many.__code__,
+    _Watched._collated.__code__,
+    _Watched.take.__code__,
+}
 
 
 class _Sampler(ABC):
-    """Adds up wall, CPU (of all threads) and run-queue time by stack, each sample weighted with what passed since the last one.
+    """Adds up wall, CPU (of all threads) and run-queue time by stack, each sample weighted with
+    what passed since the last one.
 
-    A signal handler runs between two bytecodes of the main thread: a C call that holds the interpreter lock delays it to the end
-    of the call, still at the line that calls, and its weight then is the whole call. A sampling thread must take that lock, gets it
-    where it is released anyway, and there counts the Python code before it: on items of 130 us, 0 % for a Python loop of 15 %, and
-    20 to 40 % for a PIL call of 15 %. The signal was at most 3 points off, also beside two busy processes. So the thread
-    is only for callers outside the main thread. The signal's fault: an operator in C (a @ b) is no call, so its time goes to
-    the next call, loop or function entry, which may be a line, or a function's return, later.
+    A signal handler runs between two bytecodes of the main thread: a C call that holds the
+    interpreter lock delays it to the end of the call, still at the line that calls, and its weight
+    then is the whole call. A sampling thread must take that lock, gets it where it is released
+    anyway, and there counts the Python code before it: on items of 130 us, 0 % for a Python loop of
+    15 %, and 20 to 40 % for a PIL call of 15 %. The signal was at most 3 points off, also beside
+    two busy processes. So the thread is only for callers outside the main thread. The signal's
+    fault: an operator in C (a @ b) is no call, so its time goes to the next call, loop or function
+    entry, which may be a line, or a function's return, later.
     """
 
     def __init__(self) -> None:
         # by whether a batch is collated, and the stack below that
-        self.stacks: dict[tuple[bool, tuple[_Entry, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        self.stacks: dict[tuple[bool, tuple[_Entry, ...]], list[float]] = defaultdict(
+            lambda: [0.0, 0.0, 0.0]
+        )
         self.globals: dict[CodeType, dict[str, Any]] = {}
         self.objects: dict[int, Any] = {}
         self._thread = threading.get_native_id()
@@ -221,7 +267,9 @@ class _Sampler(ABC):
 
     def _clocks(self) -> tuple[float, float, float]:
         try:
-            queued = int(Path(f"/proc/self/task/{self._thread}/schedstat").read_text().split()[1]) / 1e9
+            queued = (
+                int(Path(f"/proc/self/task/{self._thread}/schedstat").read_text().split()[1]) / 1e9
+            )
         except (OSError, ValueError, IndexError):
             queued = 0.0
         return time.perf_counter(), time.process_time(), queued
@@ -230,9 +278,9 @@ class _Sampler(ABC):
         now, stack = self._clocks(), list[_Entry]()
         while frame is not None and frame.f_code not in _ROOTS:
             code, owner = frame.f_code, 0
-            if (
-                code.co_filename == __file__
-            ):  # this handler was itself interrupted: what it did counts for who was interrupted first
+            if code.co_filename == __file__:
+                # this handler was itself interrupted: what it did counts for who was interrupted
+                # first
                 stack.clear()
                 frame = frame.f_back
                 continue
@@ -261,8 +309,12 @@ class _Sampler(ABC):
 class _BySignal(_Sampler):
     def __enter__(self) -> "_Sampler":
         self._before = signal.signal(signal.SIGALRM, lambda number, frame: self.add(frame))
-        signal.siginterrupt(signal.SIGALRM, False)  # reads of C libraries that do not expect EINTR go on
-        self._timer, self._began = signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S), time.monotonic()
+        # reads of C libraries that do not expect EINTR go on
+        signal.siginterrupt(signal.SIGALRM, False)
+        self._timer, self._began = (
+            signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S),
+            time.monotonic(),
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -270,7 +322,9 @@ class _BySignal(_Sampler):
         signal.signal(signal.SIGALRM, self._before)
         left, interval = self._timer
         if left:
-            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - self._began), 1e-6), interval)
+            signal.setitimer(
+                signal.ITIMER_REAL, max(left - (time.monotonic() - self._began), 1e-6), interval
+            )
 
 
 class _ByThread(_Sampler):
@@ -321,17 +375,39 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
     wall = max(wall, 1e-9)
     parts = list[ItemPart]()
     for found, spent in sums.items():
-        # A sleep is known as one. Its figures may say otherwise: other threads of the process compute meanwhile, and each sample
-        # wakes this one up, which then stands in the run queue of a busy machine.
+        # A sleep is known as one. Its figures may say otherwise: other threads of the process
+        # compute meanwhile, and each sample wakes this one up, which then stands in the run queue
+        # of a busy machine.
         share, waits = spent[0] / wall, found.kind == "wait" or sum(spent[1:]) < spent[0] / 2
         if share >= LEAST_SHARE:
-            named = _without_operators(found, spent[1] / wall * total / items, watched) if share >= LOOP_SHARE else found
-            parts.append(ItemPart(named.name, named.where, named.text, share, share * total / items, waits, named.kind))
+            named = (
+                _without_operators(found, spent[1] / wall * total / items, watched)
+                if share >= LOOP_SHARE
+                else found
+            )
+            parts.append(
+                ItemPart(
+                    named.name,
+                    named.where,
+                    named.text,
+                    share,
+                    share * total / items,
+                    waits,
+                    named.kind,
+                )
+            )
     blocked = sum(max(0.0, spent[0] - spent[1] - spent[2]) for spent in sampler.stacks.values())
     scale = total / wall / items
     parts.sort(key=lambda part: -part.share)
     return ItemProfile(
-        watched.items, watched.failed, total / items, cpu * scale, queued * scale, blocked * scale, watched.collate_s / items, parts
+        watched.items,
+        watched.failed,
+        total / items,
+        cpu * scale,
+        queued * scale,
+        blocked * scale,
+        watched.collate_s / items,
+        parts,
     )
 
 
@@ -351,7 +427,9 @@ class _Place:
 
 
 def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place:
-    """A loop whose lines take longer than Python needs for them is named by its function: its operators compute, not the loop."""
+    """A loop whose lines take longer than Python needs for them is named by its function: its
+    operators compute, not the loop.
+    """
     if found.loop is None:
         return found
     lines = watched.count_lines(found.loop)
@@ -364,34 +442,60 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
     while len(stack) > 1 and _module(stack[-1][0], sampler).startswith(_AROUND):
         stack = stack[:-1]
     own = [place for place, (code, _, _) in enumerate(stack) if _is_users(code.co_filename)]
-    if collates and not own:  # named by what PyTorch's collate function calls, whatever is called within that
-        stack = tuple(itertools.takewhile(lambda each: _module(each[0], sampler).startswith("torch.utils.data"), stack)) or stack
+    # named by what PyTorch's collate function calls, whatever is called within that
+    if collates and not own:
+        stack = (
+            tuple(
+                itertools.takewhile(
+                    lambda each: _module(each[0], sampler).startswith("torch.utils.data"), stack
+                )
+            )
+            or stack
+        )
     last = own[-1] if own else -1
     code, offset, _ = stack[last]
     line = _lines(code).get(offset, code.co_firstlineno)
     loop = _loop(code, offset) if own else None
     where, text = ("", "") if not own else _where(code, line)
-    below = [each for each in stack[last + 1 :] if not _module(each[0], sampler).startswith(_PLUMBING)]
+    below = [
+        each for each in stack[last + 1 :] if not _module(each[0], sampler).startswith(_PLUMBING)
+    ]
     for each, _, _ in below:
         if _module(each, sampler).startswith("PIL.ImageFile") and each.co_name == "load":
             first = next(code for code, _, _ in below if _module(code, sampler).startswith("PIL."))
             return _Place(f"decoding ({_public(first, sampler)})", where, text, "decode")
     if step := next(
-        (sampler.objects[owner] for _, _, owner in reversed(below) if owner and _is_step(sampler.objects[owner])), None
+        (
+            sampler.objects[owner]
+            for _, _, owner in reversed(below)
+            if owner and _is_step(sampler.objects[owner])
+        ),
+        None,
     ):
         return _Place(type(step).__name__, where, text, "transform")
     if below:
-        first = next((code for code, _, _ in below if not code.co_name.startswith("__")), below[0][0])
+        first = next(
+            (code for code, _, _ in below if not code.co_name.startswith("__")), below[0][0]
+        )
         name = _public(first, sampler)
         if collates and not own:
             return _Place(f"collating ({name})", where, text, "collate")
         return _Place(name, where, text, _kind(name, _module(first, sampler)))
     called = _called(code, offset)
     if not own:
-        name = called if called and not _is_small(called) else code.co_qualname.split(".<locals>")[0]
-        return _Place(f"collating ({name})" if collates else name, where, text, "collate" if collates else "other")
+        name = (
+            called if called and not _is_small(called) else code.co_qualname.split(".<locals>")[0]
+        )
+        return _Place(
+            f"collating ({name})" if collates else name,
+            where,
+            text,
+            "collate" if collates else "other",
+        )
     if loop is not None and (called is None or _is_small(called)):
-        name = next(part for part in reversed(code.co_qualname.split(".")) if not part.startswith("<"))
+        name = next(
+            part for part in reversed(code.co_qualname.split(".")) if not part.startswith("<")
+        )
         return _Place(f"a Python loop in {name}()", *_where(code, loop), "python_loop", code)
     return _Place(called or f"{code.co_name}()", where, text, _kind(called or "", ""))
 
@@ -405,7 +509,9 @@ def _is_users(file: str) -> bool:
 
 
 def _is_step(transform: Any) -> bool:
-    composes = isinstance(getattr(transform, "transforms", None), (list, tuple)) or isinstance(transform, torch.nn.Sequential)
+    composes = isinstance(getattr(transform, "transforms", None), (list, tuple)) or isinstance(
+        transform, torch.nn.Sequential
+    )
     return not composes and type(transform).__module__.split(".")[0] in _TRANSFORMS
 
 
@@ -414,8 +520,13 @@ def _module(code: CodeType, sampler: _Sampler) -> str:
 
 
 def _public(code: CodeType, sampler: _Sampler) -> str:
-    """numpy.lib._npyio_impl.loadtxt is np.loadtxt: the shortest module that has a thing of this name."""
-    words, steps = code.co_qualname.split(".<locals>")[0].split("."), _module(code, sampler).split(".")
+    """numpy.lib._npyio_impl.loadtxt is np.loadtxt: the shortest module that has a thing of this
+    name.
+    """
+    words, steps = (
+        code.co_qualname.split(".<locals>")[0].split("."),
+        _module(code, sampler).split("."),
+    )
     for length in range(1, len(steps) + 1):
         module = sys.modules.get(".".join(steps[:length]))
         if module is not None and words[0] in vars(module):
@@ -434,7 +545,11 @@ def _kind(name: str, module: str) -> str:
         return "text_parsing"
     if last in ("imread", "imdecode", "decode_jpeg", "decode_image", "read_image"):
         return "decode"
-    if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in ("read", "read_bytes", "read_text"):
+    if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in (
+        "read",
+        "read_bytes",
+        "read_text",
+    ):
         return "open"
     if top in _TRANSFORMS or top in ("cv2", "PIL") or name.startswith("scipy.ndimage"):
         return "transform"
@@ -443,19 +558,29 @@ def _kind(name: str, module: str) -> str:
 
 @cache
 def _lines(code: CodeType) -> dict[int, int]:
-    return {2 * place: each[0] for place, each in enumerate(code.co_positions()) if each[0] is not None}
+    return {
+        2 * place: each[0] for place, each in enumerate(code.co_positions()) if each[0] is not None
+    }
 
 
 @cache
 def _loop(code: CodeType, offset: int) -> int | None:
-    """The first line of the outermost loop around an instruction, by its jumps back: works without a source."""
+    """The first line of the outermost loop around an instruction, by its jumps back: works without
+    a source.
+    """
     ranges = [
         (each.argval, each.offset)
         for each in dis.get_instructions(code)
         if "BACKWARD" in each.opname and "NO_INT" not in each.opname
     ]
-    yields = [each.offset for each in dis.get_instructions(code) if each.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"]
-    around = [(a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)]
+    yields = [
+        each.offset
+        for each in dis.get_instructions(code)
+        if each.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"
+    ]
+    around = [
+        (a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)
+    ]
     if not around:
         return None
     first, end = min(around)
@@ -464,7 +589,9 @@ def _loop(code: CodeType, offset: int) -> int | None:
 
 @cache
 def _called(code: CodeType, offset: int) -> str | None:
-    """The function of the call that this instruction is, as its source has it; None: it is no call, or has no source."""
+    """The function of the call that this instruction is, as its source has it; None: it is no call,
+    or has no source.
+    """
     opcode = code.co_code[offset] if offset >= 0 else 0
     if not dis.opname[opcode].startswith(("CALL", "PRECALL")):
         return None
@@ -481,7 +608,9 @@ def _is_small(called: str) -> bool:
     return called in _BUILTINS or any(hasattr(type_, last) for type_ in (str, list, dict, set))
 
 
-_BUILTINS = set(Counter(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))) - {"open"}
+_BUILTINS = set(Counter(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))) - {
+    "open"
+}
 
 
 def _where(code: CodeType, line: int) -> tuple[str, str]:

@@ -1,7 +1,8 @@
-"""Training loops of libraries, which count their batches: while their loop is examined they neither end nor evaluate.
+"""Training loops of libraries, which count their batches: while their loop is examined they neither
+end nor evaluate.
 
-Each is changed after its import, at the one place where it decides that an epoch is over. A version that has no such place
-keeps its own loop, and the examination ends with it.
+Each is changed after its import, at the one place where it decides that an epoch is over. A version
+that has no such place keeps its own loop, and the examination ends with it.
 """
 
 import builtins
@@ -44,7 +45,9 @@ def _answer_instead(owner: Any, name: str, is_examining: IsExamining, answer: An
     """A method or property of a class gives this answer while a loop is examined."""
     original = getattr(owner, name)
     if isinstance(original, property):
-        setattr(owner, name, property(lambda self: answer if is_examining() else original.fget(self)))  # type: ignore[misc]
+        setattr(
+            owner, name, property(lambda self: answer if is_examining() else original.fget(self))
+        )  # type: ignore[misc]
         return
 
     @wraps(original)
@@ -65,7 +68,9 @@ def _never_end_lightning_epochs(module: Any, is_examining: IsExamining) -> None:
 
 
 def _never_end_fetching(module: Any, is_examining: IsExamining) -> None:
-    """A fetcher says that it is done with as many batches as its loader has; each later one would be taken for the last."""
+    """A fetcher says that it is done with as many batches as its loader has; each later one would
+    be taken for the last.
+    """
     original = module._DataFetcher.__next__
 
     @wraps(original)
@@ -79,7 +84,9 @@ def _never_end_fetching(module: Any, is_examining: IsExamining) -> None:
 
 
 def _never_end_hf_epochs(module: Any, is_examining: IsExamining) -> None:
-    """An epoch of Trainer goes through `range(first, updates)`: this module gets a `range` that goes on in that function."""
+    """An epoch of Trainer goes through `range(first, updates)`: this module gets a `range` that
+    goes on in that function.
+    """
 
     def count_updates(*arguments: int) -> Any:
         updates = builtins.range(*arguments)
@@ -98,7 +105,9 @@ def _lengthened(updates: range, is_examining: IsExamining) -> Iterator[int]:
 
 
 def _only_train_hf(module: Any, is_examining: IsExamining) -> None:
-    """The callback that decides after each step to log as ever, but no longer to evaluate, to save or to stop."""
+    """The callback that decides after each step to log as ever, but no longer to evaluate, to save
+    or to stop.
+    """
     original = module.DefaultFlowCallback.on_step_end
 
     @wraps(original)

@@ -14,7 +14,9 @@ from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
 
 class LoaderProgram(TrainingProgram):
-    """A loader of ours. Its place in the epoch is kept; how many threads or workers it has is not known here: as many as cores."""
+    """A loader of ours. Its place in the epoch is kept; how many threads or workers it has is not
+    known here: as many as cores.
+    """
 
     burst, in_flight = 1, 3
 
@@ -38,7 +40,8 @@ class LoaderProgram(TrainingProgram):
         return self._step
 
     def remarks(self) -> list[str]:
-        return self.step_calls.remarks(True) if self.step_calls else []  # batches are on the device already
+        # batches are on the device already
+        return self.step_calls.remarks(True) if self.step_calls else []
 
     def transfer_size(self) -> tuple[int, bool]:
         return 0, True  # its batches are on the device

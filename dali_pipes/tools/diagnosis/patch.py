@@ -1,4 +1,6 @@
-"""The change of a user's program that a fix of a DataLoader's options is, as a unified diff of the lines that build it."""
+"""The change of a user's program that a fix of a DataLoader's options is, as a unified diff of the
+lines that build it.
+"""
 
 import ast
 import difflib
@@ -20,7 +22,8 @@ _POSITIONS = (
 
 
 def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> str:
-    """The diff that gives these options to the DataLoader that is built in this file; "" if that cannot be said for certain.
+    """The diff that gives these options to the DataLoader that is built in this file; "" if that
+    cannot be said for certain.
 
     Args:
         options: None takes the option out, where the program has it.
@@ -28,22 +31,33 @@ def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> st
     """
     try:
         text = file.read_text()
-        calls = [each for each in _calls(ast.parse(text)) if line is None or each.lineno <= line <= (each.end_lineno or 0)]
+        calls = [
+            each
+            for each in _calls(ast.parse(text))
+            if line is None or each.lineno <= line <= (each.end_lineno or 0)
+        ]
     except (OSError, ValueError, SyntaxError):
         return ""
-    if len(calls) != 1 or any(each.arg is None for each in calls[0].keywords):  # **options may hold any of them
+    # **options may hold any of them
+    if len(calls) != 1 or any(each.arg is None for each in calls[0].keywords):
         return ""
     changed = _change(text, calls[0], options)
     if changed == text:
         return ""
     name = str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
-    return "\n".join(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, n=0, lineterm=""))
+    return "\n".join(
+        difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, n=0, lineterm="")
+    )
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if name == "DataLoader":
                 yield node
 
@@ -65,7 +79,13 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
             node = given[name]
             neutral = False if name == "persistent_workers" else None
             written = repr(neutral if value is None else value)
-            edits.append((place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset), written))
+            edits.append(
+                (
+                    place(node.lineno, node.col_offset),
+                    place(node.end_lineno, node.end_col_offset),
+                    written,
+                )
+            )
         elif value is not None:
             added.append(f"{name}={value!r}")
     if added:
@@ -75,7 +95,9 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
             at, comma = place(call.end_lineno, call.end_col_offset) - 1, ""
         else:
             at, comma = last, ", "
-            while data[at : at + 1] == b")" and at < place(call.end_lineno, call.end_col_offset) - 1:
+            while (
+                data[at : at + 1] == b")" and at < place(call.end_lineno, call.end_col_offset) - 1
+            ):
                 at += 1  # of parentheses around the last argument
         edits.append((at, at, comma + ", ".join(added)))
     for first, end, written in sorted(edits, reverse=True):

@@ -13,20 +13,26 @@ MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
 
 
 def pace(model: Span, loader: Span, serial: bool = False, cores: int | None = None) -> float:
-    """Images/s that both allow together: the slower one's, or what the cores can do for both. `serial`: they alternate."""
+    """Images/s that both allow together: the slower one's, or what the cores can do for both.
+    `serial`: they alternate.
+    """
     if serial:
         return 1 / (1 / model.rate + 1 / loader.rate)
     cpu = max(model.cpu_s / model.images + loader.cpu_s / loader.images, 1e-9)
     return min(model.rate, loader.rate, (cores or available_cpus()) / cpu)
 
 
-def predicted_gain(fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Span | None) -> Gain | None:
+def predicted_gain(
+    fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Span | None
+) -> Gain | None:
     """The factor on images/s of the whole.
 
-    The interval holds the gains of all rounds, over the pace of training as it was calculated and as it was measured.
+    The interval holds the gains of all rounds, over the pace of training as it was calculated and
+    as it was measured.
 
     Args:
-        changed: the part that the fix changes, as it runs alone then; None: `speeds_up` says by how much.
+        changed: the part that the fix changes, as it runs alone then; None: `speeds_up` says by how
+            much.
     """
     gains = list[float]()
     if changed is None and not fix.speeds_up:
@@ -52,7 +58,9 @@ def interval(gains: list[float]) -> Gain:
     return Gain(median(gains), min(gains) * (1 - MARGIN), max(gains) * (1 + MARGIN))
 
 
-def undisturbed(rounds: Sequence[Round], serial: bool, model_freed: float, loader_freed: float) -> list[Round]:
+def undisturbed(
+    rounds: Sequence[Round], serial: bool, model_freed: float, loader_freed: float
+) -> list[Round]:
     """The rounds as they would be without the other programs on this machine.
 
     Args:
@@ -62,20 +70,24 @@ def undisturbed(rounds: Sequence[Round], serial: bool, model_freed: float, loade
     changed = list[Round]()
     for one in rounds:
         model, loader = quieter(one.steps, model_freed), quieter(one.loader, loader_freed)
-        changed.append(Round(model, loader, _together(one.together, model, loader, serial, loader_freed)))
+        changed.append(
+            Round(model, loader, _together(one.together, model, loader, serial, loader_freed))
+        )
     return changed
 
 
 def quieter(span: Span, factor: float) -> Span:
     """A span whose work is done so many times as fast, with nothing else on the machine.
 
-    What others cause goes with them: steps that stand in no run queue, since their threads wait for each other, and batches that
-    come late. What of both is the program's own cannot be told then.
+    What others cause goes with them: steps that stand in no run queue, since their threads wait for
+    each other, and batches that come late. What of both is the program's own cannot be told then.
     """
     faster, waits = span.scaled(1 / factor), [wait for wait in span.waits_s if wait is not None]
     usual = sum(waits) / len(waits) / factor if waits else 0.0
     even = tuple(None if wait is None else usual for wait in span.waits_s)
-    return replace(faster, busy=min(faster.cores / _cores(), 1.0), queued_s=0.0, blocked_s=None, waits_s=even)
+    return replace(
+        faster, busy=min(faster.cores / _cores(), 1.0), queued_s=0.0, blocked_s=None, waits_s=even
+    )
 
 
 def _together(before: Span, model: Span, loader: Span, serial: bool, loader_freed: float) -> Span:
@@ -88,7 +100,9 @@ def _together(before: Span, model: Span, loader: Span, serial: bool, loader_free
     waits = (None,) * len(starts) + (seconds_a_step - step_s,) * (steps - len(starts))
     seconds = steps * step_s + sum(starts) + sum(wait for wait in waits if wait is not None)
     cpu_s = before.images * (model.cpu_s / model.images + loader.cpu_s / loader.images)
-    return quieter(replace(before, seconds=seconds, cpu_s=cpu_s, waits_s=waits, starts_s=starts), 1.0)
+    return quieter(
+        replace(before, seconds=seconds, cpu_s=cpu_s, waits_s=waits, starts_s=starts), 1.0
+    )
 
 
 def _cores() -> int:

@@ -35,7 +35,8 @@ class Feed:
         batches: endless, epoch after epoch.
         starts_epoch: whether the next batch is the first of an epoch.
         resident: puts a batch on the device, if it is not there.
-        slow: which of a batch's images took longest, as (name, seconds); called for the batches with the longest wait.
+        slow: which of a batch's images took longest, as (name, seconds); called for the batches
+            with the longest wait.
     """
 
     batches: Iterator[Any]
@@ -53,10 +54,13 @@ class Fix:
         why: the reason, in a few words.
         program: the program with the change; None: it cannot be tried from here.
         part: "loader" or "model", the one that it changes.
-        speeds_up: by how much each part becomes faster if it cannot be tried: from, to, and perhaps what is likely between them.
-        computes_less: whether a part that becomes faster also takes less CPU time, rather than wait less.
+        speeds_up: by how much each part becomes faster if it cannot be tried: from, to, and perhaps
+            what is likely between them.
+        computes_less: whether a part that becomes faster also takes less CPU time, rather than wait
+            less.
         note: side effects.
-        predicted: its gain as a factor on images/s, with the interval that it lies in; None: unknown.
+        predicted: its gain as a factor on images/s, with the interval that it lies in; None:
+            unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
         threads: how many threads of PyTorch the step is to run on; None: as many as it does.
@@ -126,22 +130,30 @@ class TrainingProgram(ABC):
 
     @abstractmethod
     def transfer_size(self) -> tuple[int, bool]:
-        """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in page-locked memory."""
+        """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in
+        page-locked memory.
+        """
 
     def count(self, batch: Any) -> int:
         """How many images it holds."""
         return len(batch)
 
     def concat(self, batches: Sequence[Any]) -> Any:
-        """One batch of all their images; raises TypeError if batches of this type cannot be joined."""
+        """One batch of all their images; raises TypeError if batches of this type cannot be
+        joined.
+        """
         raise TypeError(f"batches of {type(self).__name__} cannot be joined")
 
     def profile(self, seconds: float) -> ItemProfile | None:
-        """What an item spends its time with, from making some for so many seconds in this thread; None: cannot be seen."""
+        """What an item spends its time with, from making some for so many seconds in this thread;
+        None: cannot be seen.
+        """
         return None
 
     def remarks(self) -> list[str]:
-        """What can be seen without measuring: what is wrong, or may cost time; with what to do instead."""
+        """What can be seen without measuring: what is wrong, or may cost time; with what to do
+        instead.
+        """
         return []
 
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
@@ -153,7 +165,9 @@ class TrainingProgram(ABC):
         return []
 
 
-def loader_feed(loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []) -> Feed:
+def loader_feed(
+    loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []
+) -> Feed:
     """One of our loaders that has been started."""
     return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
 
@@ -171,17 +185,23 @@ class Probes:
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
     def start(self) -> Training[None]:
-        """Takes the batches that stay on the device, and trains on one of them: what a step does once is not measured."""
-        self._resident = [self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)]
+        """Takes the batches that stay on the device, and trains on one of them: what a step does
+        once is not measured.
+        """
+        self._resident = [
+            self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)
+        ]
         yield self._resident[0]
 
     def model(self) -> Training[Span]:
         return self._watch(itertools.cycle(self._resident))
 
     def larger(self) -> Training[Span | None]:
-        """The model with batches four times as large; None if batches of this type cannot be joined.
+        """The model with batches four times as large; None if batches of this type cannot be
+        joined.
 
-        A step may raise anything at a batch of another size, or run out of memory: that is for the caller to survive.
+        A step may raise anything at a batch of another size, or run out of memory: that is for the
+        caller to survive.
         """
         try:
             batch = self._program.concat(self._resident[:1] * LARGER)
@@ -212,9 +232,11 @@ class Probes:
         return (yield from self._watch(self._feed.batches, self._feed.starts_epoch))
 
     def cold(self) -> Training[tuple[Span | None, float | None]]:
-        """Training on files that are not in the page cache, None if too few; and the share of them that still was, if known.
+        """Training on files that are not in the page cache, None if too few; and the share of them
+        that still was, if known.
 
-        The loader has been started, its prefetched batches are used up, and no file is counted twice.
+        The loader has been started, its prefetched batches are used up, and no file is counted
+        twice.
         """
         program, paths = self._program, self._program.paths
         if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
@@ -223,13 +245,19 @@ class Probes:
             next(feed.batches)
             evict(paths)
             resident = resident_share(paths)
-            for _ in range(min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))):
+            for _ in range(
+                min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))
+            ):
                 next(feed.batches)
-            cold = yield from watch(feed.batches, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2)
+            cold = yield from watch(
+                feed.batches, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2
+            )
         return cold, resident
 
     def busy_share(self) -> Training[float]:
-        """The share of the time in which the GPU ran at least one kernel or copy, over a few steps with a resident batch."""
+        """The share of the time in which the GPU ran at least one kernel or copy, over a few steps
+        with a resident batch.
+        """
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
             begin = time.monotonic()
@@ -237,11 +265,17 @@ class Probes:
                 yield self._resident[0]
             torch.cuda.synchronize()
             seconds = time.monotonic() - begin
-        spans = [(event.time_range.start, event.time_range.end) for event in profiled.events() if event.device_time_total > 0]
+        spans = [
+            (event.time_range.start, event.time_range.end)
+            for event in profiled.events()
+            if event.device_time_total > 0
+        ]
         return covered(spans) / 1e6 / seconds
 
     def count_syncs(self) -> Training[int]:
-        """How often one step makes the host wait for the GPU, as far as PyTorch knows (torch.cuda.set_sync_debug_mode)."""
+        """How often one step makes the host wait for the GPU, as far as PyTorch knows
+        (torch.cuda.set_sync_debug_mode).
+        """
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -261,10 +295,21 @@ class Probes:
                 return
 
     def _watch(
-        self, batches: Iterator[Any], starts_epoch: Callable[[], bool] = lambda: False, trains: bool = True
+        self,
+        batches: Iterator[Any],
+        starts_epoch: Callable[[], bool] = lambda: False,
+        trains: bool = True,
     ) -> Training[Span]:
         program = self._program
-        return watch(batches, program.count, self._seconds, self._least, starts_epoch, epoch=program.epoch, trains=trains)
+        return watch(
+            batches,
+            program.count,
+            self._seconds,
+            self._least,
+            starts_epoch,
+            epoch=program.epoch,
+            trains=trains,
+        )
 
 
 def covered(spans: list[tuple[float, float]]) -> float:

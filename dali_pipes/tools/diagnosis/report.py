@@ -1,4 +1,6 @@
-"""What a diagnosis looks like: the answer first, then the evidence, the paces and the fixes; and the same for JSON."""
+"""What a diagnosis looks like: the answer first, then the evidence, the paces and the fixes; and
+the same for JSON.
+"""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +31,13 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     if diagnosis.left_out:
         say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
     if diagnosis.items and diagnosis.items.failed:
-        say(console, f"  - {diagnosis.items.failed} items raised an error, and are not in what an item spends its time with")
+        say(
+            console,
+            (
+                f"  - {diagnosis.items.failed} items raised an error, and are not in what an item "
+                "spends its time with"
+            ),
+        )
     console.print(_paces(diagnosis))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
@@ -44,13 +52,19 @@ def headline(diagnosis: Diagnosis) -> str:
     found, verdict = diagnosis.figures, diagnosis.verdict
     waits = found.wait_share + found.start_share
     who = "Your GPU" if torch.cuda.is_available() else "Training"
-    waited = f"{who} waits {waits:.0%} of the time for batches" if waits >= 0.01 else f"{who} does not wait for batches"
+    waited = (
+        f"{who} waits {waits:.0%} of the time for batches"
+        if waits >= 0.01
+        else f"{who} does not wait for batches"
+    )
     why = f"{waited}. {verdict.name} ({verdict.confidence} confidence): {VERDICTS[verdict.name]}"
     part = dearest(diagnosis)
     if part is not None and verdict.name.startswith(("prep", "fetch", "straggler")):
         why += f"; {describe_part(part, diagnosis)}"
     first = next((fix for fix in diagnosis.fixes if fix.predicted), None)
-    wrong = "".join(f"{line[0].upper()}{line[1:]}. " for line in diagnosis.remarks if line.startswith("wrong: "))
+    wrong = "".join(
+        f"{line[0].upper()}{line[1:]}. " for line in diagnosis.remarks if line.startswith("wrong: ")
+    )
     return f"{wrong}{why}." + (f" Do this: {first.what} ({_gain(first)})." if first else "")
 
 
@@ -64,7 +78,9 @@ def describe_part(part: ItemPart, diagnosis: Diagnosis) -> str:
     assert diagnosis.items is not None
     where = f" in {part.where}" if part.where else ""
     times = f"{part.seconds * 1e3:.3g} of {diagnosis.items.seconds * 1e3:.3g} ms"
-    return f"{part.name}{where} is {part.share:.0%} of an item's time, {times}" + (", spent waiting" if part.waits else "")
+    return f"{part.name}{where} is {part.share:.0%} of an item's time, {times}" + (
+        ", spent waiting" if part.waits else ""
+    )
 
 
 def _also(diagnosis: Diagnosis) -> Iterator[str]:
@@ -77,46 +93,89 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     """The evidence for the verdict, a line for each finding; the general ones first."""
     found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
     lines = [
-        f"{found.wait_share:.0%} of the time of training went into waiting for batches; {found.prep_stall:.0%} of the model's "
+        f"{found.wait_share:.0%} of the time of training went into waiting for batches; "
+        f"{found.prep_stall:.0%} of the model's "
         "own pace is lost to the loader (prep stall)",
-        f"training makes {found.overlap:.0%} of what the slower of model and loader makes alone; beside the loader the steps "
+        f"training makes {found.overlap:.0%} of what the slower of model and loader makes "
+        "alone; beside the loader the steps "
         f"themselves make {1 - found.contention:.0%} of the model's own pace",
-        f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} workers; in training {found.busy:.0%} of "
-        f"{cores} cores are busy" + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
+        f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} "
+        f"workers; in training {found.busy:.0%} of "
+        f"{cores} cores are busy"
+        + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
     if found.start_share >= 0.01:
-        why = "workers are made anew for each of them" if one_off.starts_anew else "the first batches of each take longer"
+        why = (
+            "workers are made anew for each of them"
+            if one_off.starts_anew
+            else "the first batches of each take longer"
+        )
         lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
     if found.blocked is not None and one_off.device_busy is None:
-        lines.append(f"{found.blocked:.0%} of the model's step went into waiting for something other than a core")
+        lines.append(
+            f"{found.blocked:.0%} of the model's step went into waiting for something other "
+            "than a core"
+        )
     if one_off.device_busy is not None:
-        lines.append(f"the GPU works {one_off.device_busy:.0%} of the model's step, which waits for it {one_off.syncs} times")
+        lines.append(
+            f"the GPU works {one_off.device_busy:.0%} of the model's step, which waits for it "
+            f"{one_off.syncs} times"
+        )
     if one_off.transfer_share:
-        lines.append(f"copying a batch to the GPU would take {one_off.transfer_share:.0%} of a step's time")
+        lines.append(
+            f"copying a batch to the GPU would take {one_off.transfer_share:.0%} of a step's time"
+        )
     if one_off.larger_gain is not None:
-        lines.append(f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the images/s")
+        lines.append(
+            f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the "
+            "images/s"
+        )
     if found.straggling:
-        lines.append(f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace")
+        lines.append(
+            f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace"
+        )
     if one_off.is_fetched:
-        lines.append("images come over the network, out of an object store, as far as the local cache does not hold them")
-    lines += [f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms" for name, seconds in diagnosis.slow]
+        lines.append(
+            "images come over the network, out of an object store, as far as the local cache "
+            "does not hold them"
+        )
+    lines += [
+        f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms"
+        for name, seconds in diagnosis.slow
+    ]
     if found.throttled:
-        lines.append(f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} of the time")
+        lines.append(
+            f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} "
+            "of the time"
+        )
     if found.memory_stall >= 0.01 or found.alloc_retries:
-        lines.append(f"{found.memory_stall:.0%} of the time something waited for memory; {found.alloc_retries} retries on the GPU")
+        lines.append(
+            f"{found.memory_stall:.0%} of the time something waited for memory; "
+            f"{found.alloc_retries} retries on the GPU"
+        )
     if one_off.cold_rate is not None:
-        was = "it is unknown how much was" if diagnosis.resident is None else f"{diagnosis.resident:.0%} was"
+        was = (
+            "it is unknown how much was"
+            if diagnosis.resident is None
+            else f"{diagnosis.resident:.0%} was"
+        )
         fits = one_off.data_fits
-        epochs = "the first epoch alone is like that" if fits else "every epoch is like that, the images do not fit in memory"
+        epochs = (
+            "the first epoch alone is like that"
+            if fits
+            else "every epoch is like that, the images do not fit in memory"
+        )
         loss = f"training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall)"
         lines.append(f"from files not in the page cache ({was}) {loss}; {epochs}")
     return lines
 
 
 def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
-    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to files that are not in memory."""
+    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to
+    files that are not in memory.
+    """
     cold = diagnosis.one_off.cold_rate
     fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
     return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
@@ -136,12 +195,22 @@ def _paces(diagnosis: Diagnosis) -> Table:
     longest = max(found.model, found.together, min(found.loader, 2 * found.model))
     for name, pace in paces.items():
         length = round(BAR * min(pace / longest, 1))
-        table.add_row(name, f"{pace:,.0f}" if pace >= 100 else f"{pace:.1f}", "█" * length + ("…" if pace > longest else ""))
+        table.add_row(
+            name,
+            f"{pace:,.0f}" if pace >= 100 else f"{pace:.1f}",
+            "█" * length + ("…" if pace > longest else ""),
+        )
     return table
 
 
 def _fixes(fixes: list[Fix]) -> Table:
-    table = Table("fix", "why", "predicted", title="What would change it, as a factor on images/s", title_justify="left")
+    table = Table(
+        "fix",
+        "why",
+        "predicted",
+        title="What would change it, as a factor on images/s",
+        title_justify="left",
+    )
     table.columns[0].overflow = "fold"
     tried = any(fix.measured for fix in fixes)
     if tried:
@@ -174,7 +243,8 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
         "items": asdict(diagnosis.items) if diagnosis.items else None,
         "fixes": [
-            {name: getattr(fix, name) for name in FIX_KEYS} | {"predicted": asdict(fix.predicted) if fix.predicted else None}
+            {name: getattr(fix, name) for name in FIX_KEYS}
+            | {"predicted": asdict(fix.predicted) if fix.predicted else None}
             for fix in diagnosis.fixes
         ],
         "slow_images": [{"name": name, "seconds": seconds} for name, seconds in diagnosis.slow],

@@ -38,7 +38,8 @@ console = Console(stderr=True)
 
 
 def diagnose(config: DiagnoseConfig) -> None:
-    """The tables go to stderr, the result as one line of JSON to stdout, and into a new folder with the images' list.
+    """The tables go to stderr, the result as one line of JSON to stdout, and into a new folder with
+    the images' list.
 
     Raises:
         DaliPipesError: a mistake in the configuration or the images.
@@ -48,20 +49,33 @@ def diagnose(config: DiagnoseConfig) -> None:
     if config.model.compile:
         check_compiler()
     if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
-        raise ConfigError("this loader is for benchmarks only, not for training; use loader=dali, dali_cpu or torch")
+        raise ConfigError(
+            "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
+            "or torch"
+        )
     if Rank.from_env().count > 1:
-        raise ConfigError("diagnose runs in one process; start it without torchrun; corun= runs several programs on this machine")
+        raise ConfigError(
+            "diagnose runs in one process; start it without torchrun; corun= runs several "
+            "programs on this machine"
+        )
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)
-    check_memory(config, manifest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), config.corun)
+    check_memory(
+        config, manifest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), config.corun
+    )
     warm_page_cache(manifest)
     folder = new_folder(Path(config.out or "runs/diagnose"))
     epoch = repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
-    files = [Path(extent.file) for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})]
+    files = [
+        Path(extent.file)
+        for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})
+    ]
     program = ConfiguredProgram(config, epoch, files, images.bytes_in_all)
-    budget = ProbeBudget(config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold)
+    budget = ProbeBudget(
+        config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold
+    )
     alone = None
     with steps(budget.steps) as announce:
         if config.corun > 1:
@@ -70,13 +84,23 @@ def diagnose(config: DiagnoseConfig) -> None:
                 probes, step = Probes(program, feed, config.seconds), program.step()
                 drive(probes.start(), step)
                 alone = drive(probes.together(), step).rate
-        with _other_programs(config, str(folder / "manifest.parquet")) if config.corun > 1 else nullcontext():
+        with (
+            _other_programs(config, str(folder / "manifest.parquet"))
+            if config.corun > 1
+            else nullcontext()
+        ):
             diagnosis = examine(program, budget, announce)
     print_diagnosis(diagnosis, program.workers, console)
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
     if alone:
         share = diagnosis.figures.together / alone
-        say(console, f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes alone.")
+        say(
+            console,
+            (
+                f"Beside {config.corun - 1} like it, a program makes {share:.0%} of what it makes "
+                "alone."
+            ),
+        )
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     say(console, f"All figures: {save_result(folder, result)}")
     print_json(result)
@@ -84,12 +108,25 @@ def diagnose(config: DiagnoseConfig) -> None:
 
 @contextmanager
 def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
-    """Runs `corun` - 1 of them on a saved manifest within the block, each on a separate GPU as far as there are enough."""
-    job: dict[str, Any] = {"config": base64.b64encode(pickle.dumps(config)).decode(), "manifest": manifest}
+    """Runs `corun` - 1 of them on a saved manifest within the block, each on a separate GPU as far
+    as there are enough.
+    """
+    job: dict[str, Any] = {
+        "config": base64.b64encode(pickle.dumps(config)).decode(),
+        "manifest": manifest,
+    }
     cpus = os.sched_getaffinity(0)
     with ExitStack() as stack:
         others = [
-            stack.enter_context(FreshProcess(f"{__name__}:train", job, f"program {number + 1}", cpus, gpu_of(number, config.corun)))
+            stack.enter_context(
+                FreshProcess(
+                    f"{__name__}:train",
+                    job,
+                    f"program {number + 1}",
+                    cpus,
+                    gpu_of(number, config.corun),
+                )
+            )
             for number in range(1, config.corun)
         ]
         for other in others:
@@ -102,7 +139,9 @@ def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
 
 def train(controller: Controller) -> None:
     manifest = Manifest.load(controller.job["manifest"])
-    program = ConfiguredProgram(pickle.loads(base64.b64decode(controller.job["config"])), manifest, [])
+    program = ConfiguredProgram(
+        pickle.loads(base64.b64decode(controller.job["config"])), manifest, []
+    )
     step = program.step()
     with program.feed() as feed:
         step(next(feed.batches))

@@ -1,4 +1,6 @@
-"""dali-pipes diagnose -- train.py ARGS: a user's program in a process of its own, ended with all its descendants."""
+"""dali-pipes diagnose -- train.py ARGS: a user's program in a process of its own, ended with all
+its descendants.
+"""
 
 import contextlib
 import json
@@ -23,10 +25,32 @@ from dali_pipes.system.child import Guard
 from dali_pipes.system.files import new_folder
 from dali_pipes.tools.diagnosis.watched import LIMIT_SIGNAL
 
-_START = "import sys; sys.path.pop(0); sys.path.append({root!r}); from dali_pipes.tools.diagnosis.watched import main; main()"
+_START = (
+    "import sys; sys.path.pop(0); sys.path.append({root!r}); from "
+    "dali_pipes.tools.diagnosis.watched import main; main()"
+)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun")
-_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
-_STARTERS = ("uv", "poetry", "conda", "env", "nohup", "nice", "time", "taskset", "numactl", "sudo", "bash", "sh", "jupyter")
+_LAUNCHER_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
+_STARTERS = (
+    "uv",
+    "poetry",
+    "conda",
+    "env",
+    "nohup",
+    "nice",
+    "time",
+    "taskset",
+    "numactl",
+    "sudo",
+    "bash",
+    "sh",
+    "jupyter",
+)
 _WITH_VALUE = ("-W", "-X")  # options of python
 _GRACE_S = 5.0  # for the answer of a program that has reached its limit, or was interrupted
 
@@ -72,12 +96,20 @@ def read_program(words: Sequence[str]) -> Program:
     is_module = given[:1] == ["-m"]
     given = given[1:] if is_module else given
     if not given:
-        raise ConfigError("-- is followed by no program; write dali-pipes diagnose -- train.py ARGS")
+        raise ConfigError(
+            "-- is followed by no program; write dali-pipes diagnose -- train.py ARGS"
+        )
     _refuse_others(given, is_module)
     if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
         given[0] = script
-    if not is_module and not Path(given[0]).is_file() and not (Path(given[0]) / "__main__.py").is_file():
-        raise ConfigError(f"{given[0]}: no such file; after -- comes a Python program and its arguments")
+    if (
+        not is_module
+        and not Path(given[0]).is_file()
+        and not (Path(given[0]) / "__main__.py").is_file()
+    ):
+        raise ConfigError(
+            f"{given[0]}: no such file; after -- comes a Python program and its arguments"
+        )
     return Program(given, is_module, tuple(flags))
 
 
@@ -88,19 +120,38 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
     instead = f"dali-pipes diagnose -- {' '.join(given[script:]) if script else 'train.py ARGS'}"
     if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
         why = "starts several processes, of which diagnose cannot watch the loops"
-        raise ConfigError(f"{name.name} {why}; give the program itself, which then trains in one process on one device: {instead}")
+        raise ConfigError(
+            f"{name.name} {why}; give the program itself, which then trains in one process on "
+            f"one device: {instead}"
+        )
     if name.suffix == ".ipynb":
-        raise ConfigError(f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it (jupyter nbconvert)")
+        raise ConfigError(
+            f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it "
+            "(jupyter nbconvert)"
+        )
     if name.suffix == ".ipy":
-        raise ConfigError(f"{name}: IPython's own syntax; in IPython, call dali_pipes.diagnose(loader, step), or make it a .py")
+        raise ConfigError(
+            f"{name}: IPython's own syntax; in IPython, call dali_pipes.diagnose(loader, "
+            "step), or make it a .py"
+        )
     if name.suffix in (".sh", ".bash"):
-        raise ConfigError(f"{name}: a shell script; give the Python program that it starts: {instead}")
+        raise ConfigError(
+            f"{name}: a shell script; give the Python program that it starts: {instead}"
+        )
     if given[0] in ("-c", "-"):
-        raise ConfigError("a program without a file cannot be diagnosed; write it into one: dali-pipes diagnose -- train.py ARGS")
+        raise ConfigError(
+            "a program without a file cannot be diagnosed; write it into one: dali-pipes "
+            "diagnose -- train.py ARGS"
+        )
     if name.name in _STARTERS and not is_module and not name.is_file():
-        raise ConfigError(f"{name}: it starts other programs; put it in front of dali-pipes and give the program itself: {instead}")
+        raise ConfigError(
+            f"{name}: it starts other programs; put it in front of dali-pipes and give the "
+            f"program itself: {instead}"
+        )
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise ConfigError("WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun")
+        raise ConfigError(
+            "WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun"
+        )
 
 
 def _note_interpreter(python: str) -> None:
@@ -120,8 +171,11 @@ def _console_script(name: str) -> str | None:
     return found if first.startswith(b"#!") and b"python" in first else None
 
 
-def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold: bool, limit: float) -> dict[str, Any]:
-    """Runs the program until its loop has been measured, prints the report to stderr, and returns it.
+def diagnose_program(
+    words: Sequence[str], *, seconds: float, rounds: int, cold: bool, limit: float
+) -> dict[str, Any]:
+    """Runs the program until its loop has been measured, prints the report to stderr, and returns
+    it.
 
     Args:
         limit: seconds after which the program is ended, whatever it does.
@@ -135,7 +189,13 @@ def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold:
     _say(f"running {' '.join(words)} until its training loop begins")
     start, found, interrupted = time.time(), dict[str, Any](), False
     with tempfile.NamedTemporaryFile("r") as dump:
-        job = {"program": program.words, "module": program.is_module, "seconds": seconds, "rounds": rounds, "cold": cold}
+        job = {
+            "program": program.words,
+            "module": program.is_module,
+            "seconds": seconds,
+            "rounds": rounds,
+            "cold": cold,
+        }
         job |= {"start": start, "dump": dump.name, "width": 120}
         with _started(job, program.flags) as child:
             try:
@@ -144,7 +204,9 @@ def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold:
                 interrupted = True
                 _say("interrupted; what has been found so far:")
                 child.collect(found, time.time())
-        stack = [line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")][:1]
+        stack = [
+            line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")
+        ][:1]
     if found.get("trace"):
         print(found["trace"], end="", file=sys.stderr)
     if "diagnosis" in found:
@@ -158,7 +220,12 @@ def diagnose_program(words: Sequence[str], *, seconds: float, rounds: int, cold:
             _say(found.get("error", where))
         raise KeyboardInterrupt
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
-    why = found.get("error", f"{where}, and was ended" if over else f"{_describe_end(child.process.returncode)}, and no word")
+    why = found.get(
+        "error",
+        f"{where}, and was ended"
+        if over
+        else f"{_describe_end(child.process.returncode)}, and no word",
+    )
     raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})", found.get("status", 1))
 
 
@@ -183,7 +250,9 @@ class _Child:
         self.process, self._reading, self._rest = process, reading, b""
 
     def collect(self, found: dict[str, Any], deadline: float) -> None:
-        """Adds to `found` what it sends until it ends, and says what it does; at the deadline it is asked for what it has."""
+        """Adds to `found` what it sends until it ends, and says what it does; at the deadline it is
+        asked for what it has.
+        """
         for answer in self._answers(deadline):
             found |= answer
             if "doing" in answer:
@@ -217,7 +286,9 @@ class _Child:
 
 @contextlib.contextmanager
 def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
-    """At the end of the block the process is ended with all its descendants; if this process is killed before, its group is."""
+    """At the end of the block the process is ended with all its descendants; if this process is
+    killed before, its group is.
+    """
     reading, writing = os.pipe()
     code = _START.format(root=str(Path(__file__).resolve().parents[3]))
     process = subprocess.Popen(
@@ -247,7 +318,11 @@ def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
 
 def _describe_end(status: int) -> str:
     """How a process ended."""
-    return f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"it ended with status {status}"
+    return (
+        f"it was ended by {signal.Signals(-status).name}"
+        if status < 0
+        else f"it ended with status {status}"
+    )
 
 
 def _say(text: str) -> None:

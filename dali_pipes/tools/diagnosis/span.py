@@ -1,8 +1,9 @@
 """One measured span of work: its speed, where its time went, and the machine's counters.
 
-What trains is a generator of batches: whoever drives it trains on each batch that it yields, once, and then resumes it. The driver
-is `drive` with a function that trains, or the training loop of a program that is run as it is, which takes these batches for its
-loader's. So everything happens in the thread that trains, where a loader's worker processes have to be started.
+What trains is a generator of batches: whoever drives it trains on each batch that it yields, once,
+and then resumes it. The driver is `drive` with a function that trains, or the training loop of a
+program that is run as it is, which takes these batches for its loader's. So everything happens in
+the thread that trains, where a loader's worker processes have to be started.
 """
 
 import itertools
@@ -21,12 +22,14 @@ from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_s
 
 T = TypeVar("T")
 Step = Callable[[Any], object]
-# yields batches to train on, and is sent whether the loop was left in that step and has begun anew; its value is what was found out
+# yields batches to train on, and is sent whether the loop was left in that step and has begun anew;
+# its value is what was found out
 Training = Generator[Any, bool | None, T]
 
 
 class LoopEnded(BaseException):
-    """Thrown into what trains: no batch that it yields is trained on from here on. No error that a probe could survive.
+    """Thrown into what trains: no batch that it yields is trained on from here on. No error that a
+    probe could survive.
 
     Args:
         is_late: whether there is no time either for what needs no training.
@@ -52,16 +55,21 @@ class Span:
     """The figures of one span. Times are in seconds.
 
     Attributes:
-        images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its children.
-        waits_s: of each step, the time inside next(). None where the step began an epoch, which starts the loader anew.
+        images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its
+            children.
+        waits_s: of each step, the time inside next(). None where the step began an epoch, which
+            starts the loader anew.
         starts_s: the time inside next() of each step that began an epoch.
         epoch: batches of an epoch; None: unknown.
         gaps_s: on a GPU, its idle time before each step but the first; else None.
-        blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel does not report it.
-        queued_s: how long threads of this process and its children were ready to run and had no core, all of them added up.
+        blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel
+            does not report it.
+        queued_s: how long threads of this process and its children were ready to run and had no
+            core, all of them added up.
         busy: the share of our cores that was busy, with any program.
         throttled_s: how long a CPU quota kept us from running; None if unknown.
-        memory_stall: the share of the time that something on this machine waited for memory; None if unknown.
+        memory_stall: the share of the time that something on this machine waited for memory; None
+            if unknown.
         alloc_retries: how often PyTorch had to free GPU memory to find room.
     """
 
@@ -81,12 +89,16 @@ class Span:
 
     @property
     def rate(self) -> float:
-        """Images per second, of whole epochs: a span holds more or fewer starts of epochs than belong to its steps."""
+        """Images per second, of whole epochs: a span holds more or fewer starts of epochs than
+        belong to its steps.
+        """
         return self.images / len(self.waits_s) / self._usual_step_s
 
     @property
     def start_share(self) -> float:
-        """The share of the time that starting epochs takes: what their first batch takes longer than another."""
+        """The share of the time that starting epochs takes: what their first batch takes longer
+        than another.
+        """
         starts = sum(self.starts_s) - len(self.starts_s) * self._usual_wait_s
         if self.epoch and self.starts_s:
             return max(0.0, starts / len(self.starts_s) / self.epoch / self._usual_step_s)
@@ -94,10 +106,11 @@ class Span:
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that the steps had to wait for batches, but for what the starts of epochs take.
+        """The share of the time that the steps had to wait for batches, but for what the starts of
+        epochs take.
 
-        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the steps: a host that has launched far
-        ahead may wait without loss.
+        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the
+        steps: a host that has launched far ahead may wait without loss.
         """
         waited = len(self.waits_s) * self._usual_wait_s
         if self.gaps_s is not None:
@@ -108,11 +121,15 @@ class Span:
     def step_s(self) -> float:
         """Seconds of a step itself, without what it waited for its batch."""
         waited = sum(self.starts_s) + sum(wait for wait in self.waits_s if wait is not None)
-        return (self.seconds - (waited if self.gaps_s is None else min(waited, sum(self.gaps_s)))) / len(self.waits_s)
+        return (
+            self.seconds - (waited if self.gaps_s is None else min(waited, sum(self.gaps_s)))
+        ) / len(self.waits_s)
 
     @property
     def _usual_step_s(self) -> float:
-        """Seconds from step to step, with the share of the start of an epoch that each of its steps has."""
+        """Seconds from step to step, with the share of the start of an epoch that each of its steps
+        has.
+        """
         steps, starts = len(self.waits_s), sum(self.starts_s)
         if not self.epoch or not self.starts_s:
             return self.seconds / steps
@@ -121,7 +138,9 @@ class Span:
 
     @property
     def _usual_wait_s(self) -> float:
-        """Seconds that a step waits for a batch that is not the first of an epoch; 0 if all of them are first ones."""
+        """Seconds that a step waits for a batch that is not the first of an epoch; 0 if all of them
+        are first ones.
+        """
         waits = [wait for wait in self.waits_s if wait is not None]
         return sum(waits) / len(waits) if waits else 0.0
 
@@ -155,11 +174,16 @@ class Round:
     def steps(self) -> Span:
         """The model, as fast as it was seen to be.
 
-        Beside other programs a model that never waits uses up its share of the cores, and its threads then wait for each
-        other. A step that comes after a wait has the cores at once: in training it is faster then, and that is what it takes.
+        Beside other programs a model that never waits uses up its share of the cores, and its
+        threads then wait for each other. A step that comes after a wait has the cores at once: in
+        training it is faster then, and that is what it takes.
         """
         factor = self.together.step_s / self.model.step_s
-        return replace(self.model.scaled(factor), cpu_s=self.model.cpu_s * factor) if 0 < factor < 1 else self.model
+        return (
+            replace(self.model.scaled(factor), cpu_s=self.model.cpu_s * factor)
+            if 0 < factor < 1
+            else self.model
+        )
 
 
 def watch(
@@ -172,7 +196,8 @@ def watch(
     epoch: int | None = None,
     trains: bool = True,
 ) -> Training[Span]:
-    """Takes steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU the clock stops when it is done.
+    """Takes steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU
+    the clock stops when it is done.
 
     Args:
         count: how many images a batch holds.
@@ -183,14 +208,17 @@ def watch(
     images, blocked, left_s, waits, starts = 0, 0.0, 0.0, list[float | None](), list[float]()
     on_gpu, runs = torch.cuda.is_available(), [list[tuple[Any, Any]]()]
     before, begin = _counters(), time.monotonic()
-    while (time.monotonic() - begin - left_s < seconds or len(waits) < least) and (images < most or not waits):
+    while (time.monotonic() - begin - left_s < seconds or len(waits) < least) and (
+        images < most or not waits
+    ):
         first, asked = starts_epoch(), time.monotonic()
         batch = next(batches)
         waited = time.monotonic() - asked
 
         clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
         if trains and (yield batch):
-            # what a program does between two rounds of its loop, such as a validation, is no part of training
+            # what a program does between two rounds of its loop, such as a validation, is no part
+            # of training
             left_s += time.monotonic() - asked
             runs.append([])
             continue
@@ -203,9 +231,11 @@ def watch(
     if on_gpu:
         torch.cuda.synchronize()
     took, after = time.monotonic() - begin, _counters()
-    within = 1 - left_s / took  # nobody read the counters when the loop was left; it is taken to use as much as training does
+    # nobody read the counters when the loop was left; it is taken to use as much as training does
+    within = 1 - left_s / took
     grown: dict[str, Any] = {
-        name: None if None in (before[name], after[name]) else (after[name] - before[name]) * within for name in before
+        name: None if None in (before[name], after[name]) else (after[name] - before[name]) * within
+        for name in before
     }
     took *= within
     return Span(
@@ -237,13 +267,19 @@ def _counters() -> dict[str, Any]:
         "total_s": total,
         "throttled_s": throttled_seconds(),
         "stalled_s": _memory_stalled_s(),
-        "alloc_retries": torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0,
+        "alloc_retries": torch.cuda.memory_stats().get("num_alloc_retries", 0)
+        if torch.cuda.is_available()
+        else 0,
     }
 
 
 def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
-    """Seconds between the end of each step and the beginning of the next, by the GPU's clock; all events have happened."""
-    return tuple(end.elapsed_time(begin) / 1e3 for (_, end), (begin, _) in itertools.pairwise(marks))
+    """Seconds between the end of each step and the beginning of the next, by the GPU's clock; all
+    events have happened.
+    """
+    return tuple(
+        end.elapsed_time(begin) / 1e3 for (_, end), (begin, _) in itertools.pairwise(marks)
+    )
 
 
 def _mark(on_gpu: bool) -> Any:
@@ -256,7 +292,9 @@ def _mark(on_gpu: bool) -> Any:
 
 
 def _ran() -> float:
-    """Seconds that this thread has run, or waited for a core; 0 if the kernel does not report it."""
+    """Seconds that this thread has run, or waited for a core; 0 if the kernel does not report
+    it.
+    """
     try:
         ran, stood, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):

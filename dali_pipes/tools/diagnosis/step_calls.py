@@ -1,4 +1,6 @@
-"""What a training step calls that costs time on a GPU: waiting for it, copies that wait, full precision. Seen on a CPU as well."""
+"""What a training step calls that costs time on a GPU: waiting for it, copies that wait, full
+precision. Seen on a CPU as well.
+"""
 
 import functools
 import os
@@ -15,7 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 STEPS = 20  # that are looked at; the rest of the measurement runs as the program is
 _OFTEN = 0.5  # calls a step; what is rarer, such as a line of a log, costs little
 _TORCH = str(Path(torch.__file__).parent)
-# By method: how a person writes it. Of a tensor on a GPU each needs its value, and so waits for all that was launched before.
+# By method: how a person writes it. Of a tensor on a GPU each needs its value, and so waits for all
+# that was launched before.
 _READS = {
     "item": ".item()",
     "tolist": ".tolist()",
@@ -82,7 +85,8 @@ class StepCalls:
         return watched
 
     def remarks(self, pin_memory: bool) -> list[str]:
-        """What may cost time, with what to do instead; "possible", since none of it is measured here.
+        """What may cost time, with what to do instead; "possible", since none of it is measured
+        here.
 
         Args:
             pin_memory: whether the loader puts batches into page-locked memory.
@@ -98,14 +102,26 @@ class StepCalls:
             found.append(f"{possible}: {what}; keep it a tensor, and read it once in some steps")
         for written, place in self._often(self.copies):
             what = f"{written} in {place} waits for its copy"
-            found.append(f"{possible}: {what}; pin_memory=True in the DataLoader, and non_blocking=True there, let it overlap")
+            found.append(
+                f"{possible}: {what}; pin_memory=True in the DataLoader, and non_blocking=True "
+                "there, let it overlap"
+            )
         if on_gpu and not pin_memory and not found:
-            found.append("possible: batches are not in page-locked memory, so copies to the GPU are slow; pin_memory=True")
+            found.append(
+                "possible: batches are not in page-locked memory, so copies to the GPU are "
+                "slow; pin_memory=True"
+            )
         if {dtype for _, dtype in self.parameters} == {torch.float32} and not self.has_autocast:
             what = "parameters are float32, and no autocast was seen"
-            found.append(f"{possible}: {what}; torch.autocast('cuda', torch.bfloat16) around the forward pass may be faster")
+            found.append(
+                f"{possible}: {what}; torch.autocast('cuda', torch.bfloat16) around the "
+                "forward pass may be faster"
+            )
         looked = "calls that wait for the GPU, copies to it, and precision"
-        found.append(f"{looked} were looked at in {self.steps} steps" + ("" if found else "; nothing was found"))
+        found.append(
+            f"{looked} were looked at in {self.steps} steps"
+            + ("" if found else "; nothing was found")
+        )
         return found
 
     def _often(self, counts: Counter[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -122,7 +138,9 @@ class StepCalls:
             return original(*arguments, **options)
 
         setattr(owner, name, method)
-        self._stack.callback(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+        self._stack.callback(
+            lambda: setattr(owner, name, original) if own else delattr(owner, name)
+        )
 
     def _count(self, counts: Counter[tuple[str, str]], written: str) -> None:
         frame: Any = sys._getframe(1)
@@ -130,7 +148,11 @@ class StepCalls:
             frame = frame.f_back
         file = frame.f_code.co_filename
         if not file.startswith(_TORCH):
-            shown = os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file.rpartition("site-packages/")[2]
+            shown = (
+                os.path.relpath(file)
+                if Path(file).is_relative_to(Path.cwd())
+                else file.rpartition("site-packages/")[2]
+            )
             counts[written, f"{shown}:{frame.f_lineno}"] += 1
 
     def _count_read(self, written: str, given: Any, options: dict[str, Any]) -> None:
@@ -148,4 +170,8 @@ class StepCalls:
 
     def _see_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
         if self._is_step():
-            self.parameters |= {(each.device.type, each.dtype) for group in optimizer.param_groups for each in group["params"][:8]}
+            self.parameters |= {
+                (each.device.type, each.dtype)
+                for group in optimizer.param_groups
+                for each in group["params"][:8]
+            }

@@ -1,6 +1,8 @@
-"""A tf.data data set and a step as a training program: what its pipeline consists of, and what of it would be faster another way.
+"""A tf.data data set and a step as a training program: what its pipeline consists of, and what of
+it would be faster another way.
 
-TensorFlow parallelizes maps without state and adds a prefetch at the end by itself, so neither is called a fault where it does.
+TensorFlow parallelizes maps without state and adds a prefetch at the end by itself, so neither is
+called a fault where it does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +28,8 @@ class Stage:
     """One transformation of a pipeline.
 
     Attributes:
-        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; of a source its class.
+        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; of a
+            source its class.
         name: of a function that it calls; "" if it calls none.
         is_parallel: whether several elements are made at a time, as the program says.
         is_random: whether its function draws other numbers each time.
@@ -48,29 +51,45 @@ class Stage:
 
 
 def read_pipeline(dataset: Any) -> list[Stage]:
-    """The transformations of a tf.data.Dataset, from source to end; of several inputs, such as zip's, the longest is followed."""
+    """The transformations of a tf.data.Dataset, from source to end; of several inputs, such as
+    zip's, the longest is followed.
+    """
     inputs = [read_pipeline(each) for each in dataset._inputs()]
     return [*max(inputs, key=len, default=[]), _read_stage(dataset)]
 
 
 def find_faults(dataset: Any) -> list[str]:
-    """What is wrong with the order of a pipeline, or left to chance, each with what to do instead; in words."""
+    """What is wrong with the order of a pipeline, or left to chance, each with what to do instead;
+    in words.
+    """
     stages = [each for each in read_pipeline(dataset) if each.kind != "options"]
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]
     kinds = [each.kind for each in stages]
     if "shuffle" in kinds and "batch" in kinds[: kinds.index("shuffle")]:
-        faults.append("wrong: shuffle() comes after batch(), so batches of always the same elements are shuffled; shuffle first")
+        faults.append(
+            "wrong: shuffle() comes after batch(), so batches of always the same elements are "
+            "shuffled; shuffle first"
+        )
     if any(each.is_fixed for each in stages):
-        faults.append("wrong: shuffle(reshuffle_each_iteration=False) gives every epoch the same order")
+        faults.append(
+            "wrong: shuffle(reshuffle_each_iteration=False) gives every epoch the same order"
+        )
     for each in stages:
         if _is_serial(each, dataset):
-            faults.append(f"{each} makes one element at a time; give it num_parallel_calls=tf.data.AUTOTUNE")
+            faults.append(
+                f"{each} makes one element at a time; give it num_parallel_calls=tf.data.AUTOTUNE"
+            )
         if each.has_python:
-            faults.append(f"{each} calls Python, of which one thread runs at a time; use TensorFlow's own operations")
+            faults.append(
+                f"{each} calls Python, of which one thread runs at a time; use TensorFlow's "
+                "own operations"
+            )
     if kinds[-1] != "prefetch" and options.inject_prefetch is False:
         why = "and its options keep TensorFlow from adding one"
-        faults.append(f"the pipeline ends without prefetch(), {why}; end with prefetch(tf.data.AUTOTUNE)")
+        faults.append(
+            f"the pipeline ends without prefetch(), {why}; end with prefetch(tf.data.AUTOTUNE)"
+        )
     return faults
 
 
@@ -79,16 +98,27 @@ def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
     last = max((place for place, each in enumerate(stages) if each.kind == "cache"), default=0)
     for each in stages[:last]:
         if each.kind == "shuffle" and not any(later.kind == "shuffle" for later in stages[last:]):
-            yield "wrong: cache() comes after shuffle(), so every epoch has the order of the first; shuffle after the cache"
+            yield (
+                "wrong: cache() comes after shuffle(), so every epoch has the order of the "
+                "first; shuffle after the cache"
+            )
         if each.is_random:
             repeats = "so every epoch repeats those of the first"
-            yield f"wrong: cache() comes after {each}, which draws random numbers, {repeats}; put what is random after the cache"
+            yield (
+                f"wrong: cache() comes after {each}, which draws random numbers, {repeats}; "
+                "put what is random after the cache"
+            )
         if each.kind == "repeat":
-            yield "wrong: cache() comes after repeat(), so it holds each element once for each epoch; cache before repeat()"
+            yield (
+                "wrong: cache() comes after repeat(), so it holds each element once for each "
+                "epoch; cache before repeat()"
+            )
 
 
 class TfDataProgram(TrainingProgram):
-    """A tf.data.Dataset and a step; without a step, a program's own loop trains on what it yields."""
+    """A tf.data.Dataset and a step; without a step, a program's own loop trains on what it
+    yields.
+    """
 
     burst = 1
     uses_torch_threads = False
@@ -133,16 +163,27 @@ class TfDataProgram(TrainingProgram):
         if self._serial:
             names = ", ".join(sorted({str(each) for each in self._serial}))
             what = f"{names}: num_parallel_calls=tf.data.AUTOTUNE"
-            fixes.append(self._with(what, "several elements are made at the same time", _run_in_parallel))
+            fixes.append(
+                self._with(what, "several elements are made at the same time", _run_in_parallel)
+            )
         if not self.in_flight:
-            fixes.append(self._with("prefetch(tf.data.AUTOTUNE) at the end", "batches are made ahead", _prefetch))
+            fixes.append(
+                self._with(
+                    "prefetch(tf.data.AUTOTUNE) at the end", "batches are made ahead", _prefetch
+                )
+            )
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:
         stages = read_pipeline(self._dataset)
-        if not verdict.startswith(("prep-bound", "fetch-bound")) or any(each.kind == "cache" for each in stages):
+        if not verdict.startswith(("prep-bound", "fetch-bound")) or any(
+            each.kind == "cache" for each in stages
+        ):
             return []
-        what = "cache() in front of shuffle() and of all that is random, if what it holds fits in memory"
+        what = (
+            "cache() in front of shuffle() and of all that is random, if what it holds fits in "
+            "memory"
+        )
         return [Fix(what, "later epochs need nothing of what comes before it")]
 
     def _with(self, what: str, why: str, change: Callable[[Any], Any]) -> Fix:
@@ -158,7 +199,11 @@ def _read_stage(dataset: Any) -> Stage:
     name = getattr(getattr(function, "_func", None), "__name__", "") if function is not None else ""
     nodes = _nodes(function.function) if function is not None else []
     state = bool(function.function.captured_inputs) if function is not None else False
-    draws = [each for each in nodes if each.startswith("Random") or (each.startswith("StatelessRandom") and state)]
+    draws = [
+        each
+        for each in nodes
+        if each.startswith("Random") or (each.startswith("StatelessRandom") and state)
+    ]
     return Stage(
         kind=kind,
         name=name,
@@ -173,11 +218,17 @@ def _read_stage(dataset: Any) -> Stage:
 def _nodes(function: Any) -> list[str]:
     """The types of all operations of a function, those of functions that it calls too."""
     graph = function.graph.as_graph_def()
-    return [node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes]
+    return [
+        node.op
+        for nodes in (graph.node, *(each.node_def for each in graph.library.function))
+        for node in nodes
+    ]
 
 
 def _is_serial(stage: Stage, dataset: Any) -> bool:
-    """Whether it makes one element at a time, and TensorFlow cannot change that, since its function has a state."""
+    """Whether it makes one element at a time, and TensorFlow cannot change that, since its function
+    has a state.
+    """
     allowed = dataset.options().experimental_optimization.map_parallelization is not False
     if stage.is_parallel or stage.kind not in ("map", "interleave"):
         return False
@@ -189,7 +240,9 @@ def _prefetch(dataset: Any) -> Any:
 
 
 def _run_in_parallel(dataset: Any) -> Any:
-    """The same pipeline with all its maps in parallel; None if it has a part that cannot be built again."""
+    """The same pipeline with all its maps in parallel; None if it has a part that cannot be built
+    again.
+    """
     if not any(_is_serial(each, dataset) for each in read_pipeline(dataset)):
         return dataset
     inputs = dataset._inputs()
@@ -202,11 +255,18 @@ def _run_in_parallel(dataset: Any) -> Any:
             return before.map(dataset._map_func._func, num_parallel_calls=_AUTOTUNE)
         case "InterleaveDataset":
             length = int(dataset._cycle_length)
-            return before.interleave(dataset._map_func._func, cycle_length=length, num_parallel_calls=_AUTOTUNE)
+            return before.interleave(
+                dataset._map_func._func, cycle_length=length, num_parallel_calls=_AUTOTUNE
+            )
         case "BatchDataset":
-            return before.batch(int(dataset._batch_size), drop_remainder=bool(dataset._drop_remainder))
+            return before.batch(
+                int(dataset._batch_size), drop_remainder=bool(dataset._drop_remainder)
+            )
         case "ShuffleDataset":
-            return before.shuffle(int(dataset._buffer_size), reshuffle_each_iteration=dataset._reshuffle_each_iteration)
+            return before.shuffle(
+                int(dataset._buffer_size),
+                reshuffle_each_iteration=dataset._reshuffle_each_iteration,
+            )
         case "PrefetchDataset":
             return before.prefetch(int(dataset._buffer_size))
         case "RepeatDataset":

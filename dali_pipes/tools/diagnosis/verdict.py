@@ -1,4 +1,6 @@
-"""From figures to a verdict: a closed list of causes, each with its rule and with the share of the time that it costs."""
+"""From figures to a verdict: a closed list of causes, each with its rule and with the share of the
+time that it costs.
+"""
 
 import os
 from collections import Counter
@@ -13,7 +15,8 @@ from dali_pipes.tools.diagnosis.span import Round, Span
 COSTS = 0.1  # share of the time from which on something is a cause
 CERTAIN = 0.2  # share of the time from which on a cause is certain
 SATURATED = 0.9  # share of our cores that is busy
-NEARLY = 0.75  # the same where there are as many workers as cores: what is idle then is between their batches
+# the same where there are as many workers as cores: what is idle then is between their batches
+NEARLY = 0.75
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
 WAITING_ITEMS = 0.5  # share of an item's time in which it neither computes nor waits for a core
 STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
@@ -23,23 +26,40 @@ LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
 FEWER = 1.1  # factor on images/s that fewer workers gain
-OTHERS = 0.25  # share of our cores busy with other programs, from which on the step's own costs cannot be determined
+# share of our cores busy with other programs, from which on the step's own costs cannot be
+# determined
+OTHERS = 0.25
 SEEN = 0.2  # cores busy with other programs; less is this machine's own work
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
-    "fetch-bound": "training waits for data: the loader spends its time waiting for them rather than computing",
-    "prep-bound (too few workers)": "training waits for the loader, whose workers are all busy while cores are idle",
-    "prep-bound (too many workers)": "training waits for the loader, and fewer worker processes would be faster",
-    "prep-bound (item by item)": "training waits for items that are made one by one; more workers would have to hand them over",
-    "prep-bound (CPU saturated)": "training waits for the loader, and no core is left for more of it",
+    "fetch-bound": (
+        "training waits for data: the loader spends its time waiting for them rather than computing"
+    ),
+    "prep-bound (too few workers)": (
+        "training waits for the loader, whose workers are all busy while cores are idle"
+    ),
+    "prep-bound (too many workers)": (
+        "training waits for the loader, and fewer worker processes would be faster"
+    ),
+    "prep-bound (item by item)": (
+        "training waits for items that are made one by one; more workers would have to hand "
+        "them over"
+    ),
+    "prep-bound (CPU saturated)": (
+        "training waits for the loader, and no core is left for more of it"
+    ),
     "start-bound": "training waits at the start of each epoch, while the loader begins anew",
-    "other programs": "other programs on this machine take the cores that the loader and the model need",
+    "other programs": (
+        "other programs on this machine take the cores that the loader and the model need"
+    ),
     "cgroup-throttled": "a CPU quota keeps this program from running",
     "transfer-bound": "training waits for batches on their way to the GPU",
     "sync-bound": "the training step waits for something while neither CPU nor GPU works",
     "launch-bound": "the training step costs nearly as much for a few images as for many",
-    "decode-contention": "loader and model want the same cores or the same GPU, and the model is the slower for it",
+    "decode-contention": (
+        "loader and model want the same cores or the same GPU, and the model is the slower for it"
+    ),
     "straggler": "training waits for a few batches that take much longer than the rest",
     "memory-bound": "the machine or the GPU is short of memory, and spends its time finding some",
     "inconclusive": "the figures scatter too much, or point in different directions",
@@ -58,16 +78,21 @@ class OneOffFigures:
         device_busy: share of the step in which the GPU works.
         syncs: how often a step waits for the GPU.
         transfer_share: of a step of training, what copying its batch from the CPU would take.
-        decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it works.
+        decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it
+            works.
         is_fetched: whether images come over the network, out of an object store.
         item_waits: share of an item's time in which it neither computes nor waits for a core.
-        fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers that were tried.
+        fewer_gain: factor on images/s of the whole with the best of the smaller numbers of workers
+            that were tried.
         more_gain: the same with more workers than now.
         is_serial: whether the loader has no workers at all.
         starts_anew: whether each epoch starts the loader's worker processes anew.
-        one_thread_gain: beside other programs, images/s of the model on one thread over those on as many as it has.
-        one_thread_freed: the factor on the pace of the model on one thread if the other programs ended.
-        one_thread_larger_gain: images/s on one thread in batches four times as large, over those in the usual ones.
+        one_thread_gain: beside other programs, images/s of the model on one thread over those on as
+            many as it has.
+        one_thread_freed: the factor on the pace of the model on one thread if the other programs
+            ended.
+        one_thread_larger_gain: images/s on one thread in batches four times as large, over those in
+            the usual ones.
     """
 
     larger_gain: float | None = None
@@ -94,7 +119,8 @@ class Figures:
 
     Attributes:
         model, loader, together: images/s of these parts.
-        wait_share, start_share: of the time of training, what goes into next(), and into starting epochs.
+        wait_share, start_share: of the time of training, what goes into next(), and into starting
+            epochs.
         contention: share of the model's own pace that its steps lose beside the loader.
         loader_cores: cores that the loader keeps busy alone.
         busy: share of our cores that is busy in training.
@@ -142,7 +168,8 @@ class Cause:
     """One of `VERDICTS`, and the share of the time of training that it costs.
 
     Attributes:
-        is_hidden: whether it costs nothing now, and this share once the other programs on this machine have ended.
+        is_hidden: whether it costs nothing now, and this share once the other programs on this
+            machine have ended.
     """
 
     name: str
@@ -155,8 +182,9 @@ class Verdict:
     """One of `VERDICTS`, and what else costs time.
 
     Attributes:
-        confidence: "high": every round gives this verdict, and it costs more than what is named beside it; "medium": most rounds
-            do; "low": in all other cases, which are "inconclusive".
+        confidence: "high": every round gives this verdict, and it costs more than what is named
+            beside it; "medium": most rounds do; "low": in all other cases, which are
+            "inconclusive".
         rounds: the verdict of each round.
         also: other causes that cost a tenth of the time or more, the dearest first.
         loss: the share of the time that the verdict's cause costs.
@@ -171,14 +199,18 @@ class Verdict:
 
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """The verdict of all rounds together, if most of them give the same one alone."""
-    each = [causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds]
+    each = [
+        causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds
+    ]
     first, *also = causes(figures(rounds, workers, burst, one_off), one_off, workers)
     name, agreeing = Counter(each).most_common(1)[0]
     if name != first.name or agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
     # Without a look inside the step "model-bound" only says that nothing else was found.
     looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
-    is_dear = looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
+    is_dear = (
+        looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
+    )
     certain = agreeing == len(each) > 1 and is_dear
     return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
 
@@ -188,7 +220,9 @@ def _leads(first: Cause, also: Sequence[Cause]) -> bool:
 
 
 def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
-    """All that costs a tenth of the time or more, the dearest first; what slows down all else comes before it."""
+    """All that costs a tenth of the time or more, the dearest first; what slows down all else comes
+    before it.
+    """
     starved = _of_the_machine(found, one_off)
     others = [*_of_the_loader(found, one_off, workers), *_of_the_step(found, one_off)]
     dear = sorted((each for each in others if each.loss >= COSTS), key=lambda each: -each.loss)
@@ -206,15 +240,23 @@ def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     short = found.memory_stall >= COSTS or found.alloc_retries
     if short and found.prep_stall >= CONTENTION:
         starved.append(Cause("memory-bound", max(found.memory_stall, found.prep_stall)))
-    cold = 1.0 if one_off.cold_rate is None or one_off.data_fits else one_off.cold_rate / found.together
+    cold = (
+        1.0
+        if one_off.cold_rate is None or one_off.data_fits
+        else one_off.cold_rate / found.together
+    )
     if 1 - cold >= 0.2:
         starved.append(Cause("fetch-bound", 1 - cold))
     return starved
 
 
 def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
-    """What training waits for in next(): the start of an epoch, the cores that others have, and the loader itself."""
-    by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (1 - 1 / found.model_freed)
+    """What training waits for in next(): the start of an epoch, the cores that others have, and the
+    loader itself.
+    """
+    by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (
+        1 - 1 / found.model_freed
+    )
     left = found.wait_share / found.loader_freed
     if found.loader_sets_pace and not one_off.decodes_on_gpu:
         left += found.contention * found.step_share  # the steps are slower for it too
@@ -230,7 +272,9 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (too many workers)"
     elif (one_off.more_gain or 0.0) >= FEWER:
         name = "prep-bound (too few workers)"
-    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and not (one_off.is_serial and one_off.more_gain):
+    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and not (
+        one_off.is_serial and one_off.more_gain
+    ):
         name = "prep-bound (CPU saturated)"
     elif one_off.more_gain is not None:
         name = "prep-bound (item by item)"
@@ -238,15 +282,18 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (too few workers)"
     start = found.start_share
     if name == "prep-bound (too many workers)" and not one_off.starts_anew:
-        left, start = left + start, 0.0  # as many workers as there are have to make their first batches
+        # as many workers as there are have to make their first batches
+        left, start = left + start, 0.0
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     """What keeps the model, in its step, whatever the loader does."""
     steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
-    alone = steps * (1 - found.contention)  # what the steps would take without the loader beside them
-    if one_off.device_busy is not None:  # on a GPU, where the host may run ahead or wait as it likes
+    # what the steps would take without the loader beside them
+    alone = steps * (1 - found.contention)
+    # on a GPU, where the host may run ahead or wait as it likes
+    if one_off.device_busy is not None:
         if one_off.device_busy < DEVICE_IDLE:
             idle = (1 - one_off.device_busy) * alone
             known.append(Cause("sync-bound" if one_off.syncs else "launch-bound", idle))
@@ -255,13 +302,21 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
         known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
     is_of_the_loader = found.loader_sets_pace and not one_off.decodes_on_gpu
-    if found.contention >= CONTENTION and found.model_freed <= 1 / (1 - CONTENTION) and not is_of_the_loader:
+    if (
+        found.contention >= CONTENTION
+        and found.model_freed <= 1 / (1 - CONTENTION)
+        and not is_of_the_loader
+    ):
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
-        known.append(Cause("transfer-bound" if copies else "decode-contention", found.contention * steps))
+        known.append(
+            Cause("transfer-bound" if copies else "decode-contention", found.contention * steps)
+        )
     return known
 
 
-def figures(rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None) -> Figures:
+def figures(
+    rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None
+) -> Figures:
     """Medians over the rounds."""
 
     def of(read: Callable[[Span], float], *parts: str) -> float:
@@ -269,12 +324,14 @@ def figures(rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFi
 
     rates = {part: of(lambda span: span.rate, part) for part in ("steps", "loader", "together")}
     rates["model"] = rates.pop("steps")
-    # Beside other programs the threads of a step wait for each other, in no run queue; without them it is at least as fast as on
-    # one thread, which waits for none.
+    # Beside other programs the threads of a step wait for each other, in no run queue; without them
+    # it is at least as fast as on one thread, which waits for none.
     model_freed = of(lambda span: freed(span, min(torch.get_num_threads(), _cores())), "model")
     if one_off and one_off.one_thread_gain and one_off.one_thread_freed:
         model_freed = max(model_freed, one_off.one_thread_gain * one_off.one_thread_freed)
-    blocked = [one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None]
+    blocked = [
+        one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None
+    ]
     return Figures(
         **rates,
         wait_share=of(lambda span: span.wait_share, "together"),
@@ -296,10 +353,12 @@ def figures(rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFi
 
 
 def freed(span: Span, actors: int) -> float:
-    """The factor on the pace if other programs ended: at most what our processes stood in the run queue for, and never more.
+    """The factor on the pace if other programs ended: at most what our processes stood in the run
+    queue for, and never more.
 
     Args:
-        actors: threads or processes that share the work; an actor that sleeps gains nothing from a free core.
+        actors: threads or processes that share the work; an actor that sleeps gains nothing from a
+            free core.
     """
     others = _others(span)
     if others < SEEN:
@@ -315,7 +374,9 @@ def straggling(span: Span, burst: int) -> float:
     Worker processes deliver in bursts of one batch each, so whole bursts are compared.
     """
     waits = [wait for wait in span.waits_s if wait is not None]
-    bursts = [sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)]
+    bursts = [
+        sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)
+    ]
     if len(bursts) < 3:
         return 0.0
     usual = median(bursts)

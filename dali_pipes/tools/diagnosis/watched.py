@@ -1,6 +1,8 @@
-"""In the process of a user's program: runs it as it is until its training loop has gone round once, then examines that loop.
+"""In the process of a user's program: runs it as it is until its training loop has gone round once,
+then examines that loop.
 
-Nothing heavy is imported before the program has done so itself, since a program may set OMP_NUM_THREADS before it imports torch.
+Nothing heavy is imported before the program has done so itself, since a program may set
+OMP_NUM_THREADS before it imports torch.
 """
 
 import contextlib
@@ -26,12 +28,19 @@ from typing import IO, Any, NoReturn
 
 from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.tools.diagnosis import libraries
-from dali_pipes.tools.diagnosis.frames import breaking_frame, enclosing_loop, own_traceback, place_of, program_frame
+from dali_pipes.tools.diagnosis.frames import (
+    breaking_frame,
+    enclosing_loop,
+    own_traceback,
+    place_of,
+    program_frame,
+)
 
 LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
 MEASURING_S = 60.0  # from then on nothing further is begun
 _REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
-_UNTRAINED = 1000  # batches in a row on which no optimizer has stepped; more are no accumulated gradients
+# batches in a row on which no optimizer has stepped; more are no accumulated gradients
+_UNTRAINED = 1000
 
 
 @dataclass(slots=True)
@@ -42,7 +51,8 @@ class Loop:
         place: the file and line that takes its batches.
         began: seconds from the program's start to its first batch.
         waited_s: inside next().
-        taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the last of them.
+        taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the
+            last of them.
         single: iterators in a row that were left after one batch on which an optimizer has stepped.
     """
 
@@ -65,7 +75,8 @@ class Examined:
 
     Attributes:
         every_step: whether each of its steps makes an iterator.
-        partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does; they begin again when they end.
+        partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does;
+            they begin again when they end.
     """
 
     loader: Any
@@ -85,7 +96,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
         if hook is None:
             return None
         others = (each for each in sys.meta_path if each is not self)
-        spec = next((found for each in others if (found := each.find_spec(name, path, target))), None)
+        spec = next(
+            (found for each in others if (found := each.find_spec(name, path, target))), None
+        )
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
@@ -147,7 +160,8 @@ class Watch:
         self._step_calls: Any = None
         self._thread = 0
         self._steps = self._untrained = 0
-        self._began_anew: bool | None = None  # whether the loop was left in the last step; None: there was no step
+        # whether the loop was left in the last step; None: there was no step
+        self._began_anew: bool | None = None
         self._rounds = list[Any]()  # that are complete
         self._asked_at: tuple[CodeType, int] | None = None  # where the loop asks for its batches
         self._tracing: tuple[FrameType, Any] | None = None
@@ -161,8 +175,12 @@ class Watch:
         return libraries.hooks(lambda: self.is_examining) | {
             "torch.utils.data.dataloader": self._watch_loaders,
             "dali_pipes.loader.loader": lambda module: self._watch_iterations(module.Loader),
-            "dali_pipes.adapters.from_torch.convert": lambda module: self._watch_iterations(module.ConvertedLoader),
-            "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(self._count_step),
+            "dali_pipes.adapters.from_torch.convert": lambda module: self._watch_iterations(
+                module.ConvertedLoader
+            ),
+            "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(
+                self._count_step
+            ),
             "torch.distributed.distributed_c10d": self._refuse_process_groups,
             "torch.multiprocessing.spawn": self._refuse_spawning,
             "tensorflow.python.data.ops.dataset_ops": self._watch_datasets,
@@ -192,7 +210,10 @@ class Watch:
             initialize(self, *arguments, **options)
             frame = program_frame(sys._getframe(1))
             if frame is not None and not watch._inside:
-                watch._built_at[id(self)] = Path(frame.f_code.co_filename).absolute(), frame.f_lineno
+                watch._built_at[id(self)] = (
+                    Path(frame.f_code.co_filename).absolute(),
+                    frame.f_lineno,
+                )
 
         loaders.__init__ = __init__
         loaders.__iter__ = watched(loaders.__iter__)
@@ -209,7 +230,9 @@ class Watch:
         loaders.__iter__ = __iter__
 
     def _watch_datasets(self, module: Any) -> None:
-        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to compiled functions."""
+        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to
+        compiled functions.
+        """
         original = module.DatasetV2.__iter__
 
         @wraps(original)
@@ -221,7 +244,9 @@ class Watch:
         module.DatasetV2.__iter__ = __iter__
 
     def _count_keras_steps(self, module: Any) -> None:
-        """In a compiled function that is once, when it is traced in its first step, which is enough."""
+        """In a compiled function that is once, when it is traced in its first step, which is
+        enough.
+        """
         original = module.BaseOptimizer.apply
 
         @wraps(original)
@@ -233,7 +258,9 @@ class Watch:
         module.BaseOptimizer.apply = apply
 
     def _examine_keras_fit(self, module: Any) -> None:
-        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for its step."""
+        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for
+        its step.
+        """
         original = module.TensorFlowTrainer.fit
 
         @wraps(original)
@@ -245,13 +272,18 @@ class Watch:
             place = place_of(sys._getframe(1))
             if not isinstance(x, tensorflow.data.Dataset):
                 kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
-                self.fail(f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data are watched")
+                self.fail(
+                    f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data "
+                    "are watched"
+                )
             return self._drive_fit(place, x, lambda batch: model.train_on_batch(*batch))
 
         module.TensorFlowTrainer.fit = fit
 
     def _drive_fit(self, place: str, dataset: Any, step: Callable[[Any], Any]) -> NoReturn:
-        self._take_over(WatchedIterator(self, dataset, None), Loop(place, time.time() - self._start), step)
+        self._take_over(
+            WatchedIterator(self, dataset, None), Loop(place, time.time() - self._start), step
+        )
         while True:
             step(self._next_examined())
 
@@ -262,7 +294,10 @@ class Watch:
         def init_process_group(*arguments: Any, **options: Any) -> Any:
             world = options.get("world_size", arguments[3] if len(arguments) > 3 else -1)
             if max(int(world), int(os.environ.get("WORLD_SIZE", 1))) > 1:
-                self.fail("the program trains in several processes (init_process_group); diagnose runs one: give it one device")
+                self.fail(
+                    "the program trains in several processes (init_process_group); diagnose "
+                    "runs one: give it one device"
+                )
             return original(*arguments, **options)
 
         places: list[Any] = [module, sys.modules["torch.distributed"]]
@@ -272,8 +307,11 @@ class Watch:
 
     def _refuse_spawning(self, module: ModuleType) -> None:
         def refuse(*arguments: Any, **options: Any) -> NoReturn:
-            self.fail("the program trains in processes of its own (torch.multiprocessing.spawn), where its loop is not seen; give "
-                      "diagnose a program that trains in its main process on one device")  # fmt: skip
+            self.fail(
+                "the program trains in processes of its own (torch.multiprocessing.spawn), where "
+                "its loop is not seen; give diagnose a program that trains in its main process on "
+                "one device"
+            )
 
         module.spawn = module.start_processes = refuse  # type: ignore[attr-defined]
 
@@ -316,7 +354,11 @@ class Watch:
             return self._next_examined()
         loop = iterator.loop or self._loop_of(iterator)
         self._check_eager()
-        if self._examined is None and (loop.single >= 2 or iterator.steps) and self._is_dearest(iterator):
+        if (
+            self._examined is None
+            and (loop.single >= 2 or iterator.steps)
+            and self._is_dearest(iterator)
+        ):
             self._take_over(iterator, loop)
             return self._next_examined()
 
@@ -341,14 +383,21 @@ class Watch:
 
     def _check_eager(self) -> None:
         tensorflow = sys.modules.get("tensorflow")
-        if tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly():
+        if (
+            tensorflow is not None
+            and hasattr(tensorflow, "executing_eagerly")
+            and not tensorflow.executing_eagerly()
+        ):
             self.fail(
-                f"{place_of(sys._getframe(2))}: an iterator of tf.data is used inside a tf.function, where its "
+                f"{place_of(sys._getframe(2))}: an iterator of tf.data is used inside a "
+                "tf.function, where its "
                 "batches are not seen; in the program, call dali_pipes.diagnose(dataset, step)"
             )
 
     def _next_of(self, iterator: WatchedIterator) -> Any:
-        """The next batch; a partner of the loader that is examined begins again, or it would end the loop of both."""
+        """The next batch; a partner of the loader that is examined begins again, or it would end
+        the loop of both.
+        """
         try:
             return next(iterator.iterator)
         except StopIteration:
@@ -367,15 +416,26 @@ class Watch:
         return [
             each
             for each in self._alive
-            if each.loop and iterator.loop and each.loop is not iterator.loop and each.loop.place == iterator.loop.place
-            and not each.is_exhausted and each.taken_at > iterator.taken_at
-        ]  # fmt: skip
+            if each.loop
+            and iterator.loop
+            and each.loop is not iterator.loop
+            and each.loop.place == iterator.loop.place
+            and not each.is_exhausted
+            and each.taken_at > iterator.taken_at
+        ]
 
     def leave(self, iterator: WatchedIterator) -> None:
         """The program has let go of an iterator."""
-        if self._inside or os.getpid() != self._pid or not self._examined or iterator.loader is not self._examined.loader:
+        if (
+            self._inside
+            or os.getpid() != self._pid
+            or not self._examined
+            or iterator.loader is not self._examined.loader
+        ):
             return
-        frame = None if iterator.iterator is None and self._examined.every_step else breaking_frame()
+        frame = (
+            None if iterator.iterator is None and self._examined.every_step else breaking_frame()
+        )
         if frame is None:
             return
         around = enclosing_loop(frame, self._asked_at)
@@ -385,12 +445,16 @@ class Watch:
             self._trace_until_left(*around)
 
     def _trace_until_left(self, frame: FrameType, first: int, last: int) -> None:
-        """Stops the program when it leaves an outer loop, such as that over epochs: nothing of what follows may run."""
+        """Stops the program when it leaves an outer loop, such as that over epochs: nothing of what
+        follows may run.
+        """
 
         def trace(traced: FrameType, event: str, argument: Any) -> Any:
             if event == "return" or not first <= traced.f_lasti <= last:
                 self._trace_no_more()
-                self.end_early("the loop was left by the program itself, and the one around it is over")
+                self.end_early(
+                    "the loop was left by the program itself, and the one around it is over"
+                )
             return trace
 
         self._tracing = (frame, sys.gettrace())
@@ -430,7 +494,9 @@ class Watch:
 
     # The examination
 
-    def _take_over(self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None) -> None:
+    def _take_over(
+        self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None
+    ) -> None:
         """From here on the program's loop trains on what the examination asks for.
 
         Args:
@@ -438,8 +504,19 @@ class Watch:
         """
         self._inside = True
         try:
-            self._examined = Examined(iterator.loader, loop, iterator.taken == 0, frozenset(map(id, self._partners(iterator))))
-            self.send({"loop": loop.place, "seconds": time.time() - self._start, "before": self._others(loop)})
+            self._examined = Examined(
+                iterator.loader,
+                loop,
+                iterator.taken == 0,
+                frozenset(map(id, self._partners(iterator))),
+            )
+            self.send(
+                {
+                    "loop": loop.place,
+                    "seconds": time.time() - self._start,
+                    "before": self._others(loop),
+                }
+            )
             inner = iterator.iterator
             if hasattr(inner, "_shutdown_workers"):
                 end_workers(inner)
@@ -447,8 +524,12 @@ class Watch:
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
-            self._program = _program_of(iterator.loader, self._built_at.get(id(iterator.loader)), lambda: not self._inside)
-            budget = ProbeBudget(job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S)
+            self._program = _program_of(
+                iterator.loader, self._built_at.get(id(iterator.loader)), lambda: not self._inside
+            )
+            budget = ProbeBudget(
+                job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S
+            )
             announce = lambda text: self.send({"doing": text})  # noqa: E731
             self._examination = examination(self._program, budget, announce, step, self._rounds)
             self._thread = threading.get_ident()
@@ -461,9 +542,17 @@ class Watch:
             self._inside = False
 
     def _next_examined(self) -> Any:
-        if self._untrained >= _UNTRAINED and "tensorflow" not in type(self._examined.loader).__module__:  # type: ignore[union-attr]
-            why = f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as by list(loader)"
-            self.fail(f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes")  # type: ignore[union-attr]
+        if (
+            self._untrained >= _UNTRAINED
+            and "tensorflow" not in type(self._examined.loader).__module__
+        ):  # type: ignore[union-attr]
+            why = (
+                f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as "
+                "by list(loader)"
+            )
+            self.fail(
+                f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes"
+            )  # type: ignore[union-attr]
         self._check_eager()
         asking = program_frame(sys._getframe(2))
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
@@ -499,7 +588,8 @@ class Watch:
         place, after = self._examined.loop.place, f"after {self._steps} measured batches"
         if not self._rounds:
             self.fail(
-                f"{place}: {why} {after}, before one round of the measurement was done; let the loop go on for longer, or take "
+                f"{place}: {why} {after}, before one round of the measurement was done; "
+                "let the loop go on for longer, or take "
                 "less with seconds=0.2 rounds=1"
             )
         self._ended = f"{why} {after}"
@@ -514,7 +604,10 @@ class Watch:
         if self._examined is None:
             self.fail(f"its training loop had not begun; {at}; {self.seen()}")
         if not self._rounds or threading.get_ident() != self._thread:
-            self.fail(f"one round of the measurement was not done; {at}, {self._steps} batches after its loop was found")
+            self.fail(
+                f"one round of the measurement was not done; {at}, {self._steps} batches after "
+                "its loop was found"
+            )
         if not self._inside:
             self.end_early("the time was over", is_late=True)
         from dali_pipes.tools.diagnosis.span import LoopEnded
@@ -523,7 +616,9 @@ class Watch:
         raise LoopEnded(is_late=True)  # in the examination, which this has interrupted
 
     def _keep_checkpoints(self) -> None:
-        """A model that was trained on the same batches again and again must not take the place of the user's own."""
+        """A model that was trained on the same batches again and again must not take the place of
+        the user's own.
+        """
         import torch
 
         def save(*arguments: Any, **options: Any) -> None:
@@ -534,7 +629,9 @@ class Watch:
             safetensors.save_file = safetensors.save_model = save  # type: ignore[attr-defined]
 
     def _let_schedules_end(self) -> None:
-        """A schedule of so many steps, such as OneCycleLR's, refuses the steps that the measurement takes beyond them."""
+        """A schedule of so many steps, such as OneCycleLR's, refuses the steps that the measurement
+        takes beyond them.
+        """
         from torch.optim.lr_scheduler import LRScheduler
 
         original = LRScheduler.step
@@ -558,8 +655,16 @@ class Watch:
         if self._ended:
             print(f"\n{examined.loop.place}: {self._ended}; the report is about these", file=text)
         if examined.partners:
-            others = f"{len(examined.partners)} other DataLoader{'s' * (len(examined.partners) > 1)}"
-            print(f"\nThe loop also takes batches from {others}: waiting for these counts as part of its step.", file=text)
+            others = (
+                f"{len(examined.partners)} other DataLoader{'s' * (len(examined.partners) > 1)}"
+            )
+            print(
+                (
+                    f"\nThe loop also takes batches from {others}: waiting for these counts as "
+                    "part of its step."
+                ),
+                file=text,
+            )
         print_diagnosis(diagnosis, self._program.workers, console)
         found: dict[str, Any] = {
             "loop": examined.loop.place,
@@ -568,7 +673,12 @@ class Watch:
             "ended_early": self._ended,
             "checkpoints_left_out": self.unwritten,
         }
-        self.send({"diagnosis": to_dict(diagnosis, self._program.workers) | found, "text": text.getvalue()})
+        self.send(
+            {
+                "diagnosis": to_dict(diagnosis, self._program.workers) | found,
+                "text": text.getvalue(),
+            }
+        )
         self.end(0)
 
     def _others(self, loop: Loop | None = None) -> list[str]:
@@ -577,7 +687,11 @@ class Watch:
     def seen(self) -> str:
         """What has happened, where no loop that trains was found."""
         loops = self._others()
-        text = f"the loops over DataLoaders were {'; '.join(loops)}" if loops else "no DataLoader was iterated"
+        text = (
+            f"the loops over DataLoaders were {'; '.join(loops)}"
+            if loops
+            else "no DataLoader was iterated"
+        )
         stepped = sum(loop.optimizer_steps for loop in self._loops.values())
         return f"{text}; optimizers stepped {stepped + self._steps_outside} times"
 
@@ -599,7 +713,9 @@ class Watch:
 
 
 def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callable[[], bool]) -> Any:
-    """The parts of a program that has such a loader, which was built at that line; calls are its step's if `is_step()`."""
+    """The parts of a program that has such a loader, which was built at that line; calls are its
+    step's if `is_step()`.
+    """
     if "tensorflow" in type(loader).__module__:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
@@ -611,13 +727,17 @@ def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callabl
     from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
     is_torch = isinstance(loader, DataLoader)
-    program: Any = DataLoaderProgram(loader, built_at=built_at) if is_torch else LoaderProgram(loader)
+    program: Any = (
+        DataLoaderProgram(loader, built_at=built_at) if is_torch else LoaderProgram(loader)
+    )
     program.step_calls = StepCalls(is_step)
     return program
 
 
 def main() -> None:
-    """The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds, rounds, cold, width."""
+    """The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds,
+    rounds, cold, width.
+    """
     job = json.loads(sys.argv[1])
     os.set_inheritable(job["pipe"], False)
     watch = Watch(job, os.fdopen(job["pipe"], "w"))
@@ -643,14 +763,21 @@ def main() -> None:
         if watch.is_examining:
             watch.end_early("the program ended by itself")
         if end.code not in (None, 0):
-            watch.fail(f"it ended by itself with {end.code!r}; {watch.seen()}", status=end.code if isinstance(end.code, int) else 1)
+            watch.fail(
+                f"it ended by itself with {end.code!r}; {watch.seen()}",
+                status=end.code if isinstance(end.code, int) else 1,
+            )
     except BaseException as error:
         if watch.step_may_fail:
             watch.end_early(_REFUSES_LARGER)
         if watch.has_rounds:
             sys.stderr.write(own_traceback(error))
             watch.end_early("the program failed by itself, with the traceback above,")
-        watch.fail(f"it failed by itself; its traceback is above; {watch.seen()}", own_traceback(error))
+        watch.fail(
+            f"it failed by itself; its traceback is above; {watch.seen()}", own_traceback(error)
+        )
     if watch.is_examining:
         watch.end_early("the program ended by itself")
-    watch.fail(f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.seen()}")
+    watch.fail(
+        f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.seen()}"
+    )

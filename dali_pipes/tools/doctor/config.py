@@ -13,10 +13,13 @@ class DoctorConfig:
     """dali-pipes doctor.
 
     Attributes:
-        data: images to decode; their storage is checked too. None: generated images are used, and storage is not checked.
-        loader: the options to decode with: dali, dali_fastest, or a file that `dali-pipes tune` wrote; None: dali.
+        data: images to decode; their storage is checked too. None: generated images are used, and
+            storage is not checked.
+        loader: the options to decode with: dali, dali_fastest, or a file that `dali-pipes tune`
+            wrote; None: dali.
         split: "train" or "val".
-        num_workers: worker processes for which memory and limits must be enough; None: the cores that this process may use.
+        num_workers: worker processes for which memory and limits must be enough; None: the cores
+            that this process may use.
         batch_size: images per batch on one GPU.
         images_per_s: the rate that the storage must reach.
         limit_s: seconds after which a check in a separate process is treated as hanging.

@@ -1,4 +1,6 @@
-"""DALI and, through it, the hardware JPEG engines, tested on a JPEG. Runs in a child process, since a broken library may crash."""
+"""DALI and, through it, the hardware JPEG engines, tested on a JPEG. Runs in a child process, since
+a broken library may crash.
+"""
 
 import os
 import time
@@ -23,37 +25,53 @@ def dali_on_cpu() -> Finding:
     """A pipeline built and run; pixels against Pillow's."""
     encoded, expected = make_jpeg()
     (images,) = _pipeline(encoded, 1, None).run()
-    return judge(f"DALI {__version__}, a CPU pipeline ran", difference(np.asarray(images[0]), expected))
+    return judge(
+        f"DALI {__version__}, a CPU pipeline ran", difference(np.asarray(images[0]), expected)
+    )
 
 
 def jpeg_engines() -> Finding:
-    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1, the only proof of their use."""
+    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1,
+    the only proof of their use.
+    """
     gpu, encoded = Gpu(uuid()), make_jpeg()[0]
     idle = highest_use(gpu, lambda: time.sleep(0.05), SECONDS / 4)
     if idle is None:
         reason = gpu.missing.get("nvjpg_utilization", "NVML gives no reason")
         return warning(
-            f"unknown: their use cannot be read ({reason})", "compare loader.hw_decoder_load=0 and 1 with dali-pipes benchmark"
+            f"unknown: their use cannot be read ({reason})",
+            "compare loader.hw_decoder_load=0 and 1 with dali-pipes benchmark",
         )
     if idle > STIR:
-        return warning(f"unknown: another process keeps them {idle:.0%} busy", "run this again when it has ended")
+        return warning(
+            f"unknown: another process keeps them {idle:.0%} busy",
+            "run this again when it has ended",
+        )
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
         if busy > STIR:
             break
     if busy <= STIR:
-        return warning(f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs", _why_not())
+        return warning(
+            (f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs"),
+            _why_not(),
+        )
     if not fancy:
         return warning(
             f"used up to {busy:.0%}, but only without jpeg_fancy_upsampling",
-            "loader.jpeg_fancy_upsampling=false uses them, with other pixels; otherwise loader.hw_decoder_load=0",
+            (
+                "loader.jpeg_fancy_upsampling=false uses them, with other pixels; otherwise "
+                "loader.hw_decoder_load=0"
+            ),
         )
     return ok(f"used up to {busy:.0%} while DALI decoded baseline JPEGs")
 
 
 def highest_use(gpu: Gpu, work: Callable[[], Any], seconds: float) -> float | None:
-    """The highest utilization of the JPEG engines, 0 to 1, while `work` is done over and over; None if it cannot be read."""
+    """The highest utilization of the JPEG engines, 0 to 1, while `work` is done over and over; None
+    if it cannot be read.
+    """
     start = look = time.monotonic()
     seen = []
     while look - start < seconds:
@@ -68,16 +86,28 @@ def _why_not() -> str:
     capabilities = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
     without = "DALI then decodes on the multiprocessors: loader.hw_decoder_load=0"
     if capabilities is None:
-        return f"this GPU has none, or a container was started without NVIDIA_DRIVER_CAPABILITIES=compute,utility,video. {without}"
+        return (
+            "this GPU has none, or a container was started without "
+            f"NVIDIA_DRIVER_CAPABILITIES=compute,utility,video. {without}"
+        )
     if {"video", "all"} & set(capabilities.split(",")):
         return f"this GPU has none. {without}"
-    return f"NVIDIA_DRIVER_CAPABILITIES is {capabilities!r}; start the container with compute,utility,video. {without}"
+    return (
+        f"NVIDIA_DRIVER_CAPABILITIES is {capabilities!r}; start the container with "
+        f"compute,utility,video. {without}"
+    )
 
 
 def _pipeline(encoded: bytes, batch_size: int, device_id: int | None, **tuned: Any) -> Pipeline:
     """A built pipeline that decodes the same JPEG again and again; on the CPU without a device."""
-    options = {"device": "cpu"} if device_id is None else {"device": "mixed", "jpeg_fancy_upsampling": True} | tuned
-    pipeline = _decoding(encoded, options, batch_size=batch_size, num_threads=2, device_id=device_id)
+    options = (
+        {"device": "cpu"}
+        if device_id is None
+        else {"device": "mixed", "jpeg_fancy_upsampling": True} | tuned
+    )
+    pipeline = _decoding(
+        encoded, options, batch_size=batch_size, num_threads=2, device_id=device_id
+    )
     pipeline.build()
     return pipeline
 

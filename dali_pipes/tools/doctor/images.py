@@ -26,21 +26,38 @@ KINDS: dict[str, dict[str, Any]] = {
     "422": {"subsampling": "4:2:2"},
     "420": {"subsampling": "4:2:0"},
     "gray": {},
-    "gray-422": {"subsampling": "4:2:2"},  # sampling factors of 2 × 1, which mean nothing in a gray image
+    # sampling factors of 2 × 1, which mean nothing in a gray image
+    "gray-422": {"subsampling": "4:2:2"},
     "progressive": {"subsampling": "4:2:0", "progressive": True},
 }
-# (height, width): multiples of the block size and others, portrait and landscape, and one above the default of
-# hybrid_huffman_threshold. All are so large that an image's edge is a small part of a window.
+# (height, width): multiples of the block size and others, portrait and landscape, and one above the
+# default of hybrid_huffman_threshold. All are so large that an image's edge is a small part of a
+# window.
 SIZES = (
-    *((160, 240), (161, 243), (177, 209), (192, 320), (224, 224), (255, 257), (300, 200), (333, 500), (375, 500), (500, 333)),
+    *(
+        (160, 240),
+        (161, 243),
+        (177, 209),
+        (192, 320),
+        (224, 224),
+        (255, 257),
+        (300, 200),
+        (333, 500),
+        (375, 500),
+        (500, 333),
+    ),
     *((480, 640), (1000, 1333)),
 )
 
 
 def make_jpeg() -> tuple[bytes, Pixels]:
-    """A baseline JPEG (4:2:0, quality 90) and its pixels as Pillow decodes them, (H, W, 3); the same every time."""
+    """A baseline JPEG (4:2:0, quality 90) and its pixels as Pillow decodes them, (H, W, 3); the
+    same every time.
+    """
     file = io.BytesIO()
-    Image.fromarray(draw_image("rings", np.random.default_rng(0))).save(file, "JPEG", quality=90, subsampling="4:2:0")
+    Image.fromarray(draw_image("rings", np.random.default_rng(0))).save(
+        file, "JPEG", quality=90, subsampling="4:2:0"
+    )
     return file.getvalue(), np.asarray(Image.open(file))
 
 
@@ -52,37 +69,51 @@ def difference(pixels: NDArray, expected: Pixels) -> float:
 
 
 def judge(what: str, mean: float) -> Finding:
-    """Whether that difference is rounding of two correct decoders, another chroma upsampling, or a fault."""
+    """Whether that difference is rounding of two correct decoders, another chroma upsampling, or a
+    fault.
+    """
     what = f"{what}; mean |difference| from Pillow's pixels {mean:.2f} of 255"
     if mean <= CLOSE:
         return ok(what)
     if mean <= FAR:
-        return warning(f"{what}, as with another chroma upsampling", "loader.hw_decoder_load=0 may avoid that; docs/pixels.md")
+        return warning(
+            f"{what}, as with another chroma upsampling",
+            "loader.hw_decoder_load=0 may avoid that; docs/pixels.md",
+        )
     return failed(what, f"images would be wrong: {SETUP}")
 
 
 def make_images(folder: Path) -> None:
-    """All kinds × sizes, a subfolder for each kind, and one in `truncated` whose last third is missing; the same every time."""
+    """All kinds × sizes, a subfolder for each kind, and one in `truncated` whose last third is
+    missing; the same every time.
+    """
     drawn = Image.fromarray(draw_image("rings", np.random.default_rng(0)))
     for kind, options in KINDS.items():
         (folder / kind).mkdir(parents=True)
         image = drawn.convert("L") if kind.startswith("gray") else drawn
         for height, width in SIZES:
-            image.resize((width, height)).save(folder / kind / f"{height}x{width}.jpg", quality=90, **options)
+            image.resize((width, height)).save(
+                folder / kind / f"{height}x{width}.jpg", quality=90, **options
+            )
     whole = (folder / "420/375x500.jpg").read_bytes()
     (folder / "truncated").mkdir()
     (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])
 
 
-def made_images(loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
+def made_images(
+    loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
+) -> Finding:
     """Generated images of every kind."""
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder))
         return images_of(Manifest.scan(folder, progress=False), loader, batch_size, limit_s, device)
 
 
-def images_of(manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device) -> Finding:
-    """At most `decode_probe.IMAGES` images, spread over the manifest, in a process that may crash or hang.
+def images_of(
+    manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
+) -> Finding:
+    """At most `decode_probe.IMAGES` images, spread over the manifest, in a process that may crash
+    or hang.
 
     With decode=probe the actual decoding is judged: regions, or whole images if regions fail.
     """
@@ -97,15 +128,27 @@ def images_of(manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: 
 
 def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
     shares = {"JPEG engines": probed.nvjpg, "SM": probed.sm}
-    mean = f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
+    mean = (
+        f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
+    )
     cost = f"{probed.cpu_ms:.2f} CPU-ms an image, a loader on the CPU {probed.cpu_ms_on_cpu:.2f}"
-    figures = [mean, cost, *(f"{name} up to {use:.0%}" for name, use in shares.items() if use is not None), probed.decodes]
+    figures = [
+        mean,
+        cost,
+        *(f"{name} up to {use:.0%}" for name, use in shares.items() if use is not None),
+        probed.decodes,
+    ]
     if faults := probed.faults():
         return failed("; ".join([*faults, *figures]), remedy(loader))
     if doubts := probed.doubts():
-        return warning("; ".join([*figures, *doubts]), "dali-pipes scan verify=full names the damaged images of a data set")
+        return warning(
+            "; ".join([*figures, *doubts]),
+            "dali-pipes scan verify=full names the damaged images of a data set",
+        )
     return ok("; ".join(figures))
 
 
 def remedy(loader: DaliConfig) -> str:
-    return ", or ".join([*ways_out(loader, TrainTransform()), "loader=dali_cpu, which needs no GPU"])
+    return ", or ".join(
+        [*ways_out(loader, TrainTransform()), "loader=dali_cpu, which needs no GPU"]
+    )

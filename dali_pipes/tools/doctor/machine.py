@@ -39,7 +39,10 @@ def cores() -> Finding:
     if mine < all_of_them:
         return warning(
             f"this process may run on {mine} of the machine's {all_of_them} cores",
-            "affinity limits it: taskset, --cpuset-cpus of a container, --cpus-per-task of SLURM; harmless if intended",
+            (
+                "affinity limits it: taskset, --cpuset-cpus of a container, --cpus-per-task of "
+                "SLURM; harmless if intended"
+            ),
         )
     return ok(f"all {all_of_them} of the machine's cores")
 
@@ -54,7 +57,8 @@ def quota() -> Finding:
         return ok(f"{allowed:g} cores, no less than the {mine} it may run on{so_far}")
     return warning(
         f"{allowed:g} of the {mine} cores it may run on{so_far}",
-        "loaders here count it, libraries that start a thread a core do not: raise it (--cpus of a container, the CPU limit of a "
+        "loaders here count it, libraries that start a thread a core do not: raise it "
+        "(--cpus of a container, the CPU limit of a "
         f"pod) or set OMP_NUM_THREADS={max(1, int(allowed))}",
     )
 
@@ -65,24 +69,40 @@ def memory() -> Finding:
     amounts = f"{size(left)} left, of {size(total)} on this machine"
     if left >= TIGHT:
         return ok(amounts)
-    return warning(amounts, f"less than {size(TIGHT)}: fewer workers and smaller batches, or raise the container's memory limit")
+    return warning(
+        amounts,
+        (
+            f"less than {size(TIGHT)}: fewer workers and smaller batches, or raise the container's "
+            "memory limit"
+        ),
+    )
 
 
 def shared_memory(workers: int, batch_size: int) -> Finding:
-    """/dev/shm against the need of loader=torch's workers: two uint8 batches of 224 × 224 pixels each."""
+    """/dev/shm against the need of loader=torch's workers: two uint8 batches of 224 × 224 pixels
+    each.
+    """
     need = workers * 2 * batch_size * 3 * 224 * 224
     there = shutil.disk_usage(SHM)
     room = f"{size(there.free)} of {size(there.total)} free in {SHM}"
     if there.free >= need:
         return ok(room)
     return warning(
-        f"{room}; {workers} workers of loader=torch need {size(need)} at batch_size={batch_size} and would end with a bus error",
-        f"start the container with --shm-size={-(-need // 2**30)}g or --ipc=host, or use loader=dali, which needs none",
+        (
+            f"{room}; {workers} workers of loader=torch need {size(need)} at "
+            f"batch_size={batch_size} and would end with a bus error"
+        ),
+        (
+            f"start the container with --shm-size={-(-need // 2**30)}g or --ipc=host, or use "
+            "loader=dali, which needs none"
+        ),
     )
 
 
 def locked_memory() -> Finding:
-    """RLIMIT_MEMLOCK; memory that CUDA locks for copies to a GPU does not count against it, memory that InfiniBand locks does."""
+    """RLIMIT_MEMLOCK; memory that CUDA locks for copies to a GPU does not count against it, memory
+    that InfiniBand locks does.
+    """
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
         return ok("no limit")
@@ -90,33 +110,59 @@ def locked_memory() -> Finding:
     if not adapters:
         return ok(f"{size(limit)}; only InfiniBand would need more, and there is none")
     return warning(
-        f"{size(limit)}, and there is InfiniBand ({', '.join(adapters)}), through which NCCL needs more",
-        "ulimit -l unlimited; --ulimit memlock=-1 of a container; LimitMEMLOCK=infinity of a service",
+        (
+            f"{size(limit)}, and there is InfiniBand ({', '.join(adapters)}), through which "
+            "NCCL needs more"
+        ),
+        (
+            "ulimit -l unlimited; --ulimit memlock=-1 of a container; LimitMEMLOCK=infinity of "
+            "a service"
+        ),
     )
 
 
 def open_files(workers: int) -> Finding:
-    """RLIMIT_NOFILE against the files that a process with these workers opens: pipes, and one for each tensor in flight."""
+    """RLIMIT_NOFILE against the files that a process with these workers opens: pipes, and one for
+    each tensor in flight.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = FILES_OF_A_PROCESS + workers * FILES_OF_A_WORKER
     if soft == resource.RLIM_INFINITY or soft >= need:
         return ok("no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}")
-    higher = "" if hard == resource.RLIM_INFINITY or hard >= need else f"; the hard limit is {hard:,}, which root can raise"
-    return warning(f"{soft:,}; about {need:,} are needed with {workers} workers", f"ulimit -n {max(need, 65536)}{higher}")
+    higher = (
+        ""
+        if hard == resource.RLIM_INFINITY or hard >= need
+        else f"; the hard limit is {hard:,}, which root can raise"
+    )
+    return warning(
+        f"{soft:,}; about {need:,} are needed with {workers} workers",
+        f"ulimit -n {max(need, 65536)}{higher}",
+    )
 
 
 def driver_and_gpus() -> Finding:
-    """Whether PyTorch can compute on a GPU; if not, whether there is none or the driver is too old for PyTorch's CUDA."""
+    """Whether PyTorch can compute on a GPU; if not, whether there is none or the driver is too old
+    for PyTorch's CUDA.
+    """
     try:
         version, cuda = driver()
     except NoGpu as error:
         if torch.cuda.is_available():
             without = "without it DALI's decoder on the GPU cannot begin"
-            return failed(f"PyTorch sees a GPU, and NVML cannot be asked ({error}): {without}", f"{WITH_UTILITY}. {CPU_LOADERS}")
-        return failed(f"no GPU: {error}", f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}")
+            return failed(
+                f"PyTorch sees a GPU, and NVML cannot be asked ({error}): {without}",
+                f"{WITH_UTILITY}. {CPU_LOADERS}",
+            )
+        return failed(
+            f"no GPU: {error}",
+            (f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}"),
+        )
     versions = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
     if torch.version.cuda is None:
-        return failed(f"no GPU for this build of PyTorch; {versions}", f"install a build with CUDA. {CPU_LOADERS}")
+        return failed(
+            f"no GPU for this build of PyTorch; {versions}",
+            f"install a build with CUDA. {CPU_LOADERS}",
+        )
     if cuda[0] < int(torch.version.cuda.split(".")[0]):
         return failed(
             f"{versions} is too old: PyTorch is built for CUDA {torch.version.cuda}",
@@ -125,14 +171,22 @@ def driver_and_gpus() -> Finding:
     if not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}"
-        return failed(f"no GPU that PyTorch can use; {versions}{hidden}", f"nvidia-smi -L must list one. {CPU_LOADERS}")
+        return failed(
+            f"no GPU that PyTorch can use; {versions}{hidden}",
+            f"nvidia-smi -L must list one. {CPU_LOADERS}",
+        )
     if not adds():
-        return failed(f"the GPU computes wrongly; {versions}", f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}")
+        return failed(
+            f"the GPU computes wrongly; {versions}",
+            f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}",
+        )
     return ok(f"{', '.join(map(_describe, range(torch.cuda.device_count())))}; {versions}")
 
 
 def adds() -> bool:
-    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels for."""
+    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels
+    for.
+    """
     return bool((torch.ones(1000, device="cuda") + 1 == 2).all())
 
 
@@ -142,12 +196,21 @@ def nvml_figures() -> Finding:
     time.sleep(0.2)
     sample = gpu.sample()
     units = {"memory_mib": "{:,.0f} MiB", "energy_j": "{:,.0f} J"}
-    there = [f"{name} {units.get(name, '{:.0%}').format(value)}" for name in FIGURES if (value := sample[name]) is not None]
-    absent = [f"{name} ({gpu.missing.get(name, 'no reason given')})" for name in FIGURES if sample[name] is None]
+    there = [
+        f"{name} {units.get(name, '{:.0%}').format(value)}"
+        for name in FIGURES
+        if (value := sample[name]) is not None
+    ]
+    absent = [
+        f"{name} ({gpu.missing.get(name, 'no reason given')})"
+        for name in FIGURES
+        if sample[name] is None
+    ]
     if not absent:
         return ok(", ".join(there))
     return warning(
-        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}", "benchmark results lack them; nothing else needs them"
+        f"{', '.join(there) or 'nothing'}; not: {', '.join(absent)}",
+        "benchmark results lack them; nothing else needs them",
     )
 
 
@@ -162,13 +225,26 @@ def _describe(index: int) -> str:
 
 
 def not_asked() -> Finding:
-    return warning("not checked: no images were named", "data.train=DIR, or data.root=DIR with train/ in it, checks their storage")
+    return warning(
+        "not checked: no images were named",
+        "data.train=DIR, or data.root=DIR with train/ in it, checks their storage",
+    )
 
 
 def page_cache(manifest: Manifest) -> Finding:
-    """The data set's size against the memory that is left, and how much of it is in the page cache."""
-    total, left, share = manifest.bytes_in_all, memory_left(), resident_share(files(sample(manifest, FILES)))
-    now = "how much of it is there now is unknown (another owner's files)" if share is None else f"{share:.0%} of it is there now"
+    """The data set's size against the memory that is left, and how much of it is in the page
+    cache.
+    """
+    total, left, share = (
+        manifest.bytes_in_all,
+        memory_left(),
+        resident_share(files(sample(manifest, FILES))),
+    )
+    now = (
+        "how much of it is there now is unknown (another owner's files)"
+        if share is None
+        else f"{share:.0%} of it is there now"
+    )
     sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:
         return ok(sizes)
@@ -179,7 +255,8 @@ def page_cache(manifest: Manifest) -> Finding:
 
 
 def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
-    """Reads images that are not in memory for a few seconds, different ones with each number of threads.
+    """Reads images that are not in memory for a few seconds, different ones with each number of
+    threads.
 
     Args:
         images_per_s: the rate that the storage must reach so that training does not wait for it.
@@ -195,19 +272,32 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
         if share is None or share > _RESIDENT:
             unknown = "the kernel does not report whether another owner's files left memory"
             why = unknown if share is None else f"{share:.0%} of them stayed in memory"
-            return warning(f"unknown: {why}", "name images that this user owns, on a disk or network (tmpfs is memory)")
+            return warning(
+                f"unknown: {why}",
+                "name images that this user owns, on a disk or network (tmpfs is memory)",
+            )
         megabytes, rate = read_speed(some, threads)
-        rates.append(f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} thread{'s' if threads > 1 else ''}")
+        rates.append(
+            f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} "
+            f"thread{'s' if threads > 1 else ''}"
+        )
     if rate >= images_per_s:
         return ok("; ".join(rates))
     return warning(
         f"{'; '.join(rates)}: less than images_per_s={images_per_s:g}",
-        "training waits for it whenever images are not in memory: a faster disk, a local copy, or memory that holds them all",
+        (
+            "training waits for it whenever images are not in memory: a faster disk, a local "
+            "copy, or memory that holds them all"
+        ),
     )
 
 
-def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """MB (10**6 bytes) and images per second; ends after `seconds` or with the last image, whichever comes first."""
+def read_speed(
+    extents: Sequence[Extent], threads: int, seconds: float = SECONDS
+) -> tuple[float, float]:
+    """MB (10**6 bytes) and images per second; ends after `seconds` or with the last image,
+    whichever comes first.
+    """
     reader, start = Reader(), time.monotonic()
 
     def read(extent: Extent) -> int | None:
@@ -220,7 +310,9 @@ def read_speed(extents: Sequence[Extent], threads: int, seconds: float = SECONDS
 
 
 def sample(manifest: Manifest, count: int) -> list[Extent]:
-    """At most `count` images, each once, from anywhere in the data set, in random order; the same ones every time."""
+    """At most `count` images, each once, from anywhere in the data set, in random order; the same
+    ones every time.
+    """
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
     return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
 

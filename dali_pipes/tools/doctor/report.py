@@ -21,7 +21,8 @@ class Finding:
     """The result of a check.
 
     Attributes:
-        status: "ok"; "warning": training on a GPU can work, with a drawback or in doubt; "failed": it cannot.
+        status: "ok"; "warning": training on a GPU can work, with a drawback or in doubt; "failed":
+            it cannot.
         found: the state that the check found.
         remedy: what to do; empty if the status is "ok".
     """
@@ -32,7 +33,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.status not in _STYLES or (self.status == OK) == bool(self.remedy):
-            raise ValueError(f"{self}: a status is ok, warning or failed, and all but ok say what to do")
+            raise ValueError(
+                f"{self}: a status is ok, warning or failed, and all but ok say what to do"
+            )
 
 
 ok, warning, failed = (partial(Finding, status) for status in (OK, WARNING, FAILED))
@@ -53,8 +56,15 @@ def can_train_on_gpu(lines: Sequence[Line]) -> bool:
 
 def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
     """The JSON for stdout; docs/doctor.md lists the keys."""
-    findings = [{"group": line.group, "check": line.check, **asdict(line.finding)} for line in lines]
-    return {"schema": SCHEMA, "can_train_on_gpu": can_train_on_gpu(lines), "findings": findings, "versions": versions}
+    findings = [
+        {"group": line.group, "check": line.check, **asdict(line.finding)} for line in lines
+    ]
+    return {
+        "schema": SCHEMA,
+        "can_train_on_gpu": can_train_on_gpu(lines),
+        "findings": findings,
+        "versions": versions,
+    }
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
@@ -68,14 +78,22 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
         for line in members:
             style = _STYLES[line.finding.status]
             remedy = f"\n→ {line.finding.remedy}" if line.finding.remedy else ""
-            table.add_row(Text(line.finding.status, style), Text(line.check), Text.assemble(line.finding.found, (remedy, style)))
+            table.add_row(
+                Text(line.finding.status, style),
+                Text(line.check),
+                Text.assemble(line.finding.found, (remedy, style)),
+            )
         console.print(Text(group, "bold"), table, "", sep="\n")
     console.print(Text(closing_sentence(lines)), soft_wrap=True)
 
 
 def closing_sentence(lines: Sequence[Line]) -> str:
-    wrong, doubts = ([line for line in lines if line.finding.status == status] for status in (FAILED, WARNING))
-    warnings = f"{len(doubts)} warning{'' if len(doubts) == 1 else 's'}" if doubts else "no warnings"
+    wrong, doubts = (
+        [line for line in lines if line.finding.status == status] for status in (FAILED, WARNING)
+    )
+    warnings = (
+        f"{len(doubts)} warning{'' if len(doubts) == 1 else 's'}" if doubts else "no warnings"
+    )
     if wrong:
         names = ", ".join(f"{line.check} ({line.group})" for line in wrong)
         return f"Training on a GPU cannot work here; failed: {names}; {warnings}."

@@ -19,7 +19,16 @@ from dali_pipes.system.stdout import print_json
 from dali_pipes.tools.doctor import images, machine, software
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.machine import CPU_LOADERS
-from dali_pipes.tools.doctor.report import FAILED, SETUP, WARNING, Finding, Line, as_json, can_train_on_gpu, print_lines
+from dali_pipes.tools.doctor.report import (
+    FAILED,
+    SETUP,
+    WARNING,
+    Finding,
+    Line,
+    as_json,
+    can_train_on_gpu,
+    print_lines,
+)
 from dali_pipes.tools.doctor.software import installed
 
 CHILD = "dali_pipes.tools.doctor"  # its functions run in a separate process
@@ -30,7 +39,8 @@ WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"
 
 
 def doctor(config: DoctorConfig) -> bool:
-    """Prints the findings, a table on stderr and, unless stdout is a terminal, a line of JSON there.
+    """Prints the findings, a table on stderr and, unless stdout is a terminal, a line of JSON
+    there.
 
     Returns: whether training on a GPU can work here.
 
@@ -38,8 +48,15 @@ def doctor(config: DoctorConfig) -> bool:
         ConfigError, ManifestError: the images do not exist, or the loader is not DALI's.
     """
     if not isinstance(config.loader, DaliConfig):
-        raise ConfigError("the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or one that tune.py wrote")
-    named = config.data.source(config.split) if config.data.root or config.data.train or config.data.val else None
+        raise ConfigError(
+            "the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or "
+            "one that tune.py wrote"
+        )
+    named = (
+        config.data.source(config.split)
+        if config.data.root or config.data.train or config.data.val
+        else None
+    )
     manifest = open_images(config.data, config.split) if named else None
     lines = examine(all_checks(config, manifest), config.limit_s)
     print_lines(lines, Console(stderr=True, highlight=False))
@@ -52,7 +69,8 @@ class Check:
     """One line of the doctor.
 
     Attributes:
-        look: a function without arguments, or "module:function" for one that is called in a separate process.
+        look: a function without arguments, or "module:function" for one that is called in a
+            separate process.
         broken: the status if it raises, crashes or hangs.
         remedy: what to do then.
         needs_gpu: skipped if `gate` has failed.
@@ -68,9 +86,15 @@ class Check:
     gate: bool = False
 
     def run(self, limit_s: float) -> Finding:
-        """The finding; it takes at most about `limit_s` seconds if it runs in a separate process."""
+        """The finding; it takes at most about `limit_s` seconds if it runs in a separate
+        process.
+        """
         try:
-            return Finding(**in_child(self.look, limit_s).value) if isinstance(self.look, str) else self.look()
+            return (
+                Finding(**in_child(self.look, limit_s).value)
+                if isinstance(self.look, str)
+                else self.look()
+            )
         except ChildError as error:
             return Finding(self.broken, str(error), self.remedy)
         except Exception as error:
@@ -91,7 +115,9 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """In the order in which they run and are shown."""
-    software_, limits, disk = (partial(Check, group) for group in ("software", "CPU and memory", "storage"))
+    software_, limits, disk = (
+        partial(Check, group) for group in ("software", "CPU and memory", "storage")
+    )
     gpu = partial(Check, "GPU", needs_gpu=True)
     workers = available_cpus() if config.num_workers is None else config.num_workers
     decoding = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
@@ -109,8 +135,20 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
         limits("locked memory", machine.locked_memory),
         limits("open files", partial(machine.open_files, workers)),
         disk("page cache", partial(machine.page_cache, manifest)) if manifest else None,
-        disk("speed", partial(machine.storage_speed, manifest, config.images_per_s) if manifest else machine.not_asked),
-        Check("GPU", "driver and GPUs", f"{CHILD}.machine:driver_and_gpus", BROKEN_DRIVER, FAILED, gate=True),
+        disk(
+            "speed",
+            partial(machine.storage_speed, manifest, config.images_per_s)
+            if manifest
+            else machine.not_asked,
+        ),
+        Check(
+            "GPU",
+            "driver and GPUs",
+            f"{CHILD}.machine:driver_and_gpus",
+            BROKEN_DRIVER,
+            FAILED,
+            gate=True,
+        ),
         Check("GPU", "simulated", software.simulated_gpu) if gpu_is_simulated() else None,
         gpu("DALI", partial(images.made_images, *decoding)),
         gpu("your images", partial(images.images_of, manifest, *decoding)) if manifest else None,

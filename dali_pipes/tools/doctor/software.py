@@ -1,4 +1,5 @@
-"""The installed versions, whether they fit into one process, and whether nvImageCodec and CuPy work.
+"""The installed versions, whether they fit into one process, and whether nvImageCodec and CuPy
+work.
 
 The last two run in a child process, and are imported there only, since a broken library may crash.
 """
@@ -19,8 +20,12 @@ from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 TESTED = ((3, 11), (3, 13))  # the oldest and the newest Python
 KERNEL = 'extern "C" __global__ void add_one(float* values) { values[threadIdx.x] += 1; }'
-_RELEVANT = re.compile(r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit")
-_CUDA_IN_NAME = re.compile(r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?")
+_RELEVANT = re.compile(
+    r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit"
+)
+_CUDA_IN_NAME = re.compile(
+    r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?"
+)
 _OF_NVIDIA, _OF_PYTORCH = ("nvidia-dali", "nvidia-nvimgcodec"), ("torch", "cupy")
 
 
@@ -29,9 +34,15 @@ def python_version() -> Finding:
     text = f"Python {platform.python_version()}"
     between = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
     if running < oldest:
-        return failed(f"{text}; the package needs {between}", f"install Python {newest[0]}.{newest[1]}, then {SETUP}")
+        return failed(
+            f"{text}; the package needs {between}",
+            f"install Python {newest[0]}.{newest[1]}, then {SETUP}",
+        )
     if running > newest:
-        return warning(f"{text}; tested are {between}", "if a wheel is missing or a test fails, take one of those")
+        return warning(
+            f"{text}; tested are {between}",
+            "if a wheel is missing or a test fails, take one of those",
+        )
     return ok(text)
 
 
@@ -43,14 +54,18 @@ def pytorch() -> Finding:
 
 
 def simulated_gpu() -> Finding:
-    return failed(f"{torch.cuda.get_device_name()}: no kernel runs here", "ask again without tests/simulated_gpu, on a real GPU")
+    return failed(
+        f"{torch.cuda.get_device_name()}: no kernel runs here",
+        "ask again without tests/simulated_gpu, on a real GPU",
+    )
 
 
 def one_cuda() -> Finding:
     """Whether builds that share libraries of CUDA are built for the same major version of it.
 
-    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI has its own CUDA runtime linked into it, and nvJPEG's files
-    have other names for another major version: DALI of CUDA 12 has run beside PyTorch and CuPy of CUDA 13 (docs/cuda13.md).
+    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI has its own CUDA runtime
+    linked into it, and nvJPEG's files have other names for another major version: DALI of CUDA 12
+    has run beside PyTorch and CuPy of CUDA 13 (docs/cuda13.md).
     """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
     if torch.version.cuda:
@@ -62,14 +77,20 @@ def one_cuda() -> Finding:
         if len(set(theirs.values())) > 1:
             found = ", ".join(f"{name} {major}" for name, major in theirs.items())
             return failed(
-                f"they share libraries of CUDA, of different versions: {found}", f"install builds for one of them; {SETUP}"
+                f"they share libraries of CUDA, of different versions: {found}",
+                f"install builds for one of them; {SETUP}",
             )
-    by_major = {major: [name for name in sorted(majors) if majors[name] == major] for major in sorted(set(majors.values()))}
+    by_major = {
+        major: [name for name in sorted(majors) if majors[name] == major]
+        for major in sorted(set(majors.values()))
+    }
     return ok("; ".join(f"CUDA {major}: {', '.join(names)}" for major, names in by_major.items()))
 
 
 def cuda_major(distribution: str) -> int | None:
-    """12 for nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None if the name has none."""
+    """12 for nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None if the name has
+    none.
+    """
     match = _CUDA_IN_NAME.fullmatch(distribution)
     if not match:
         return None
@@ -78,32 +99,49 @@ def cuda_major(distribution: str) -> int | None:
 
 
 def installed() -> dict[str, str]:
-    """Versions of Python and of what image loading and training on a GPU depend on, by distribution."""
+    """Versions of Python and of what image loading and training on a GPU depend on, by
+    distribution.
+    """
     names = {(each.metadata["Name"] or "").lower(): each.version for each in distributions()}
-    relevant = {name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)}
+    relevant = {
+        name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)
+    }
     return {"python": platform.python_version(), **relevant}
 
 
 def nvimagecodec() -> Finding:
-    """A header read; with a GPU, an image decoded. Reports the version, and the choice of loader.decode=auto with it."""
+    """A header read; with a GPU, an image decoded. Reports the version, and the choice of
+    loader.decode=auto with it.
+    """
     from nvidia import nvimgcodec
 
     encoded, expected = make_jpeg()
     version = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
     if (stream.height, stream.width) != expected.shape[:2]:
-        return failed(f"{version} reads {stream.height} × {stream.width} from the header of a JPEG of {expected.shape[:2]}", SETUP)
+        return failed(
+            (
+                f"{version} reads {stream.height} × {stream.width} from the header of a JPEG of "
+                f"{expected.shape[:2]}"
+            ),
+            SETUP,
+        )
     auto = f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"
     if not torch.cuda.is_available():
         return ok(f"{version} reads headers; it decodes on a GPU only; {auto}")
     image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
     if image is None:
         return failed(f"{version} cannot decode a JPEG", SETUP)
-    return judge(f"{version} decoded a JPEG on the GPU; {auto}", difference(np.asarray(image.cpu()), expected))
+    return judge(
+        f"{version} decoded a JPEG on the GPU; {auto}",
+        difference(np.asarray(image.cpu()), expected),
+    )
 
 
 def cupy_kernel() -> Finding:
-    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none. Raises if it does not compile."""
+    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none.
+    Raises if it does not compile.
+    """
     import cupy
 
     nvrtc = cupy.cuda.nvrtc
@@ -111,7 +149,10 @@ def cupy_kernel() -> Finding:
     if not torch.cuda.is_available():
         program = nvrtc.createProgram(KERNEL, "add_one.cu", [], [])
         nvrtc.compileProgram(program, ["--gpu-architecture=compute_80"])
-        return ok(f"{versions} compiles a kernel to {len(nvrtc.getPTX(program))} bytes of PTX; there is no GPU to run it on")
+        return ok(
+            f"{versions} compiles a kernel to {len(nvrtc.getPTX(program))} bytes of PTX; there "
+            "is no GPU to run it on"
+        )
     values = cupy.zeros(32, dtype=cupy.float32)
     cupy.RawKernel(KERNEL, "add_one")((1,), (32,), (values,))
     if not (values == 1).all():

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_options, check_range, option
+from dali_pipes.errors import (
+    ConfigError,
+    check_choice,
+    check_min,
+    check_options,
+    check_range,
+    option,
+)
 from dali_pipes.training.config import ModelConfig
 
 
@@ -14,16 +21,19 @@ class PredictConfig:
 
     Attributes:
         split: "train" or "val".
-        function: "module:function" that returns the model, an nn.Module or any function of images; None: the network `model.name`.
-        checkpoint: the weights, from training or a state dict; None: those that `function` gives its model.
+        function: "module:function" that returns the model, an nn.Module or any function of images;
+            None: the network `model.name`.
+        checkpoint: the weights, from training or a state dict; None: those that `function` gives
+            its model.
         output: "logits", "topk" or "embeddings" (what goes into the nn.Linear that is called last).
         k: classes per image, of output=topk.
         precision: "fp32", "bf16" or "fp16" (autocast).
         batch_size: images per forward pass.
         part_batches: batches per file; what a killed rank loses.
-        threads: CPU threads of the model, on which the last bits depend; None: as at the first start in `out`, and there all cores.
-        max_bad_fraction: the share of the images that may be bad in the scan, or fail on a rank before it stops, since the disk
-            may be the cause.
+        threads: CPU threads of the model, on which the last bits depend; None: as at the first
+            start in `out`, and there all cores.
+        max_bad_fraction: the share of the images that may be bad in the scan, or fail on a rank
+            before it stops, since the disk may be the cause.
         strict: images that the scan leaves out end the program with status 1.
         out: folder of the files; the same one resumes.
     """
@@ -50,8 +60,12 @@ class PredictConfig:
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
         if self.function and self.model.name:
-            raise ConfigError(f"function={self.function} and model.name={self.model.name} are two models; leave one of them out")
+            raise ConfigError(
+                f"function={self.function} and model.name={self.model.name} are two models; "
+                "leave one of them out"
+            )
         if not self.function and not self.checkpoint:
             raise ConfigError(
-                "no weights given; set checkpoint=FILE, or function=module:function, which returns a model with weights"
+                "no weights given; set checkpoint=FILE, or function=module:function, which "
+                "returns a model with weights"
             )

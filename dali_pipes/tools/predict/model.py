@@ -40,7 +40,8 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     """The model with its weights, on the device, in evaluation mode.
 
     Raises:
-        ConfigError, CheckpointError: there is no such model or file, or they do not belong together.
+        ConfigError, CheckpointError: there is no such model or file, or they do not belong
+            together.
     """
     saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
     ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
@@ -49,17 +50,29 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     else:
         model = _network(config, saved)
     if config.checkpoint:
-        weights = saved if not ours else averaged_weights(saved["ema"]) if saved["ema"] else saved["model"]
+        weights = (
+            saved
+            if not ours
+            else averaged_weights(saved["ema"])
+            if saved["ema"]
+            else saved["model"]
+        )
         try:
             model.load_state_dict(weights)
-        except Exception as error:  # also of an object that is not an nn.Module, or weights that are none
+        except Exception as error:
+            # also of an object that is not an nn.Module, or weights that are none
             raise CheckpointError(
-                f"{config.checkpoint}: not the weights of this model ({' '.join(str(error).split())[:300]})"
+                f"{config.checkpoint}: not the weights of this model "
+                f"({' '.join(str(error).split())[:300]})"
             ) from None
     if isinstance(model, nn.Module):
         model = model.to(device).eval()
     name = str(config.function or config.model.name or saved["name"])
-    hashes = {what: hashlib.sha256(Path(file).read_bytes()).hexdigest() for what, file in files.items() if file}
+    hashes = {
+        what: hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        for what, file in files.items()
+        if file
+    }
     return Model(_outputs(config, model, name), name, hashes, saved["classes"] if ours else None)
 
 
@@ -68,27 +81,41 @@ def _made_by(function: str) -> tuple[Any, str | None]:
     make = named_function(function)
     if callable(model := make()):
         return model, inspect.getsourcefile(make)
-    raise ConfigError(f"function={function} returns {type(model).__name__}; it must return the model, a function of images")
+    raise ConfigError(
+        f"function={function} returns {type(model).__name__}; it must return the model, a "
+        "function of images"
+    )
 
 
 def _network(config: PredictConfig, saved: Any) -> nn.Module:
-    """Of the name and the classes that our checkpoint has; from a state dict, with the outputs of its last tensor."""
+    """Of the name and the classes that our checkpoint has; from a state dict, with the outputs of
+    its last tensor.
+    """
     path, model = Path(str(config.checkpoint)), config.model
     if checkpoint.is_ours(saved):
         model = replace(model, name=model.name or saved["name"])
         checkpoint.check_same(saved, path, model, saved["classes"])
         outputs = len(saved["classes"])
     else:
-        tensors = [each for each in saved.values() if isinstance(each, Tensor) and each.ndim] if isinstance(saved, dict) else []
+        tensors = (
+            [each for each in saved.values() if isinstance(each, Tensor) and each.ndim]
+            if isinstance(saved, dict)
+            else []
+        )
         if not tensors:
-            raise CheckpointError(f"{path}: neither a checkpoint of training nor a state dict; save model.state_dict()")
+            raise CheckpointError(
+                f"{path}: neither a checkpoint of training nor a state dict; save "
+                "model.state_dict()"
+            )
         outputs = len(tensors[-1])
     network = build_network(model, outputs)
     check_size(str(model.name), config.transform.size_at(0))
     return network
 
 
-def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], dict[str, Tensor]]:
+def _outputs(
+    config: PredictConfig, model: Callable[[Tensor], Any], name: str
+) -> Callable[[Tensor], dict[str, Tensor]]:
     """A function that raises a ConfigError if the model does not give (N, K) numbers."""
     forward = _before_last_linear(model, name) if config.output == "embeddings" else model
     if config.model.compile:
@@ -103,12 +130,16 @@ def _outputs(config: PredictConfig, model: Callable[[Tensor], Any], name: str) -
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
             raise ConfigError(
-                f"output={config.output} keeps K numbers per image, a tensor ({len(images)}, K) of {len(images)} images, and "
-                f"{name} gives {shape}; function=module:function can return a model that gives such a tensor"
+                f"output={config.output} keeps K numbers per image, a tensor "
+                f"({len(images)}, K) of {len(images)} images, and "
+                f"{name} gives {shape}; function=module:function can return a model that "
+                "gives such a tensor"
             )
         if config.output == "topk":
             if found.shape[1] < config.k:
-                raise ConfigError(f"k={config.k}, but {name} has {found.shape[1]} outputs; set k to at most that")
+                raise ConfigError(
+                    f"k={config.k}, but {name} has {found.shape[1]} outputs; set k to at most that"
+                )
             scores, classes = found.float().softmax(1).topk(config.k)
             return {"classes": classes.int(), "scores": scores}
         return {config.output.replace("embeddings", "embedding"): found.float()}
@@ -128,7 +159,10 @@ def _before_last_linear(model: Callable[[Tensor], Any], name: str) -> Callable[[
         model(images)
         if not inputs:
             instead = "use output=logits with a function that returns embeddings"
-            raise ConfigError(f"output=embeddings keeps what goes into the last nn.Linear, and {name} has none; {instead}")
+            raise ConfigError(
+                f"output=embeddings keeps what goes into the last nn.Linear, and {name} has "
+                f"none; {instead}"
+            )
         return inputs[-1]
 
     return forward

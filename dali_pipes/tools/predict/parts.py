@@ -1,4 +1,6 @@
-"""The folder of a prediction: what it is of, and its parts, each of which is there whole or not at all."""
+"""The folder of a prediction: what it is of, and its parts, each of which is there whole or not at
+all.
+"""
 
 import contextlib
 import json
@@ -21,8 +23,11 @@ from dali_pipes.system.files import written
 NAME = "_predict.json"  # readers of a folder of Parquet files leave out names that begin so
 
 
-def claim(out: Path, facts: dict[str, Any], chosen: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """The facts of `out`, as the first process has written them there; the others take part in the same work, or are refused.
+def claim(
+    out: Path, facts: dict[str, Any], chosen: dict[str, Any], known: dict[str, Any]
+) -> dict[str, Any]:
+    """The facts of `out`, as the first process has written them there; the others take part in the
+    same work, or are refused.
 
     Args:
         facts: what decides the outputs, as JSON keeps it.
@@ -35,24 +40,36 @@ def claim(out: Path, facts: dict[str, Any], chosen: dict[str, Any], known: dict[
     out.mkdir(parents=True, exist_ok=True)
     file, aside = out / NAME, out / f".{NAME}.{uuid.uuid4().hex}"
     if any(not name.startswith(".") for name in os.listdir(out)) and not file.exists():
-        raise ConfigError(f"{out} is not empty and holds no prediction; choose another folder with out=DIR, nothing was changed")
+        raise ConfigError(
+            f"{out} is not empty and holds no prediction; choose another folder with out=DIR, "
+            "nothing was changed"
+        )
     try:
         aside.write_text(json.dumps({"facts": chosen | facts, **known}, indent=1))
         with contextlib.suppress(FileExistsError):
-            os.link(aside, file)  # whole at once, and unlike a rename never over what another process has written
+            # whole at once, and unlike a rename never over what another process has written
+            os.link(aside, file)
     finally:
         aside.unlink(missing_ok=True)
     then = json.loads(file.read_text())["facts"]
-    if changed := [f"{name} was {before}, and now is {after}" for name, before, after in changes(then, {**then, **facts})]:
-        raise ConfigError(f"{out} was begun differently: {'; '.join(changed)}; restore that, or choose another folder with out=DIR")
+    if changed := [
+        f"{name} was {before}, and now is {after}"
+        for name, before, after in changes(then, {**then, **facts})
+    ]:
+        raise ConfigError(
+            f"{out} was begun differently: {'; '.join(changed)}; restore that, or choose "
+            "another folder with out=DIR"
+        )
     return then
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The files: `size` consecutive ids in each, and in the last one the images that the scan found unusable, which have no id.
+    """The files: `size` consecutive ids in each, and in the last one the images that the scan found
+    unusable, which have no id.
 
-    What a part holds depends on nothing else, so that any number of processes share the work, and another number goes on with it.
+    What a part holds depends on nothing else, so that any number of processes share the work, and
+    another number goes on with it.
     """
 
     out: Path
@@ -76,26 +93,43 @@ class Parts:
         """
         ids = self.ids(part)
         if len(ids):
-            columns = self.manifest.subset(ids).samples.select(["path", "member"]).to_pydict().values()
-            paths = [path + b"/" + member if member else path for path, member in zip(*columns, strict=True)]
+            columns = (
+                self.manifest.subset(ids).samples.select(["path", "member"]).to_pydict().values()
+            )
+            paths = [
+                path + b"/" + member if member else path
+                for path, member in zip(*columns, strict=True)
+            ]
             why = [problems.get(each) for each in ids.tolist()]
         else:
-            paths, why = [os.fsencode(path) for path, _ in self.manifest.problems], [each for _, each in self.manifest.problems]
+            paths, why = (
+                [os.fsencode(path) for path, _ in self.manifest.problems],
+                [each for _, each in self.manifest.problems],
+            )
         bad, values = np.array([each is not None for each in why]), dict[str, pa.Array]()
         for name, rows in outputs.items():
             flat = pa.array(np.resize(rows, (len(why), rows.shape[1])).ravel())
-            values[name] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1], mask=pa.array(bad))
+            values[name] = pa.FixedSizeListArray.from_arrays(
+                flat, rows.shape[1], mask=pa.array(bad)
+            )
         numbers = pa.array(ids) if len(ids) else pa.nulls(len(why), pa.int64())
         names = pa.array([path.decode(errors="backslashreplace") for path in paths])
         with written(self._file(part)) as file:
-            table = pa.table({"id": numbers, "path": names, **values, "problem": pa.array(why, pa.string())})
+            table = pa.table(
+                {"id": numbers, "path": names, **values, "problem": pa.array(why, pa.string())}
+            )
             pq.write_table(table, file, use_dictionary=False)
 
     def finish(self) -> int:
-        """All parts are there: removes what killed processes have left, and counts the images with a problem."""
+        """All parts are there: removes what killed processes have left, and counts the images with
+        a problem.
+        """
         for left in self.out.glob(".part-*"):
             left.unlink(missing_ok=True)
-        found = [pq.read_table(self._file(part), columns=["problem"])["problem"] for part in range(len(self))]
+        found = [
+            pq.read_table(self._file(part), columns=["problem"])["problem"]
+            for part in range(len(self))
+        ]
         return sum(len(each) - each.null_count for each in found)
 
     def _file(self, part: int) -> Path:

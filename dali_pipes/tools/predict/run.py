@@ -29,7 +29,8 @@ from dali_pipes.tools.predict.parts import Parts, claim
 
 
 def predict(config: PredictConfig) -> None:
-    """Writes those parts of `config.out` that are this rank's, i modulo the number of ranks, and not there yet.
+    """Writes those parts of `config.out` that are this rank's, i modulo the number of ranks, and
+    not there yet.
 
     Ranks exchange nothing; the last one to end says that all is there.
 
@@ -40,10 +41,14 @@ def predict(config: PredictConfig) -> None:
     rank, device = Rank.from_env(), _device()
     if config.transform.training or (config.transform.dtype == "uint8" and not config.function):
         raise ConfigError(
-            "the transform is random, or not normalized (uint8), and the outputs would mean nothing; use transform=eval"
+            "the transform is random, or not normalized (uint8), and the outputs would "
+            "mean nothing; use transform=eval"
         )
     if not entry_of(config.loader).follows_plan:
-        raise ConfigError("this loader is for benchmarks only, and does not say which image is which; use loader=dali or torch")
+        raise ConfigError(
+            "this loader is for benchmarks only, and does not say which image is which; use "
+            "loader=dali or torch"
+        )
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     manifest = open_images(config.data, config.split, with_labels=False, **checks)
     model = load_model(config, device)
@@ -53,7 +58,11 @@ def predict(config: PredictConfig) -> None:
     blank = torch.zeros(1, 3, *config.transform.shape, device=device, dtype=dtype)
     model.outputs(blank)  # what the model cannot do is known before anything is written
     known = {"root": str(manifest.root), "classes": model.classes}
-    torch.set_num_threads(claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)["threads"])
+    torch.set_num_threads(
+        claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)[
+            "threads"
+        ]
+    )
     mine = [part for part in parts.missing() if part % rank.count == rank.index]
     start = time.perf_counter()
     try:
@@ -61,7 +70,10 @@ def predict(config: PredictConfig) -> None:
             _make(config, parts, mine, model, blank, cores, show=not rank.index)
     except KeyboardInterrupt:
         there = len(parts) - len(parts.missing())
-        print(f"{there:,} of {len(parts):,} files are written; the same command goes on from there", file=sys.stderr)
+        print(
+            (f"{there:,} of {len(parts):,} files are written; the same command goes on from there"),
+            file=sys.stderr,
+        )
         raise
     _report(parts, rank, sum(len(parts.ids(part)) for part in mine), time.perf_counter() - start)
 
@@ -70,11 +82,15 @@ def _device() -> torch.device:
     """This rank's; ranks may share a GPU."""
     if not (gpus := torch.cuda.device_count()):
         return torch.device("cpu")
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) % gpus)
+    torch.cuda.set_device(
+        int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0) % gpus
+    )
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _facts(config: PredictConfig, manifest: Manifest, model: Model, device: torch.device) -> dict[str, Any]:
+def _facts(
+    config: PredictConfig, manifest: Manifest, model: Model, device: torch.device
+) -> dict[str, Any]:
     """What decides the outputs bit for bit, on one kind of machine."""
     loader = described(config.loader)
     loader.pop(config.loader.cores_option, None)
@@ -92,7 +108,15 @@ def _facts(config: PredictConfig, manifest: Manifest, model: Model, device: torc
     return json.loads(json.dumps(facts))
 
 
-def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, blank: Tensor, cores: int, show: bool) -> None:
+def _make(
+    config: PredictConfig,
+    parts: Parts,
+    mine: list[int],
+    model: Model,
+    blank: Tensor,
+    cores: int,
+    show: bool,
+) -> None:
     ids = np.concatenate([parts.ids(part) for part in mine])
     if not len(parts.ids(mine[-1])):
         parts.write(mine[-1], _on_host([model.outputs(blank)]), {})
@@ -109,7 +133,9 @@ def _make(config: PredictConfig, parts: Parts, mine: list[int], model: Model, bl
         device=blank.device,
     ) as loader:
         done: list[dict[str, Tensor]] = []
-        for step, images in enumerate(track(_batches(loader, blank), "predicting", len(loader), show)):
+        for step, images in enumerate(
+            track(_batches(loader, blank), "predicting", len(loader), show)
+        ):
             done.append(model.outputs(images))
             if (step + 1) % config.part_batches == 0 or step + 1 == len(loader):
                 problems = {int(ids[place]): why for place, _, why in loader.bad_samples}
@@ -122,7 +148,9 @@ def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
-    """The images (N, 3, H, W) of every batch of one epoch; `blank` ones where all are bad, also those around it."""
+    """The images (N, 3, H, W) of every batch of one epoch; `blank` ones where all are bad, also
+    those around it.
+    """
     start, total, size = 0, len(loader.plan.manifest), loader.plan.batch_size
     while start < total:
         try:
@@ -146,7 +174,23 @@ def _report(parts: Parts, rank: Rank, images: int, seconds: float) -> None:
     if left := len(parts.missing()):
         print(f"{said}; {left:,} files of other ranks are still to come", file=sys.stderr)
         return
-    counts = {"images": len(parts.manifest) + len(parts.manifest.problems), "problems": parts.finish(), "files": len(parts)}
-    print(f"{said}; {parts.out}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}", file=sys.stderr)
-    own = {"rank": rank.index, "ranks": rank.count, "images_now": images, "seconds": seconds, "images_per_s": images / seconds}
+    counts = {
+        "images": len(parts.manifest) + len(parts.manifest.problems),
+        "problems": parts.finish(),
+        "files": len(parts),
+    }
+    print(
+        (
+            f"{said}; {parts.out}: "
+            f"{', '.join(f'{name} {count:,}' for name, count in counts.items())}"
+        ),
+        file=sys.stderr,
+    )
+    own = {
+        "rank": rank.index,
+        "ranks": rank.count,
+        "images_now": images,
+        "seconds": seconds,
+        "images_per_s": images / seconds,
+    }
     print_json({"out": str(parts.out), **counts, **own})

@@ -1,1 +1,3 @@
-"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. dali-pipes prepare."""
+"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. dali-pipes
+prepare.
+"""

@@ -1,4 +1,6 @@
-"""What a sample has besides its image and its label, as members of a shard: a text, a mask, and columns of its own."""
+"""What a sample has besides its image and its label, as members of a shard: a text, a mask, and
+columns of its own.
+"""
 
 import io
 import json
@@ -36,14 +38,19 @@ def without(source: Manifest, drop: list[str]) -> Manifest:
     """
     there = kept_beside(source)
     if unknown := [name for name in drop if name not in there]:
-        raise ConfigError(f"drop names {unknown[0]}, and besides labels {source.root} has {', '.join(there) or 'nothing'}")
+        raise ConfigError(
+            f"drop names {unknown[0]}, and besides labels {source.root} has "
+            f"{', '.join(there) or 'nothing'}"
+        )
     return source.without_columns(drop) if drop else source
 
 
 def usage(source: Manifest) -> str:
     """The options by which what is beside the images is read again."""
     there = kept_beside(source)
-    options = [f"data.targets.text=.{TEXT}"] * ("text" in there) + [f"data.targets.mask=.{MASK}"] * ("mask" in there)
+    options = [f"data.targets.text=.{TEXT}"] * ("text" in there) + [
+        f"data.targets.mask=.{MASK}"
+    ] * ("mask" in there)
     pairs = ", ".join(f"{value}: {number}" for value, number in source.mask_values.becomes.items())
     return " ".join(["", *options, *([f"'data.targets.mask_values={{{pairs}}}'"] if pairs else [])])
 
@@ -66,7 +73,10 @@ class Beside:
             found[TEXT] = _as_member(self._source.take_texts("text", np.array([sample_id]))[0])
             if len(found[TEXT]) > _LONGEST_TEXT:
                 name, size = self._source.name(sample_id), len(found[TEXT])
-                raise PreparationError(f"{name}: its text has {size:,} bytes, and shards keep {_LONGEST_TEXT:,}; shorten it")
+                raise PreparationError(
+                    f"{name}: its text has {size:,} bytes, and shards keep {_LONGEST_TEXT:,}; "
+                    "shorten it"
+                )
         if self._columns:
             values = {name: _plain(column[sample_id]) for name, column in self._columns.items()}
             found[COLUMNS] = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
@@ -74,7 +84,10 @@ class Beside:
 
     def sizes(self) -> list[list[int]]:
         """Of each sample the bytes of its members; a mask's are those of the source."""
-        sizes = [[len(each) for each in self.members(sample_id).values()] for sample_id in range(len(self._source))]
+        sizes = [
+            [len(each) for each in self.members(sample_id).values()]
+            for sample_id in range(len(self._source))
+        ]
         if "mask" in kept_beside(self._source):
             for sample_id, some in enumerate(sizes):
                 extent = self._source.mask_extent(sample_id)
@@ -84,7 +97,9 @@ class Beside:
 
 def _as_member(text: str) -> bytes:
     """A scan takes one line end off."""
-    return (text + ("\r\n" if text.endswith("\r") else "\n" if text.endswith("\n") else "")).encode()
+    return (
+        text + ("\r\n" if text.endswith("\r") else "\n" if text.endswith("\n") else "")
+    ).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -93,8 +108,11 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def encode_mask(source: Manifest, sample_id: int, image: bytes, orientation: int) -> bytes | str | None:
-    """A sample's mask, resized and turned as its image was; a text: why it cannot be used; None: the source has no masks.
+def encode_mask(
+    source: Manifest, sample_id: int, image: bytes, orientation: int
+) -> bytes | str | None:
+    """A sample's mask, resized and turned as its image was; a text: why it cannot be used; None:
+    the source has no masks.
 
     Args:
         image: as it was encoded.

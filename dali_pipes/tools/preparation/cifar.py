@@ -1,8 +1,9 @@
-"""CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a pickle can run any code.
+"""CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a
+pickle can run any code.
 
-The archive is untrusted: it is checked, read by name into memory, and never extracted. The format is that of
-https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a coarse and a fine one), then 32 × 32 red, green
-and blue values, one color after the other.
+The archive is untrusted: it is checked, read by name into memory, and never extracted. The format
+is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a
+coarse and a fine one), then 32 × 32 red, green and blue values, one color after the other.
 """
 
 import hashlib
@@ -54,12 +55,17 @@ class Layout:
     label_bytes: int
 
 
-LAYOUTS = {  # SHA-256: github.com/tensorflow/datasets, tensorflow_datasets/url_checksums/cifar10.txt and cifar100.txt
+# SHA-256: github.com/tensorflow/datasets, tensorflow_datasets/url_checksums/cifar10.txt and
+# cifar100.txt
+LAYOUTS = {
     "cifar10": Layout(
         sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         folder="cifar-10-batches-bin",
         names="batches.meta.txt",
-        files={"train": [f"data_batch_{number}.bin" for number in range(1, 6)], "val": ["test_batch.bin"]},
+        files={
+            "train": [f"data_batch_{number}.bin" for number in range(1, 6)],
+            "val": ["test_batch.bin"],
+        },
         records=10_000,
         label_bytes=1,
     ),
@@ -100,11 +106,14 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
         first = getattr(tar.next(), "name", "")
     if "-batches-py" in first or "-python" in first:
         raise PreparationError(
-            f"{archive} is the Python version, made of pickles, which can run any code when they are read; "
+            f"{archive} is the Python version, made of pickles, which can run any code "
+            "when they are read; "
             f"give the binary version, {name}-binary.tar.gz"
         )
     whose = "that was asked for" if expected else f"of the official {name}-binary.tar.gz"
-    raise PreparationError(f"{archive}: its SHA-256 is {found}, and not {wanted}, the one {whose}; download it again")
+    raise PreparationError(
+        f"{archive}: its SHA-256 is {found}, and not {wanted}, the one {whose}; download it again"
+    )
 
 
 def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split]]:
@@ -115,7 +124,11 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
     """
     layout = LAYOUTS[source]
     record = layout.label_bytes + _PIXELS
-    largest = {f"{layout.folder}/{file}": layout.records * record for files in layout.files.values() for file in files}
+    largest = {
+        f"{layout.folder}/{file}": layout.records * record
+        for files in layout.files.values()
+        for file in files
+    }
     members = _read_members(archive, largest | {f"{layout.folder}/{layout.names}": _NAMES_BYTES})
     classes = members[f"{layout.folder}/{layout.names}"].decode("ascii", "replace").split()
     splits = {}
@@ -123,17 +136,26 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
         contents = [members[f"{layout.folder}/{file}"] for file in files]
         for file, content in zip(files, contents, strict=True):
             if not content or len(content) % record:
-                raise PreparationError(f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} do not fill that")
+                raise PreparationError(
+                    f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} "
+                    "do not fill that"
+                )
         records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, record)
         planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
-        images = splits[split] = Split(records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1))
+        images = splits[split] = Split(
+            records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1)
+        )
         if images.labels.max() >= len(classes):
-            raise PreparationError(f"{archive}: {split} has label {images.labels.max()}, and there are {len(classes)} classes")
+            raise PreparationError(
+                f"{archive}: {split} has label {images.labels.max()}, and there are "
+                f"{len(classes)} classes"
+            )
     return classes, splits
 
 
 def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]:
-    """The regular files of these names. Links, folders and other names are skipped; of two with the same name the first counts.
+    """The regular files of these names. Links, folders and other names are skipped; of two with the
+    same name the first counts.
 
     Args:
         largest: by name, the maximum size of the file in bytes.
@@ -145,22 +167,31 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
             for member in track(tar, "reading the archive", len(largest) + 3):
                 passed += member.size
                 if passed > 2 * sum(largest.values()) + _MARGIN:
-                    raise PreparationError(f"{archive} holds far more than it should; download it again")
+                    raise PreparationError(
+                        f"{archive} holds far more than it should; download it again"
+                    )
                 if not member.isreg() or member.name not in largest or member.name in found:
                     continue
                 if member.size > largest[member.name]:
-                    raise PreparationError(f"{archive}: {member.name} has {member.size:,} bytes, more than it can have")
+                    raise PreparationError(
+                        f"{archive}: {member.name} has {member.size:,} bytes, more than it can have"
+                    )
                 file = tar.extractfile(member)
                 found[member.name] = file.read() if file else b""
     except _BROKEN as error:
-        raise PreparationError(f"{archive} is damaged or cut short ({error}); download it again") from None
+        raise PreparationError(
+            f"{archive} is damaged or cut short ({error}); download it again"
+        ) from None
     if missing := [name for name in largest if name not in found]:
-        raise PreparationError(f"{archive} holds no {missing[0]}; give the binary version as it was downloaded")
+        raise PreparationError(
+            f"{archive} holds no {missing[0]}; give the binary version as it was downloaded"
+        )
     return found
 
 
 def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:
-    """CLASS/NUMBER.png, the number being the image's index in the archive. An existing file is kept.
+    """CLASS/NUMBER.png, the number being the image's index in the archive. An existing file is
+    kept.
 
     Returns:
         How many images there are, and how many of them were kept.
@@ -169,7 +200,9 @@ def write_pngs(record: Record, split: str, classes: list[str], images: Split) ->
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     count = len(images.labels)
-    written = in_order(partial(_write, record, folders, images), range(count), available_cpus(), chunk=256)
+    written = in_order(
+        partial(_write, record, folders, images), range(count), available_cpus(), chunk=256
+    )
     return count, sum(track(written, f"writing {split}", count))
 
 

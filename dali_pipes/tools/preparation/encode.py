@@ -1,6 +1,8 @@
-"""Encodes one image, as a JPEG that hardware decoders take; one that is such already only loses its metadata.
+"""Encodes one image, as a JPEG that hardware decoders take; one that is such already only loses its
+metadata.
 
-Markers and segments of a JPEG are those of ITU-T T.81, annex B; the decoder is known to accept baseline JPEG only, with one scan.
+Markers and segments of a JPEG are those of ITU-T T.81, annex B; the decoder is known to accept
+baseline JPEG only, with one scan.
 """
 
 import io
@@ -19,19 +21,31 @@ from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, uprig
 from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.beside import encode_mask
 
-EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}
+EXTENSIONS = {
+    "JPEG": "jpg",
+    "MPO": "jpg",
+    "PNG": "png",
+    "WEBP": "webp",
+    "BMP": "bmp",
+    "TIFF": "tif",
+    "PPM": "ppm",
+}
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
 _START = b"\xff\xd8"
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _ADOBE = 0xE0, 0xEE
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}  # the remaining ones define the color space
+# the remaining ones define the color space
+_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}
 _GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
-_AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # anything but a stuffed byte or a restart marker ends the coded data
+# anything but a stuffed byte or a restart marker ends the coded data
+_AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 class Segment(NamedTuple):
-    """One segment: its marker's second byte, what it holds (of a scan: only its header), and all of its bytes."""
+    """One segment: its marker's second byte, what it holds (of a scan: only its header), and all of
+    its bytes.
+    """
 
     marker: int
     payload: bytes
@@ -75,16 +89,23 @@ def suits_hardware(content: bytes) -> bool:
         return False
     frames = [part for part in parts if part.marker in _FRAMES]
     scans = sum(part.marker == _SCAN for part in parts)
-    if [frame.marker for frame in frames] != [_BASELINE] or scans != 1 or frames[0].payload[:1] != b"\x08":
+    if (
+        [frame.marker for frame in frames] != [_BASELINE]
+        or scans != 1
+        or frames[0].payload[:1] != b"\x08"
+    ):
         return False
     components = frames[0].payload[6:]
-    is_rgb = components[::3] == b"RGB" or any(part.marker == _ADOBE and part.payload[11:12] == b"\0" for part in parts)
+    is_rgb = components[::3] == b"RGB" or any(
+        part.marker == _ADOBE and part.payload[11:12] == b"\0" for part in parts
+    )
     sampling = tuple(components[1::3])
     return sampling == _GRAY or (sampling == _COLOR and not is_rgb)
 
 
 def without_metadata(content: bytes, orientation: int = 1) -> bytes:
-    """The same image without EXIF, color profile, comments, thumbnails and whatever follows its end.
+    """The same image without EXIF, color profile, comments, thumbnails and whatever follows its
+    end.
 
     Args:
         orientation: EXIF's, kept as the only tag if it is not 1.
@@ -94,13 +115,22 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
     """
 
     def is_metadata(part: Segment) -> bool:
-        return part.marker in _METADATA or (part.marker == _JFIF and not part.payload.startswith(b"JFIF\0"))
+        return part.marker in _METADATA or (
+            part.marker == _JFIF and not part.payload.startswith(b"JFIF\0")
+        )
 
     kept = [part for part in segments(content) if not is_metadata(part)]
     tag = orientation_tag(orientation)
     exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
     first = 1 if kept[0].marker == _JFIF else 0  # JFIF has to come first of all
-    return b"".join([_START, *(part.whole for part in kept[:first]), exif, *(part.whole for part in kept[first:])])
+    return b"".join(
+        [
+            _START,
+            *(part.whole for part in kept[:first]),
+            exif,
+            *(part.whole for part in kept[first:]),
+        ]
+    )
 
 
 def orientation_tag(orientation: int) -> bytes:
@@ -150,8 +180,11 @@ class LeftOutError(Exception):
     """A file that cannot be used; the text is the reason."""
 
 
-def encode(read: Callable[[], bytes], scanned: tuple[int, int], orientation: int, encoding: Encoding | None) -> Encoded:
-    """Reads and decodes one image, and encodes it as `encoding` says; None: the bytes are unchanged.
+def encode(
+    read: Callable[[], bytes], scanned: tuple[int, int], orientation: int, encoding: Encoding | None
+) -> Encoded:
+    """Reads and decodes one image, and encodes it as `encoding` says; None: the bytes are
+    unchanged.
 
     Args:
         read: gives its bytes, or raises an OSError.
@@ -164,11 +197,15 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], orientation: int
     try:
         content = read()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the scan has already judged what Pillow only warns about
+            # the scan has already judged what Pillow only warns about
+            warnings.simplefilter("ignore")
             with open_stored(io.BytesIO(content)) as image:
                 if (image.height, image.width) != scanned:
                     height, width = scanned
-                    mismatch = f"{image.width} × {image.height} pixels, but {width} × {height} when it was scanned"
+                    mismatch = (
+                        f"{image.width} × {image.height} pixels, but {width} × {height} when "
+                        "it was scanned"
+                    )
                     raise LeftOutError(f"{mismatch}; scan again")
                 image.load()
                 if encoding is None:
@@ -177,7 +214,9 @@ def encode(read: Callable[[], bytes], scanned: tuple[int, int], orientation: int
     except (LeftOutError, FetchError):
         raise
     except OSError as error:
-        raise LeftOutError(error.strerror.lower() if error.strerror else f"cannot be decoded ({error})") from None
+        raise LeftOutError(
+            error.strerror.lower() if error.strerror else f"cannot be decoded ({error})"
+        ) from None
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
         raise LeftOutError(f"cannot be decoded ({type(error).__name__}: {error})") from None
 
@@ -193,7 +232,10 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
         except OSError as error:
             if not source.is_fetched:
                 raise
-            raise FetchError(f"{source.name(sample_id)}: {error}; start again when it can be read, and it continues") from None
+            raise FetchError(
+                f"{source.name(sample_id)}: {error}; start again when it can be read, and it "
+                "continues"
+            ) from None
 
     try:
         encoded = encode(read, (height, width), orientation, encoding)
@@ -210,21 +252,31 @@ def relative_name(source: Manifest, sample_id: int) -> str:
 
 
 def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
-    """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all others are encoded."""
+    """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all
+    others are encoded.
+    """
     turned = encoding.exif == "apply" and orientation > 1
     shorter = min(image.size)
     resize = min(shorter, encoding.resize or shorter)
-    size = image.width * resize // shorter, image.height * resize // shorter  # the longer is truncated, as by torchvision's Resize
+    # the longer is truncated, as by torchvision's Resize
+    size = image.width * resize // shorter, image.height * resize // shorter
     if max(size) > LONGEST_SIDE:
-        raise LeftOutError(f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most")
+        raise LeftOutError(
+            f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most"
+        )
     if size == image.size and not turned and suits_hardware(content):
         return Encoded(without_metadata(content, orientation), "jpg", True)
-    pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")  # as loaders do: alpha and profile are dropped
+    # as loaders do: alpha and profile are dropped
+    pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     if size != image.size:
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     if turned:
         pixels = upright(pixels, orientation)
-    return Encoded(_jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)), "jpg", False)
+    return Encoded(
+        _jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)),
+        "jpg",
+        False,
+    )
 
 
 def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:
@@ -232,5 +284,11 @@ def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:
     pixels.info.clear()  # Pillow would write a comment from there
     options = {"exif": exif} if exif else {}
     buffer = io.BytesIO()
-    pixels.save(buffer, "JPEG", quality=quality, subsampling="4:2:0" if pixels.mode == "RGB" else -1, **options)
+    pixels.save(
+        buffer,
+        "JPEG",
+        quality=quality,
+        subsampling="4:2:0" if pixels.mode == "RGB" else -1,
+        **options,
+    )
     return buffer.getvalue()

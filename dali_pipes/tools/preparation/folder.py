@@ -21,42 +21,66 @@ _JPEG = (".jpg", ".jpeg")
 
 
 def class_folders(classes: Sequence[str]) -> list[str]:
-    """A folder name for each class, which sort as the classes do; numbers get leading zeros for that. Raises as `to_folder`."""
+    """A folder name for each class, which sort as the classes do; numbers get leading zeros for
+    that. Raises as `to_folder`.
+    """
     numbers = all(name.isascii() and name.isdecimal() for name in classes)
     folders = [name.zfill(max(map(len, classes))) for name in classes] if numbers else list(classes)
     for name in folders:
-        if name in ("", ".", "..") or "/" in name or "\0" in name or len(os.fsencode(name)) > LONGEST:
-            raise ConfigError(f"class {name!r} cannot be the name of a folder; to=shards keeps any class")
+        if (
+            name in ("", ".", "..")
+            or "/" in name
+            or "\0" in name
+            or len(os.fsencode(name)) > LONGEST
+        ):
+            raise ConfigError(
+                f"class {name!r} cannot be the name of a folder; to=shards keeps any class"
+            )
     if any(one >= other for one, other in itertools.pairwise(folders)):
-        raise ConfigError("the classes are not in sorted order, and folders would renumber them; to=shards keeps their order")
+        raise ConfigError(
+            "the classes are not in sorted order, and folders would renumber them; to=shards "
+            "keeps their order"
+        )
     return folders
 
 
 def output_names(manifest: Manifest) -> list[str]:
-    """The path of each sample below the output's root, by sample id; every name ends in .jpg or .jpeg.
+    """The path of each sample below the output's root, by sample id; every name ends in .jpg or
+    .jpeg.
 
-    An image keeps its folder and name, with .jpg added if it has another extension. In a folder where that would change the order
-    or make two names the same or too long, the images are numbered. Raises as `to_folder`.
+    An image keeps its folder and name, with .jpg added if it has another extension. In a folder
+    where that would change the order or make two names the same or too long, the images are
+    numbered. Raises as `to_folder`.
     """
     folders = class_folders(manifest.classes)
     labels = manifest.labels.tolist()
     if any(one > other for one, other in itertools.pairwise(labels)):
         raise ConfigError(
-            f"{manifest.root}: the images are not sorted by class, and folders would renumber them; to=shards keeps their order"
+            f"{manifest.root}: the images are not sorted by class, and folders would "
+            "renumber them; to=shards keeps their order"
         )
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda each: each[0])
-        return [os.path.join(folder, name) for folder, files in grouped for name in _renamed([file for _, file in files])]
+        return [
+            os.path.join(folder, name)
+            for folder, files in grouped
+            for name in _renamed([file for _, file in files])
+        ]
     by_class = itertools.groupby(labels)
-    return [os.path.join(folders[label], name) for label, same in by_class for name in _numbers(len(list(same)))]
+    return [
+        os.path.join(folders[label], name)
+        for label, same in by_class
+        for name in _numbers(len(list(same)))
+    ]
 
 
 def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
     """Whether each image is in its class's folder, in the order of an ImageFolder."""
     parts = [path.split("/") for path in paths]
     inside = all(
-        part[0] == folder and len(part) > 1 and not {"", ".", ".."} & {*part} for part, folder in zip(parts, folders, strict=True)
+        part[0] == folder and len(part) > 1 and not {"", ".", ".."} & {*part}
+        for part, folder in zip(parts, folders, strict=True)
     )
     by_class = list(zip(folders, map(os.path.split, paths), strict=True))
     return inside and all(one < other for one, other in itertools.pairwise(by_class))
@@ -65,7 +89,11 @@ def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
 def _renamed(names: list[str]) -> list[str]:
     new = [name if name.lower().endswith(_JPEG) else f"{name}.jpg" for name in names]
     sorted_alike = all(one < other for one, other in itertools.pairwise(new))
-    return new if sorted_alike and all(len(os.fsencode(name)) <= LONGEST for name in new) else _numbers(len(names))
+    return (
+        new
+        if sorted_alike and all(len(os.fsencode(name)) <= LONGEST for name in new)
+        else _numbers(len(names))
+    )
 
 
 def _numbers(count: int) -> list[str]:
@@ -81,23 +109,34 @@ class _Written(NamedTuple):
     why: str = ""
 
 
-def to_folder(record: Record, split: str, source: Manifest, encoding: Encoding, part: Part) -> tuple[Outcome, list[int]]:
-    """Writes all images of the source below `record.out`/`split`; files that are there already are kept.
+def to_folder(
+    record: Record, split: str, source: Manifest, encoding: Encoding, part: Part
+) -> tuple[Outcome, list[int]]:
+    """Writes all images of the source below `record.out`/`split`; files that are there already are
+    kept.
 
     Returns:
         The outcome, and the source's id of each image that was written.
 
     Raises:
-        ConfigError: a class cannot be the name of a folder, or folders cannot keep the source's order.
+        ConfigError: a class cannot be the name of a folder, or folders cannot keep the source's
+            order.
         PreparationError: the parts have ended, and an image is missing.
     """
     out, names = record.out / split, output_names(source)
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
     asked = part.of(range(len(source)))
-    done = in_order(partial(_write, record, out, source, names, encoding, part.merges), asked, available_cpus(), chunk=8)
+    done = in_order(
+        partial(_write, record, out, source, names, encoding, part.merges),
+        asked,
+        available_cpus(),
+        chunk=8,
+    )
     outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
-    for sample_id, written in zip(asked, track(done, f"preparing {split}", len(asked)), strict=True):
+    for sample_id, written in zip(
+        asked, track(done, f"preparing {split}", len(asked)), strict=True
+    ):
         if written.why:
             outcome.left_out.append((relative_name(source, sample_id), written.why))
             continue
@@ -116,17 +155,36 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
         PreparationError: there are other files among them.
     """
     names = output_names(source)
-    found = [os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))]
-    for name, expected in zip([*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False):
+    found = [
+        os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))
+    ]
+    for name, expected in zip(
+        [*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
+    ):
         if name != expected:
             stray = name or expected
-            raise PreparationError(f"{os.path.join(written.root, stray)} was not written by this run; remove it and start again")
-    if len(found) != len(ids) or list(written.labels) != list(source.labels[ids]) or written.problems:
-        raise PreparationError(f"{written.root} holds images that this run did not write; choose another folder")
+            raise PreparationError(
+                f"{os.path.join(written.root, stray)} was not written by this run; remove it "
+                "and start again"
+            )
+    if (
+        len(found) != len(ids)
+        or list(written.labels) != list(source.labels[ids])
+        or written.problems
+    ):
+        raise PreparationError(
+            f"{written.root} holds images that this run did not write; choose another folder"
+        )
 
 
 def _write(
-    record: Record, out: Path, source: Manifest, names: list[str], encoding: Encoding, must_exist: bool, sample_id: int
+    record: Record,
+    out: Path,
+    source: Manifest,
+    names: list[str],
+    encoding: Encoding,
+    must_exist: bool,
+    sample_id: int,
 ) -> _Written:
     file = out / names[sample_id]
     size = file.stat().st_size if file.exists() else 0
@@ -136,6 +194,8 @@ def _write(
     if isinstance(encoded, str):
         return _Written(0, why=encoded)
     if must_exist:
-        raise PreparationError(f"images are missing, such as {file}; run their parts again, and then part=merge")
+        raise PreparationError(
+            f"images are missing, such as {file}; run their parts again, and then part=merge"
+        )
     record.write(file, encoded.content)
     return _Written(len(encoded.content), same_pixels=encoded.same_pixels)

@@ -1,4 +1,6 @@
-"""What changed: the pixels as a network sees them, after decoding, cropping and resizing; and the loader's pace."""
+"""What changed: the pixels as a network sees them, after decoding, cropping and resizing; and the
+loader's pace.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,49 +26,73 @@ BEFORE, AFTER = "before", "after"
 SCHEMA = 3
 
 
-def pixel_difference(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
+def pixel_difference(
+    config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest
+) -> dict[str, Any]:
     """The difference over images chosen at random.
 
-    Training uses the same random numbers before and after, so the windows are the same except for rounding to the new pixels.
+    Training uses the same random numbers before and after, so the windows are the same except for
+    rounding to the new pixels.
 
     Args:
         ids: the source's id of each written image.
 
     Returns:
-        images; and for "evaluation" and "training" max, mean and p99 of |after - before|, in steps of 1/255.
+        images; and for "evaluation" and "training" max, mean and p99 of |after - before|, in steps
+        of 1/255.
     """
     before, after = _pairs(
-        source, ids, written, np.random.default_rng(config.seed).permutation(len(ids))[: config.agreement_images]
+        source,
+        ids,
+        written,
+        np.random.default_rng(config.seed).permutation(len(ids))[: config.agreement_images],
     )
     found = {
         name: difference(_pixels(config, after, transform), _pixels(config, before, transform))
-        for name, transform in (("evaluation", config.eval_transform), ("training", config.transform))
+        for name, transform in (
+            ("evaluation", config.eval_transform),
+            ("training", config.transform),
+        )
     }
     return {"images": len(before)} | found
 
 
-def _pairs(source: Manifest, ids: list[int], written: Manifest, chosen: NDArray[np.int64]) -> tuple[Manifest, Manifest]:
+def _pairs(
+    source: Manifest, ids: list[int], written: Manifest, chosen: NDArray[np.int64]
+) -> tuple[Manifest, Manifest]:
     return source.subset(np.array(ids)[chosen]), written.subset(chosen)
 
 
 def _pixels(config: PrepareConfig, manifest: Manifest, transform: Transform) -> torch.Tensor:
     exif = "apply" if config.exif == "apply" else transform.exif
     as_bytes = replace(transform, dtype="uint8", exif=exif)
-    options: dict[str, Any] = {"seed": config.seed, "shuffle": False, "last_batch": "partial", "device": "cpu"}
-    with build_loader(manifest, TorchConfig(), transform=as_bytes, batch_size=16, **options) as loader:
+    options: dict[str, Any] = {
+        "seed": config.seed,
+        "shuffle": False,
+        "last_batch": "partial",
+        "device": "cpu",
+    }
+    with build_loader(
+        manifest, TorchConfig(), transform=as_bytes, batch_size=16, **options
+    ) as loader:
         return torch.cat([batch.images.float() for batch in loader])
 
 
-def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest) -> dict[str, Any]:
-    """The loader's gain: the benchmark's A/B with two sets of images instead of two loaders. docs/method.md has the protocol.
+def measure(
+    config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest
+) -> dict[str, Any]:
+    """The loader's gain: the benchmark's A/B with two sets of images instead of two loaders.
+    docs/method.md has the protocol.
 
-    Alternating trials of the source and of the written images, each in a fresh process, with the same loader and plan.
+    Alternating trials of the source and of the written images, each in a fresh process, with the
+    same loader and plan.
 
     Args:
         ids: the source's id of each written image.
 
     Returns:
-        arms, control, work, protocol and provenance as in docs/result.md, with the arms "before" and "after"; and folder.
+        arms, control, work, protocol and provenance as in docs/result.md, with the arms "before"
+        and "after"; and folder.
 
     Raises:
         ArmError: a trial failed.
@@ -75,7 +101,10 @@ def measure(config: PrepareConfig, source: Manifest, ids: list[int], written: Ma
     folder = new_folder(Path(config.report))
     images = zip((BEFORE, AFTER), _pairs(source, ids, written, chosen), strict=True)
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}
-    done = [trials[turn.arm].run(turn, config.loader) for turn in turns([*trials], BEFORE, config.pairs, config.seed)]
+    done = [
+        trials[turn.arm].run(turn, config.loader)
+        for turn in turns([*trials], BEFORE, config.pairs, config.seed)
+    ]
     facts = {arm: each.facts() for arm, each in trials.items()}
     result = {
         "schema": SCHEMA,

@@ -19,7 +19,9 @@ _ANSWER_S = 10
 _RETRIES = 5  # of a task whose worker or machine was lost
 
 
-def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
+def write_all(
+    source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
+) -> Iterator[Written]:
     """What was written, in order. Of the cluster at RAY_ADDRESS, if that is set.
 
     Raises:
@@ -30,12 +32,19 @@ def write_all(source: Manifest, encoding: Encoding | None, shards: list[Shard], 
     _check_answers(address)
     try:
         if started:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=False,
+            )
         yield from track(_done(source, encoding, shards), what, len(shards))
     except (ray.exceptions.RayError, OSError) as error:
         cause = getattr(error, "cause", None) or error
         why = " ".join(str(cause).split())[:300]
-        raise PreparationError(f"engine=ray: {why}; start again, and it continues from here") from None
+        raise PreparationError(
+            f"engine=ray: {why}; start again, and it continues from here"
+        ) from None
     finally:
         if started:
             ray.shutdown()
@@ -50,11 +59,16 @@ def _check_answers(address: str | None) -> None:
         try:
             socket.create_connection((host, int(port)), _ANSWER_S).close()
         except OSError as error:
-            raise PreparationError(f"RAY_ADDRESS={address}: no Ray answers there ({error}); correct it, or leave it out") from None
+            raise PreparationError(
+                f"RAY_ADDRESS={address}: no Ray answers there ({error}); correct it, or leave "
+                "it out"
+            ) from None
 
 
 def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> Iterator[Written]:
-    """A bounded number of shards is in work, so that a run that is stopped leaves little to do again."""
+    """A bounded number of shards is in work, so that a run that is stopped leaves little to do
+    again.
+    """
     write = ray.remote(num_cpus=1, max_retries=_RETRIES)(_write)
     shared = ray.put(source)
     cores: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -69,5 +83,8 @@ def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> I
 def _write(source: Manifest, encoding: Encoding | None, shard: Shard) -> Written:
     for needed in (shard.aside.parent, *([] if source.is_fetched else [Path(source.root)])):
         if not needed.exists():
-            raise OSError(f"{socket.gethostname()} does not see {needed}; engine=ray needs folders that all machines share")
+            raise OSError(
+                f"{socket.gethostname()} does not see {needed}; engine=ray needs folders that "
+                "all machines share"
+            )
     return write_shard(source, encoding, shard)

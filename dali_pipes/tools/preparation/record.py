@@ -1,4 +1,6 @@
-"""prepared.json: the source, options and outcome of a prepared folder; and the lock that a run holds on it while it writes."""
+"""prepared.json: the source, options and outcome of a prepared folder; and the lock that a run
+holds on it while it writes.
+"""
 
 import fcntl
 import json
@@ -41,7 +43,8 @@ class Outcome:
 
 
 class Record:
-    """prepared.json of one folder, or of a part of the work prepared-2-of-8.json; a temporary folder for it is locked already.
+    """prepared.json of one folder, or of a part of the work prepared-2-of-8.json; a temporary
+    folder for it is locked already.
 
     Attributes:
         out: the folder.
@@ -55,10 +58,15 @@ class Record:
         for file in earlier:
             self._go_on(file)
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
-            raise PreparationError(f"{out} is not empty and was not made by prepare.py; choose another folder, nothing was changed")
+            raise PreparationError(
+                f"{out} is not empty and was not made by prepare.py; choose another folder, "
+                "nothing was changed"
+            )
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
-        """Records the source of a split before anything is written; raises PreparationError if it was begun from another one."""
+        """Records the source of a split before anything is written; raises PreparationError if it
+        was begun from another one.
+        """
         known = self._content["splits"].setdefault(split, {"source": source, "result": None})
         self._must_match(known["source"], source, f"{split} of ")
         self._save()
@@ -68,7 +76,9 @@ class Record:
         self._save()
 
     def write(self, file: Path, content: bytes) -> None:
-        """Writes a file in the folder, whole or not at all; a killed run leaves nothing but its temporary folder."""
+        """Writes a file in the folder, whole or not at all; a killed run leaves nothing but its
+        temporary folder.
+        """
         aside = self.scratch / str(os.getpid())
         try:
             aside.write_bytes(content)
@@ -80,19 +90,33 @@ class Record:
         try:
             found = json.loads(file.read_text())
             schema, options, splits = found["schema"], dict(found["options"]), dict(found["splits"])
-            splits = {name: {"source": dict(split["source"]), "result": split["result"]} for name, split in splits.items()}
+            splits = {
+                name: {"source": dict(split["source"]), "result": split["result"]}
+                for name, split in splits.items()
+            }
         except (ValueError, KeyError, TypeError) as error:
-            raise PreparationError(f"{file} cannot be read ({error}); choose another folder, nothing was changed") from None
+            raise PreparationError(
+                f"{file} cannot be read ({error}); choose another folder, nothing was changed"
+            ) from None
         if schema != SCHEMA:
-            raise PreparationError(f"{file}: schema {schema}, and this version writes {SCHEMA}; choose another folder")
+            raise PreparationError(
+                f"{file}: schema {schema}, and this version writes {SCHEMA}; choose another folder"
+            )
         self._must_match(options, self._content["options"], "")
         other = {} if file == self._file else {"result": None}
         self._content["splits"] |= {name: split | other for name, split in splits.items()}
 
     def _must_match(self, then: dict[str, Any], now: dict[str, Any], what: str) -> None:
-        differ = [f"{name} was {then.get(name)}, and now is {now.get(name)}" for name in now if then.get(name) != now.get(name)]
+        differ = [
+            f"{name} was {then.get(name)}, and now is {now.get(name)}"
+            for name in now
+            if then.get(name) != now.get(name)
+        ]
         if differ:
-            raise PreparationError(f"{what}{self.out} was begun differently: {'; '.join(differ)}; choose another folder for out=")
+            raise PreparationError(
+                f"{what}{self.out} was begun differently: {'; '.join(differ)}; choose another "
+                "folder for out="
+            )
 
     def _save(self) -> None:
         self.write(self._file, json.dumps(self._content, indent=1).encode() + b"\n")
@@ -103,7 +127,8 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
     """The folder, made if necessary and locked for this run; parts may run at the same time.
 
     Raises:
-        PreparationError: another run writes there, it was begun with other options, or it holds something else.
+        PreparationError: another run writes there, it was begun with other options, or it holds
+            something else.
     """
     out.mkdir(parents=True, exist_ok=True)
     with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
@@ -126,7 +151,9 @@ def _claimed(folder: Path, how: int) -> Iterator[None]:
         fcntl.flock(number, how | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(number)
-        raise PreparationError(f"{folder}: another run is writing there; wait for its end, or choose another folder") from None
+        raise PreparationError(
+            f"{folder}: another run is writing there; wait for its end, or choose another folder"
+        ) from None
     except OSError:
         pass  # a file system without locks
     try:

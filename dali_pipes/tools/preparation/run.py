@@ -32,10 +32,12 @@ console = Console(soft_wrap=True)
 
 
 def prepare(config: PrepareConfig) -> None:
-    """Writes `config.out`, and reports counts, sizes and differences of the images. A killed run continues where it stopped.
+    """Writes `config.out`, and reports counts, sizes and differences of the images. A killed run
+    continues where it stopped.
 
     Raises:
-        ConfigError, ManifestError, PreparationError: a user's mistake; existing files are unchanged.
+        ConfigError, ManifestError, PreparationError: a user's mistake; existing files are
+            unchanged.
     """
     out = Path(os.path.abspath(str(config.out)))
     if config.source == "images":
@@ -73,41 +75,64 @@ def _images(config: PrepareConfig, out: Path) -> None:
     place = f"data.root={out}" if len(splits) == 2 else f"data.{splits[0]}={out / splits[0]}"
     say(console, f"Use them with {place}{usage(sources[splits[0]])}")
     if columns := list(sources[splits[0]].columns):
-        say(console, f"The .json of each image has its columns ({', '.join(columns)}), which a scan of shards does not read")
+        say(
+            console,
+            (
+                f"The .json of each image has its columns ({', '.join(columns)}), which a scan of "
+                "shards does not read"
+            ),
+        )
     if config.measure:
         _print_measured(measure(config, sources[splits[0]], *made[splits[0]]))
 
 
-def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) -> tuple[list[int], Manifest]:
-    """The source's id of each written image, and the written images (of a part of the work, the source)."""
-    record.begin(split, {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all})
+def _split(
+    config: PrepareConfig, record: Record, split: str, source: Manifest
+) -> tuple[list[int], Manifest]:
+    """The source's id of each written image, and the written images (of a part of the work, the
+    source).
+    """
+    record.begin(
+        split,
+        {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all},
+    )
     encoding, written = Encoding(config.resize, config.quality or QUALITY, config.exif), source
     if config.to == "folder":
         outcome, ids = to_folder(record, split, source, encoding, config.work)
     else:
         if config.engine == "ray":
-            from dali_pipes.tools.preparation.on_ray import write_all  # Ray is an extra, and takes a second
+            # Ray is an extra, and takes a second
+            from dali_pipes.tools.preparation.on_ray import write_all
         else:
             write_all = write_here
         packed = encoding if config.encodes else None
-        outcome, ids = to_shards(record, split, source, packed, config.shard_mib * MIB, write_all, config.work)
+        outcome, ids = to_shards(
+            record, split, source, packed, config.shard_mib * MIB, write_all, config.work
+        )
     if not config.work.name:
         if not ids:
             path, why = outcome.left_out[-1]
             raise PreparationError(
-                f"{source.root}: none of its {len(outcome.left_out):,} images can be used, such as {path}: {why}"
+                f"{source.root}: none of its {len(outcome.left_out):,} images can be used, "
+                f"such as {path}: {why}"
             )
         if config.to == "folder":
             limit = config.data.max_pixels
-            written = Manifest.open(record.out / split, max_pixels=limit, cache_dir=config.data.cache_dir)
+            written = Manifest.open(
+                record.out / split, max_pixels=limit, cache_dir=config.data.cache_dir
+            )
             check_order(written, source, ids)
         else:
-            written = Manifest.scan(record.out / split, max_pixels=config.data.max_pixels, progress=False)
+            written = Manifest.scan(
+                record.out / split, max_pixels=config.data.max_pixels, progress=False
+            )
             written.save_index()
         if config.encodes and config.agreement_images:
             with Console(stderr=True).status("comparing pixels before and after"):
                 outcome.difference = pixel_difference(config, source, ids, written)
-    record.finish(split, asdict(outcome) | {"provenance": provenance(source.describe(), config.overrides)})
+    record.finish(
+        split, asdict(outcome) | {"provenance": provenance(source.describe(), config.overrides)}
+    )
     _print_outcome(split, outcome)
     return ids, written
 
@@ -125,7 +150,8 @@ def _options(config: PrepareConfig, sources: Iterable[Manifest]) -> dict[str, An
 def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
     if source.task != "classification":
         raise ConfigError(
-            f"{named}: its labels are not one class for each image, and class folders and .cls files cannot hold others"
+            f"{named}: its labels are not one class for each image, and class folders and "
+            ".cls files cannot hold others"
         )
     if not len(source):
         raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
@@ -133,10 +159,15 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
         advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
         raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")
     if source.masks_upright and "mask" in kept_beside(source):
-        raise ConfigError(f"{named}: masks of upright pictures are not written into shards; leave them out with drop=[mask]")
+        raise ConfigError(
+            f"{named}: masks of upright pictures are not written into shards; leave them out "
+            "with drop=[mask]"
+        )
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
-        raise ConfigError(f"out={out} and the images, {named}, lie within each other; choose a folder beside them")
+        raise ConfigError(
+            f"out={out} and the images, {named}, lie within each other; choose a folder beside them"
+        )
 
 
 def _print_outcome(split: str, outcome: Outcome) -> None:
@@ -150,12 +181,20 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
         table.add_row("kept from an earlier run", f"{outcome.kept:,}")
     table.add_row("left out", f"{len(outcome.left_out):,}")
     share = outcome.bytes_after / max(outcome.bytes_before, 1)
-    table.add_row("size", f"{_size(outcome.bytes_before)} before, {_size(outcome.bytes_after)} after: {share:.2f} ×")
+    table.add_row(
+        "size",
+        (
+            f"{_size(outcome.bytes_before)} before, {_size(outcome.bytes_after)} after: "
+            f"{share:.2f} ×"
+        ),
+    )
     if outcome.difference:
         for name in ("evaluation", "training"):
             found = outcome.difference[name]
             figures = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
-            table.add_row(f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images")
+            table.add_row(
+                f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images"
+            )
     console.print(table)
     for path, why in outcome.left_out:
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -164,7 +203,12 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
 
 def _print_measured(result: dict[str, Any]) -> None:
     gain = comparison(AFTER, BEFORE, result["arms"][AFTER]["ratio"], result["protocol"]["pairs"])
-    say(console, f"{gain}.", control_line(result["control"], BEFORE), f"Figures: {result['folder']}/result.json")
+    say(
+        console,
+        f"{gain}.",
+        control_line(result["control"], BEFORE),
+        f"Figures: {result['folder']}/result.json",
+    )
 
 
 def _size(count: int) -> str:

@@ -1,12 +1,15 @@
-"""Writes images to shards: tars in the WebDataset format, with a file for the image and one for the label of each sample.
+"""Writes images to shards: tars in the WebDataset format, with a file for the image and one for the
+label of each sample.
 
-A sample's files are named by its id, nine digits, and follow each other: 000000123.jpg, then 000000123.cls, the class number
-as text; then, as far as the source has them, 000000123.txt, its text, 000000123.json, its columns, and 000000123.mask.png. The
-tars are USTAR and hold neither times nor owners, so that the same images give the same bytes. classes.json beside them is the list
-of class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to
-the first dot.
+A sample's files are named by its id, nine digits, and follow each other: 000000123.jpg, then
+000000123.cls, the class number as text; then, as far as the source has them, 000000123.txt, its
+text, 000000123.json, its columns, and 000000123.mask.png. The tars are USTAR and hold neither times
+nor owners, so that the same images give the same bytes. classes.json beside them is the list of
+class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose
+names agree up to the first dot.
 
-Which images a shard holds follows from their sizes in the source alone, so each shard can be written by any process on any machine.
+Which images a shard holds follows from their sizes in the source alone, so each shard can be
+written by any process on any machine.
 """
 
 import io
@@ -59,20 +62,29 @@ WriteAll = Callable[[Manifest, Encoding | None, list[Shard], str], Iterator[Writ
 
 
 def to_shards(
-    record: Record, split: str, source: Manifest, encoding: Encoding | None, limit: int, write_all: WriteAll, part: Part
+    record: Record,
+    split: str,
+    source: Manifest,
+    encoding: Encoding | None,
+    limit: int,
+    write_all: WriteAll,
+    part: Part,
 ) -> tuple[Outcome, list[int]]:
-    """Writes all images of the source into shards in `record.out`/`split`; existing shards are kept.
+    """Writes all images of the source into shards in `record.out`/`split`; existing shards are
+    kept.
 
     Args:
         encoding: None: the bytes go in unchanged, after a check that they can be decoded.
         limit: maximum size of a shard, in bytes, if the bytes go in unchanged.
-        write_all: writes shards, and gives what was written in order: `write_here`, or that of on_ray.py.
+        write_all: writes shards, and gives what was written in order: `write_here`, or that of
+            on_ray.py.
 
     Returns:
         The outcome, and the source's id of each image that was written.
 
     Raises:
-        PreparationError: the folder holds files that no earlier run wrote; or parts are to be merged, and shards are missing.
+        PreparationError: the folder holds files that no earlier run wrote; or parts are to be
+            merged, and shards are missing.
     """
     folder = record.out / split
     folder.mkdir(exist_ok=True)
@@ -85,25 +97,39 @@ def to_shards(
     missing = [shard for shard in mine if shard not in kept]
     if part.merges and missing:
         raise PreparationError(
-            f"{len(missing)} of {len(shards)} shards are missing, such as {missing[0].file}; run their parts again"
+            f"{len(missing)} of {len(shards)} shards are missing, such as "
+            f"{missing[0].file}; run their parts again"
         )
     made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
     ids = [sample_id for shard in mine for sample_id in (kept | made)[shard].ids]
     left_out = list(source.problems)
-    for sample_id in sorted({each for shard in mine for each in range(shard.first, shard.end)} - {*ids}):
-        reason = encode_sample(source, encoding, sample_id)  # decoded again for the reason; an earlier run may have left it out
+    for sample_id in sorted(
+        {each for shard in mine for each in range(shard.first, shard.end)} - {*ids}
+    ):
+        # decoded again for the reason; an earlier run may have left it out
+        reason = encode_sample(source, encoding, sample_id)
         why = reason if isinstance(reason, str) else "could not be decoded by an earlier run"
         left_out.append((relative_name(source, sample_id), why))
-    same_pixels, from_earlier = sum(each.same_pixels for each in made.values()), sum(len(each.ids) for each in kept.values())
-    before, after = int(source.bytes_each[ids].sum()), sum(shard.file.stat().st_size for shard in mine)
+    same_pixels, from_earlier = (
+        sum(each.same_pixels for each in made.values()),
+        sum(len(each.ids) for each in kept.values()),
+    )
+    before, after = (
+        int(source.bytes_each[ids].sum()),
+        sum(shard.file.stat().st_size for shard in mine),
+    )
     return Outcome(len(ids), same_pixels, from_earlier, before, after, left_out), ids
 
 
 def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
     """Each as many samples as fit by their sizes in the source, one at least."""
-    blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2  # the image's header and content, and those of its label
+    # the image's header and content, and those of its label
+    blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2
     if kept_beside(source):
-        beside = [sum(1 + -(-size // tarfile.BLOCKSIZE) for size in some) for some in Beside(source).sizes()]
+        beside = [
+            sum(1 + -(-size // tarfile.BLOCKSIZE) for size in some)
+            for some in Beside(source).sizes()
+        ]
         blocks = blocks + np.array(beside, np.int64)
     ends, starts = blocks.cumsum(), [0]
     room = (limit - tarfile.RECORDSIZE) // tarfile.BLOCKSIZE
@@ -111,11 +137,17 @@ def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list
         before = int(ends[starts[-1] - 1]) if starts[-1] else 0
         starts.append(max(int(np.searchsorted(ends, before + room, side="right")), starts[-1] + 1))
     names = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
-    return [Shard(folder / name, *ids, record.scratch / name) for name, ids in zip(names, pairwise(starts), strict=True)]
+    return [
+        Shard(folder / name, *ids, record.scratch / name)
+        for name, ids in zip(names, pairwise(starts), strict=True)
+    ]
 
 
 def write_shard(
-    source: Manifest, encoding: Encoding | None, shard: Shard, images: Iterable[Encoded | str] | None = None
+    source: Manifest,
+    encoding: Encoding | None,
+    shard: Shard,
+    images: Iterable[Encoded | str] | None = None,
 ) -> Written:
     """Writes one shard, whole or not at all.
 
@@ -123,16 +155,25 @@ def write_shard(
         images: of its samples; None: they are encoded here.
     """
     if images is None:
-        images = (encode_sample(source, encoding, sample_id) for sample_id in range(shard.first, shard.end))
+        images = (
+            encode_sample(source, encoding, sample_id)
+            for sample_id in range(shard.first, shard.end)
+        )
     beside = Beside(source)
-    aside, ids, same = shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"), list[int](), 0
+    aside, ids, same = (
+        shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"),
+        list[int](),
+        0,
+    )
     try:
         with tarfile.open(aside, "w", format=tarfile.USTAR_FORMAT) as tar:
             for sample_id, image in enumerate(islice(images, shard.end - shard.first), shard.first):
                 if isinstance(image, Encoded):
                     _add(tar, f"{sample_id:09d}.{image.extension}", image.content)
                     _add(tar, f"{sample_id:09d}.cls", str(int(source.labels[sample_id])).encode())
-                    more = beside.members(sample_id) | ({MASK: image.mask} if image.mask is not None else {})
+                    more = beside.members(sample_id) | (
+                        {MASK: image.mask} if image.mask is not None else {}
+                    )
                     for extension, content in more.items():
                         _add(tar, f"{sample_id:09d}.{extension}", content)
                     ids.append(sample_id)
@@ -149,20 +190,33 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def write_here(source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str) -> Iterator[Written]:
+def write_here(
+    source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
+) -> Iterator[Written]:
     """Images are encoded by several processes, and the shards written by this one."""
     ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
-    images = track(in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8), what, len(ids))
+    images = track(
+        in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8),
+        what,
+        len(ids),
+    )
     return (write_shard(source, encoding, shard, images) for shard in shards)
 
 
 def _kept(shard: Shard) -> Written:
-    """A shard of an earlier run; a PreparationError if it cannot be read, or holds other samples."""
+    """A shard of an earlier run; a PreparationError if it cannot be read, or holds other
+    samples.
+    """
     try:
         with tarfile.open(shard.file, "r:") as tar:
             ids = [int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")]
     except (tarfile.TarError, ValueError) as error:
-        raise PreparationError(f"{shard.file} was not written by an earlier run ({error}); remove it") from None
+        raise PreparationError(
+            f"{shard.file} was not written by an earlier run ({error}); remove it"
+        ) from None
     if ids != sorted(set(ids)) or not {*ids} <= {*range(shard.first, shard.end)}:
-        raise PreparationError(f"{shard.file} was not written by an earlier run: it holds other samples; choose another folder")
+        raise PreparationError(
+            f"{shard.file} was not written by an earlier run: it holds other samples; choose "
+            "another folder"
+        )
     return Written(ids, 0)

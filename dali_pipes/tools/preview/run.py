@@ -1,4 +1,6 @@
-"""What a loader yields, for people to look at, with a picture of a batch: its images, all views, what is known of them."""
+"""What a loader yields, for people to look at, with a picture of a batch: its images, all views,
+what is known of them.
+"""
 
 import hashlib
 import itertools
@@ -38,7 +40,8 @@ class PreviewConfig:
     """dali-pipes preview: batches of one loader, to see what it yields.
 
     Attributes:
-        sampling: which samples, and in which order (docs/sampling.md); None: as the transform has it.
+        sampling: which samples, and in which order (docs/sampling.md); None: as the transform has
+            it.
         split: "train" or "val".
         batch_size: images per batch.
         seed: of the order of the samples and all random choices.
@@ -61,9 +64,11 @@ class PreviewConfig:
 
 
 def preview(config: PreviewConfig) -> None:
-    """Loads some batches, prints what they are, and saves a picture of the first images and what is known of them.
+    """Loads some batches, prints what they are, and saves a picture of the first images and what is
+    known of them.
 
-    The digest is a hash of the sample ids in order: it is the same for every loader that carries out the same plan.
+    The digest is a hash of the sample ids in order: it is the same for every loader that carries
+    out the same plan.
     """
     console = Console(soft_wrap=True)
     Path(config.out).mkdir(parents=True, exist_ok=True)
@@ -88,7 +93,10 @@ def preview(config: PreviewConfig) -> None:
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
         seconds = time.perf_counter() - start
-    console.print(f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} images/s with start-up")
+    console.print(
+        f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} "
+        "images/s with start-up"
+    )
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
     console.print(f"picture: {picture}", markup=False)
 
@@ -96,13 +104,17 @@ def preview(config: PreviewConfig) -> None:
 def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
     """The first images of a batch; images larger than `LARGEST` are made smaller.
 
-    Each class has a color. Of a mask the value 0 is not drawn, and `ignore_index` is gray. Of keypoints those that are hidden
-    are empty circles, and those that are not known are left out. With views each image has a row, and the first view all that.
+    Each class has a color. Of a mask the value 0 is not drawn, and `ignore_index` is gray. Of
+    keypoints those that are hidden are empty circles, and those that are not known are left out.
+    With views each image has a row, and the first view all that.
     """
     shown, columns = (SHOWN_WITH_VIEWS, 1) if batch.views else (SHOWN, COLUMNS)
     batch = batch.to("cpu")
     tiles = [_tile(batch, place, transform, classes) for place in range(min(shown, len(batch)))]
-    width, rows = max(tile.width for tile in tiles) + GAP, [tiles[at : at + columns] for at in range(0, len(tiles), columns)]
+    width, rows = (
+        max(tile.width for tile in tiles) + GAP,
+        [tiles[at : at + columns] for at in range(0, len(tiles), columns)],
+    )
     tops = np.cumsum([0, *(max(tile.height for tile in row) + GAP for row in rows)]).tolist()
     picture = Image.new("RGB", (min(columns, len(tiles)) * width - GAP, tops[-1] - GAP), "white")
     for top, row in zip(tops, rows, strict=False):
@@ -112,9 +124,15 @@ def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
 
 
 def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) -> Image.Image:
-    views = [view for views in batch.views.values() for view in views[place]] or [batch.images[place]]
+    views = [view for views in batch.views.values() for view in views[place]] or [
+        batch.images[place]
+    ]
     images = [_picture(view, transform) for view in views]
-    objects = {name: each[place].numpy() for name, each in batch.targets.items() if isinstance(each, Ragged)}
+    objects = {
+        name: each[place].numpy()
+        for name, each in batch.targets.items()
+        if isinstance(each, Ragged)
+    }
     mask = batch.targets.get("mask")
     if isinstance(mask, torch.Tensor) and mask.ndim == 3:
         _draw_mask(images[0], mask[place].int().numpy(), transform.ignore_index, classes)
@@ -122,7 +140,13 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
         _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, classes)
     lefts = np.cumsum([0, *(image.width + GAP for image in images)]).tolist()
     width = lefts[-1] - GAP
-    lines = textwrap.wrap(batch.text[place], max(width // 6, 8), max_lines=_MOST_LINES, placeholder=" …") if "text" in batch else []
+    lines = (
+        textwrap.wrap(
+            batch.text[place], max(width // 6, 8), max_lines=_MOST_LINES, placeholder=" …"
+        )
+        if "text" in batch
+        else []
+    )
     height = max(image.height for image in images)
     tile = Image.new("RGB", (width, height + _LINE * len(lines)), "white")
     for left, image in zip(lefts, images, strict=False):
@@ -140,7 +164,9 @@ def _picture(image: torch.Tensor, transform: Transform) -> Image.Image:
 
 
 def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: list[str]) -> None:
-    """A mask of classes: their colors, and the name of each at one of its pixels, in the middle where that is possible."""
+    """A mask of classes: their colors, and the name of each at one of its pixels, in the middle
+    where that is possible.
+    """
     small = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
     present = [value for value in np.unique(small).tolist() if value]
     for value in present:
@@ -148,18 +174,26 @@ def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: li
     for value in present:
         if value != ignored:
             pixels = np.argwhere(small == value)
-            top, left = pixels[np.abs(pixels - np.median(pixels, axis=0)).sum(axis=1).argmin()].tolist()
+            top, left = pixels[
+                np.abs(pixels - np.median(pixels, axis=0)).sum(axis=1).argmin()
+            ].tolist()
             _write(image, (left - _LINE, top - _LINE // 2), _name(value, classes), _color(value))
 
 
-def _draw_objects(image: Image.Image, scale: float, objects: dict[str, NDArray[Any]], classes: list[str]) -> None:
+def _draw_objects(
+    image: Image.Image, scale: float, objects: dict[str, NDArray[Any]], classes: list[str]
+) -> None:
     """
     Args:
         scale: from pixels of the coordinates to those of the image.
     """
     labels = objects["box_labels"].tolist()
     for mask, label in zip(objects.get("masks", []), labels, strict=False):
-        _cover(image, np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST)), _color(label))
+        _cover(
+            image,
+            np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST)),
+            _color(label),
+        )
     drawn = ImageDraw.Draw(image)
     boxes = list(zip((objects["boxes"] * scale).tolist(), labels, strict=True))
     for box, label in boxes:
@@ -169,15 +203,25 @@ def _draw_objects(image: Image.Image, scale: float, objects: dict[str, NDArray[A
     for points, label in zip(objects.get("keypoints", []), labels, strict=False):
         for x, y, visibility in points.tolist():
             if visibility:
-                drawn.circle((x * scale, y * scale), 2.5, _color(label) if visibility > 1 else None, "white", 1)
+                drawn.circle(
+                    (x * scale, y * scale),
+                    2.5,
+                    _color(label) if visibility > 1 else None,
+                    "white",
+                    1,
+                )
 
 
 def _cover(image: Image.Image, where: NDArray[np.bool_], color: str) -> None:
-    image.paste(Image.blend(image, Image.new("RGB", image.size, color), 0.55), mask=Image.fromarray(where))
+    image.paste(
+        Image.blend(image, Image.new("RGB", image.size, color), 0.55), mask=Image.fromarray(where)
+    )
 
 
 def _write(image: Image.Image, place: tuple[float, float], text: str, color: str) -> None:
-    """On a ground of this color, from `place` on or near it, where the image has room; on a small one nothing."""
+    """On a ground of this color, from `place` on or near it, where the image has room; on a small
+    one nothing.
+    """
     if min(image.size) < _LEAST:
         return
     drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5

@@ -1,4 +1,6 @@
-"""What is in a data set, as one picture: classes, sizes, formats, chroma subsampling, orientation."""
+"""What is in a data set, as one picture: classes, sizes, formats, chroma subsampling,
+orientation.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -48,17 +50,30 @@ def _classes(axes: Axes, manifest: Manifest) -> None:
         return
     counts = np.bincount(manifest.labels[manifest.labels >= 0], minlength=len(manifest.classes))
     if len(counts) <= BARS:
-        _bars(axes, dict(zip(manifest.classes, counts.tolist(), strict=True)), "images of each class")
+        _bars(
+            axes, dict(zip(manifest.classes, counts.tolist(), strict=True)), "images of each class"
+        )
         return
     axes.hist(counts, bins=40, color=COLOUR)
-    axes.set_title(f"images of a class: {counts.min():,} to {counts.max():,} ({len(counts):,} classes)")
+    axes.set_title(
+        f"images of a class: {counts.min():,} to {counts.max():,} ({len(counts):,} classes)"
+    )
     axes.set_ylabel("classes")
 
 
 def _sides(axes: Axes, manifest: Manifest) -> None:
     height, width = manifest.sizes.T
     top = [int(np.percentile(side, 99.5)) + 1 for side in (width, height)]
-    axes.hexbin(width, height, gridsize=40, bins="log", mincnt=1, extent=(0, top[0], 0, top[1]), cmap="GnBu", linewidths=0)
+    axes.hexbin(
+        width,
+        height,
+        gridsize=40,
+        bins="log",
+        mincnt=1,
+        extent=(0, top[0], 0, top[1]),
+        cmap="GnBu",
+        linewidths=0,
+    )
     axes.set_title("width and height in pixels, darker: more images")
     axes.set_xlabel("width")
     axes.set_ylabel("height")
@@ -66,7 +81,11 @@ def _sides(axes: Axes, manifest: Manifest) -> None:
 
 def _bytes(axes: Axes, manifest: Manifest) -> None:
     kib = manifest.bytes_each / 1024
-    axes.hist(kib, bins=np.geomspace(max(kib.min(), 0.01), max(kib.max(), 0.02), 50).tolist(), color=COLOUR)
+    axes.hist(
+        kib,
+        bins=np.geomspace(max(kib.min(), 0.01), max(kib.max(), 0.02), 50).tolist(),
+        color=COLOUR,
+    )
     axes.set_xscale("log")
     axes.set_title(f"size of a file, median {np.median(kib):,.0f} KiB")
     axes.set_xlabel("KiB")
@@ -85,7 +104,9 @@ def _bars(axes: Axes, counts: dict[str, int], title: str) -> None:
 def _column(name: str, title: str) -> Callable[[Axes, Manifest], None]:
     def draw(axes: Axes, manifest: Manifest) -> None:
         values = manifest.samples[name]
-        _bars(axes, {str(value): count for value, count in Counter(values.to_pylist()).items()}, title)
+        _bars(
+            axes, {str(value): count for value, count in Counter(values.to_pylist()).items()}, title
+        )
 
     return draw
 

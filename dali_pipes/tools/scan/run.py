@@ -31,7 +31,8 @@ class ScanConfig:
         max_pixels: images with more are not used; None: data.max_pixels.
         out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
         strict: ends with status 1 if an image or an object is left out.
-        picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling, orientation; None: no picture.
+        picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling,
+            orientation; None: no picture.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -47,10 +48,14 @@ class ScanConfig:
 
 
 def scan(config: ScanConfig) -> None:
-    """Scans one split, prints what is there and what is wrong, and saves the manifest if asked to."""
+    """Scans one split, prints what is there and what is wrong, and saves the manifest if asked
+    to.
+    """
     console = Console(soft_wrap=True)
     limit = config.max_pixels or config.data.max_pixels
-    manifest = open_images(config.data, config.split, verify=config.verify, max_pixels=limit, unchanged="file")
+    manifest = open_images(
+        config.data, config.split, verify=config.verify, max_pixels=limit, unchanged="file"
+    )
     manifest.verify()
     _report(console, manifest)
     if config.out:
@@ -64,19 +69,32 @@ def scan(config: ScanConfig) -> None:
     manifest.tell_omissions(config.strict)
 
 
-def index(source: str, verify: str, targets: Targets = NO_TARGETS, with_labels: bool = True) -> None:
+def index(
+    source: str, verify: str, targets: Targets = NO_TARGETS, with_labels: bool = True
+) -> None:
     """Scans images, prints what `scan` does, and writes their index beside them.
 
-    Images of which none has a label are read without labels: who opens them with an index finds them all.
+    Images of which none has a label are read without labels: who opens them with an index finds
+    them all.
     """
     console = Console(soft_wrap=True)
     refuse_partial_index(source)
     read = Manifest.from_table if kind_of(source) == "table" else Manifest.scan
     manifest = read(source, verify=verify, targets=targets, with_labels=with_labels)
-    if with_labels and not len(manifest) and any(why.startswith("no label: no ") for _, why in manifest.problems):
+    if (
+        with_labels
+        and not len(manifest)
+        and any(why.startswith("no label: no ") for _, why in manifest.problems)
+    ):
         manifest = read(source, verify=verify, targets=targets, with_labels=False)
         do = "to have texts or masks in it, index again with --target, such as --target text=.txt"
-        say(console, f"No image has a label: the index is without labels, and holds the images alone; {do}")
+        say(
+            console,
+            (
+                "No image has a label: the index is without labels, and holds the images alone; "
+                f"{do}"
+            ),
+        )
     _report(console, manifest)
     say(console, f"Index: {manifest.save_index()}")
 
@@ -90,7 +108,13 @@ def _report(console: Console, manifest: Manifest) -> None:
         names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
         say(console, printable(f"{each.kind}: {names}"))
     if manifest.dropped:
-        say(console, f"{len(manifest.dropped):,} objects, or parts of them, left out of images that are used:")
+        say(
+            console,
+            (
+                f"{len(manifest.dropped):,} objects, or parts of them, left out of images that are "
+                "used:"
+            ),
+        )
         say(console, *(printable(f"{path}: {why}") for path, why in manifest.dropped))
 
 
@@ -108,26 +132,48 @@ def _summary(manifest: Manifest) -> Table:
     usable = manifest.samples
     table.add_row("images", f"{len(manifest):,}")
     if manifest.task == "regression":
-        table.add_row("numbers to predict", f"{1 if manifest.labels.ndim == 1 else manifest.labels.shape[1]:,}")
+        table.add_row(
+            "numbers to predict",
+            f"{1 if manifest.labels.ndim == 1 else manifest.labels.shape[1]:,}",
+        )
     else:
         several = ", any number for each image" if manifest.task == "multilabel" else ""
         empty = len(manifest.classes) - len(np.unique(manifest.labels[manifest.labels >= 0]))
-        table.add_row("classes", f"{len(manifest.classes):,}{several}" + (f" ({empty:,} without a usable image)" if empty else ""))
+        table.add_row(
+            "classes",
+            f"{len(manifest.classes):,}{several}"
+            + (f" ({empty:,} without a usable image)" if empty else ""),
+        )
     if objects := manifest.take_objects(np.arange(len(manifest))):
-        table.add_row("objects", f"{len(objects.boxes):,}" + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""))
-    if targets := [name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)]:
+        table.add_row(
+            "objects",
+            f"{len(objects.boxes):,}"
+            + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""),
+        )
+    if targets := [
+        name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
+    ]:
         table.add_row("targets", ", ".join(targets))
     if manifest.columns:
         table.add_row("columns", escape(", ".join(manifest.columns)))
-    table.add_row("not used", f"{sum(each.number for each in manifest.omissions if each.unit == 'image'):,}")
+    table.add_row(
+        "not used", f"{sum(each.number for each in manifest.omissions if each.unit == 'image'):,}"
+    )
     if len(manifest):
         table.add_row("size", f"{usable['bytes'].to_numpy().sum() / 1e9:,.2f} GB")
         height, width = np.median(manifest.sizes, axis=0)
         table.add_row("median height × width", f"{height:.0f} × {width:.0f}")
         formats = Counter(usable["format"].to_pylist())
-        table.add_row("formats", ", ".join(f"{name} {count:,}" for name, count in formats.most_common()))
+        table.add_row(
+            "formats", ", ".join(f"{name} {count:,}" for name, count in formats.most_common())
+        )
         chroma = Counter(filter(None, usable["subsampling"].to_pylist()))
         if chroma:
-            table.add_row("chroma subsampling", ", ".join(f"{name} {count:,}" for name, count in chroma.most_common()))
-        table.add_row("rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}")
+            table.add_row(
+                "chroma subsampling",
+                ", ".join(f"{name} {count:,}" for name, count in chroma.most_common()),
+            )
+        table.add_row(
+            "rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}"
+        )
     return table

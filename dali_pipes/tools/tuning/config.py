@@ -33,12 +33,13 @@ class TuneConfig(LoadersConfig):
     """dali-pipes tune. docs/tune.md explains the search.
 
     Attributes:
-        function: module:function, that returns a DataLoader of yours, without arguments: images, transform and batch size are its
-            own, and with loader=torch the search starts from its number of workers; None: the images are those of `data`.
+        function: module:function, that returns a DataLoader of yours, without arguments: images,
+            transform and batch size are its own, and with loader=torch the search starts from its
+            number of workers; None: the images are those of `data`.
         loader: the default: the search starts from it, and the winner is compared with it.
         batch_sizes: tried besides `batch_size`.
-        minutes: time limit of the search; the comparison that follows takes `pairs` × 3 trials. With fewer than 5 pairs the default
-            stays.
+        minutes: time limit of the search; the comparison that follows takes `pairs` × 3 trials.
+            With fewer than 5 pairs the default stays.
         max_cpus: cores used on average.
         max_cpu_s_per_1000_images: CPU seconds of the whole process tree.
         max_memory_mib: host memory, PSS of the whole process tree.

@@ -1,4 +1,6 @@
-"""Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST` reads."""
+"""Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST`
+reads.
+"""
 
 import os
 import platform
@@ -45,16 +47,22 @@ console = Console(stderr=True)
 
 
 def tune(config: TuneConfig) -> None:
-    """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to stdout, all into a new folder.
+    """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to
+    stdout, all into a new folder.
 
     Raises:
         ConfigError: there is nothing to search, or no setting can be kept.
-        ArmError: the default fails, or the winner delivers other pixels. After any error an earlier file is unchanged.
+        ArmError: the default fails, or the winner delivers other pixels. After any error an earlier
+            file is unchanged.
     """
     if config.function:
         with work_of(config.function, config, console) as (work, yours):
             free = getattr(work.loader, "num_workers", 0) is None
-            _tune(replace(work, loader=replace(work.loader, num_workers=yours.num_workers)) if free else work)
+            _tune(
+                replace(work, loader=replace(work.loader, num_workers=yours.num_workers))
+                if free
+                else work
+            )
     else:
         _tune(config)
 
@@ -80,10 +88,16 @@ def _tune(config: TuneConfig) -> None:
     winner = winner_of(race)
     compared: Comparison | None = None
     if winner != default and race.default_runs:
-        loaders = {arm: setting.applied_to(config.loader) for arm, setting in (("default", default), ("tuned", winner))}
+        loaders = {
+            arm: setting.applied_to(config.loader)
+            for arm, setting in (("default", default), ("tuned", winner))
+        }
         work = replace(trials.work, batch_size=winner.batch_size)
         agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
-        compared = {**compare(run, default, winner, config.pairs, config.seed), "agreement": agreement}
+        compared = {
+            **compare(run, default, winner, config.pairs, config.seed),
+            "agreement": agreement,
+        }
     kept, sentence = verdict(config, race, winner, compared)
     facts = trials.facts()
     facts["work"]["loader"], facts["protocol"]["minutes"] = to_dict(config.loader), config.minutes
@@ -96,13 +110,15 @@ def _tune(config: TuneConfig) -> None:
         "default": default.to_dict(),
         "tries": tries(race),
         "comparison": compared,
-        "values": choices(config, cores) | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
+        "values": choices(config, cores)
+        | {"batch_size": sorted({config.batch_size, *config.batch_sizes})},
         "limits": limits(config),
         **facts,
     }
     save_result(folder, result)
     comments = [
-        f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches of {kept.batch_size}, "
+        f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches "
+        f"of {kept.batch_size}, "
         f"workload={config.workload}, on {facts['provenance']['date']} by",
         command_line(config.overrides),
         *textwrap.wrap(f"{sentence}.", 120),
@@ -115,7 +131,9 @@ def _tune(config: TuneConfig) -> None:
 
 
 def tries(race: Race) -> list[dict[str, Any]]:
-    """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md names the keys."""
+    """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md
+    names the keys.
+    """
 
     def one(setting: Setting) -> dict[str, Any]:
         figures = dict(arm_figures(race.trials[setting])) if race.trials[setting] else {}
@@ -128,25 +146,51 @@ def tries(race: Race) -> list[dict[str, Any]]:
             "out": race.out.get(setting),
         }
 
-    others = [one(setting) for setting in dict.fromkeys([*race.others, *race.out]) if setting != race.default]
-    others.sort(key=lambda each: (each["out"] is None, each["rounds"], each["images_per_s"] or 0), reverse=True)
+    others = [
+        one(setting)
+        for setting in dict.fromkeys([*race.others, *race.out])
+        if setting != race.default
+    ]
+    others.sort(
+        key=lambda each: (each["out"] is None, each["rounds"], each["images_per_s"] or 0),
+        reverse=True,
+    )
     return [one(race.default), *others]
 
 
 def print_tries(found: Sequence[dict[str, Any]]) -> None:
     """A table, and the longer reasons why a setting is out below it."""
     fixed = {*_FIGURES, "rounds", "ratio", "out"}
-    options = [name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1]
+    options = [
+        name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1
+    ]
     shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
     headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
     rows, reasons = [], []
     for number, one in enumerate(found):
-        setting = " ".join(f"{name}={one[name]}" for name in options) + ("" if number else " (default)")
-        figures = ["" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown]
+        setting = " ".join(f"{name}={one[name]}" for name in options) + (
+            "" if number else " (default)"
+        )
+        figures = [
+            "" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown
+        ]
         ratio, why = interval(one["ratio"]) if one["ratio"] else "", one["out"] or ""
         reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
-        rows.append([setting.strip(), str(one["rounds"]), *figures, ratio, "see below" if len(why) > SHORT else why])
-    print_runs("Settings that were tried; × is images/s against the default of the same rounds", headings, rows, console)
+        rows.append(
+            [
+                setting.strip(),
+                str(one["rounds"]),
+                *figures,
+                ratio,
+                "see below" if len(why) > SHORT else why,
+            ]
+        )
+    print_runs(
+        "Settings that were tried; × is images/s against the default of the same rounds",
+        headings,
+        rows,
+        console,
+    )
     say(console, *reasons)
 
 
@@ -157,9 +201,13 @@ def tuned_file(into: str, host: str | None) -> Path:
         ConfigError: it cannot be written there.
     """
     folder = Path(into).absolute()
-    closest = next(each for each in (folder, *folder.parents) if each.exists())  # the rest is made with the file
+    # the rest is made with the file
+    closest = next(each for each in (folder, *folder.parents) if each.exists())
     if not closest.is_dir() or not os.access(closest, os.W_OK):
-        raise ConfigError(f"into={folder}: {closest} is no folder, or it cannot be written to; give another folder")
+        raise ConfigError(
+            f"into={folder}: {closest} is no folder, or it cannot be written to; give another "
+            "folder"
+        )
     name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
     if not name.strip("_"):
         raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")
@@ -167,7 +215,9 @@ def tuned_file(into: str, host: str | None) -> Path:
 
 
 def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
-    """Replaces the file as a whole, with every option of the loader and with `comments`, one line each."""
+    """Replaces the file as a whole, with every option of the loader and with `comments`, one line
+    each.
+    """
     text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
     with replacing(file) as aside:

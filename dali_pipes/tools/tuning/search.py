@@ -1,4 +1,6 @@
-"""The search: as many settings as fit into the time and the limits, raced against each other and the default."""
+"""The search: as many settings as fit into the time and the limits, raced against each other and
+the default.
+"""
 
 import itertools
 import re
@@ -20,10 +22,12 @@ from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.settings import Setting
 
 ROUNDS = 2  # of each rung: an order and its reverse
-Run = Callable[[Turn, Setting], Trial]  # one trial of a setting; raises ArmError if its process failed
+# one trial of a setting; raises ArmError if its process failed
+Run = Callable[[Turn, Setting], Trial]
 
-# PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a worker that was killed, or died of a full /dev/shm;
-# a process that ended by SIGKILL, as the kernel's out-of-memory killer sends it, or by SIGBUS.
+# PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a worker that was
+# killed, or died of a full /dev/shm; a process that ended by SIGKILL, as the kernel's out-of-memory
+# killer sends it, or by SIGBUS.
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|MemoryAllocation"
     r"|Can't allocate|Could not allocate|allocation failed|ALLOCATOR_FAILURE"
@@ -66,11 +70,13 @@ def over_limit(config: TuneConfig, figures: ArmFigures) -> str | None:
 
 
 class Race:
-    """Successive halving over settings: all run a rung of two rounds, the slower half drops out, until one is left.
+    """Successive halving over settings: all run a rung of two rounds, the slower half drops out,
+    until one is left.
 
-    Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization (AISTATS 2016). The default takes
-    part in every round: settings are ranked by their paired ratio to it, and a setting that is slower than it never wins. From
-    `LEAST_PAIRS` rounds on there are intervals, and settings that they cannot distinguish run no longer. It measures nothing.
+    Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization
+    (AISTATS 2016). The default takes part in every round: settings are ranked by their paired ratio
+    to it, and a setting that is slower than it never wins. From `LEAST_PAIRS` rounds on there are
+    intervals, and settings that they cannot distinguish run no longer. It measures nothing.
 
     Attributes:
         others: the settings besides the default; may be fewer from `plan` on.
@@ -87,14 +93,17 @@ class Race:
         self.default_runs = True
 
     def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
-        """Round and setting of each trial. Each has to be followed by `add`, or by `drop` or `drop_as_large`.
+        """Round and setting of each trial. Each has to be followed by `add`, or by `drop` or
+        `drop_as_large`.
 
         Args:
             in_time: whether there is time for one more trial; else the race ends.
         """
         for rung in itertools.count():
             runners = ([self.default] if self.default_runs else []) + self.left()
-            for number, order in enumerate(rounds(runners, ROUNDS, self._seed + rung), ROUNDS * rung + 1):
+            for number, order in enumerate(
+                rounds(runners, ROUNDS, self._seed + rung), ROUNDS * rung + 1
+            ):
                 for setting in order:
                     if not in_time():
                         return
@@ -111,12 +120,16 @@ class Race:
         self.trials[setting].append(trial)
 
     def drop(self, setting: Setting, why: str) -> None:
-        """A setting that cannot be kept. If it is the default, the others are still compared with it."""
+        """A setting that cannot be kept. If it is the default, the others are still compared with
+        it.
+        """
         self.out[setting] = why
         self._beaten.discard(setting)
 
     def drop_as_large(self, setting: Setting) -> None:
-        """A setting ran out of memory: drops it and all with as many images in flight or more; the default drops only itself."""
+        """A setting ran out of memory: drops it and all with as many images in flight or more; the
+        default drops only itself.
+        """
         self.drop(setting, "ran out of memory")
         self.default_runs &= setting != self.default
         for other in {*self.left(), *self._beaten}:
@@ -124,26 +137,48 @@ class Race:
                 self.drop(other, f"no smaller than {setting}, which ran out of memory")
 
     def left(self) -> list[Setting]:
-        """The settings besides the default that are still in the race, the fastest first; those not measured yet are last."""
-        return sorted((setting for setting in self.others if setting not in self.out), key=self._speed, reverse=True)
+        """The settings besides the default that are still in the race, the fastest first; those not
+        measured yet are last.
+        """
+        return sorted(
+            (setting for setting in self.others if setting not in self.out),
+            key=self._speed,
+            reverse=True,
+        )
 
     def best(self) -> Setting | None:
         """The fastest; the default unless another is faster. None: no setting can be kept."""
         if self.default not in self.out:
             return max([self.default, *self.left()], key=self._speed)
-        return max((setting for setting in self.left() or self._beaten if self.trials[setting]), key=self._speed, default=None)
+        return max(
+            (setting for setting in self.left() or self._beaten if self.trials[setting]),
+            key=self._speed,
+            default=None,
+        )
 
     def against_default(self, setting: Setting) -> Ratio | None:
-        """Its images/s against the default's in the same rounds; None before there is such a round."""
+        """Its images/s against the default's in the same rounds; None before there is such a
+        round.
+        """
         return self._ratio(self.default, setting) if self.default_runs else None
 
     def _ratio(self, first: Setting, second: Setting) -> Ratio | None:
-        together = {trial["round"] for trial in self.trials[first]} & {trial["round"] for trial in self.trials[second]}
-        return by_rounds(self.trials[first], self.trials[second], "images_per_s") if together else None
+        together = {trial["round"] for trial in self.trials[first]} & {
+            trial["round"] for trial in self.trials[second]
+        }
+        return (
+            by_rounds(self.trials[first], self.trials[second], "images_per_s") if together else None
+        )
 
     def _speed(self, setting: Setting) -> float:
-        """Against the default or, if that does not run, against the setting with the most trials."""
-        reference = self.default if self.default_runs else max(self.others, key=lambda each: len(self.trials[each]))
+        """Against the default or, if that does not run, against the setting with the most
+        trials.
+        """
+        reference = (
+            self.default
+            if self.default_runs
+            else max(self.others, key=lambda each: len(self.trials[each]))
+        )
         ratio = self._ratio(reference, setting)
         return ratio.estimate if ratio else 0.0
 
@@ -155,7 +190,9 @@ class Race:
         def are_faster(settings: Sequence[Setting], reference: Setting) -> bool:
             """Whether one of them is, beyond the interval."""
             ratios = [self._ratio(reference, each) for each in settings]
-            return any(ratio is not None and ratio.low is not None and ratio.low > 1 for ratio in ratios)
+            return any(
+                ratio is not None and ratio.low is not None and ratio.low > 1 for ratio in ratios
+            )
 
         left = self.left()
         if self.default not in self.out and not are_faster(left, self.default):
@@ -174,9 +211,14 @@ def trials_of(others: int) -> int:
 
 
 def search(
-    config: TuneConfig, run: Run, race: Race, announce: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    config: TuneConfig,
+    run: Run,
+    race: Race,
+    announce: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first trial shows how long one takes.
+    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first
+    trial shows how long one takes.
 
     Raises:
         ArmError: the default failed, and not because of memory.
@@ -194,24 +236,32 @@ def search(
         raise ConfigError(f"{problem}, and a single setting {need:.1f} minutes")
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
     compared = 3 * config.pairs * trial_s / 60
-    announce(f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for about {compared:.0f}.")
+    announce(
+        f"Searching {searched} for {config.minutes:g} minutes at most, then comparing for "
+        f"about {compared:.0f}."
+    )
 
     def in_time() -> bool:
         spent = clock() - start
         return spent + spent / count <= 60 * config.minutes
 
-    for number, setting in track(race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", trials_of(len(race.others))):
+    for number, setting in track(
+        race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", trials_of(len(race.others))
+    ):
         _measure(config, run, race, setting, number)
         count += 1
 
 
 def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
-    """As many random settings as fit into these trials, each number of threads (the first option) once before any is repeated.
+    """As many random settings as fit into these trials, each number of threads (the first option)
+    once before any is repeated.
 
     Args:
         smallest: begin with the smallest setting, the one most likely to be within the limits.
     """
-    count = max((count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0)
+    count = max(
+        (count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0
+    )
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
     if smallest:
         shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))

@@ -1,4 +1,6 @@
-"""What is searched: the options that change a loader's speed and not its pixels, and the values worth a try on this machine."""
+"""What is searched: the options that change a loader's speed and not its pixels, and the values
+worth a try on this machine.
+"""
 
 import itertools
 import math
@@ -40,9 +42,13 @@ class Setting:
 
     @property
     def in_flight(self) -> int:
-        """Images that lie in memory at once: batches of PyTorch's workers times those that each fetches ahead, or DALI's queue."""
+        """Images that lie in memory at once: batches of PyTorch's workers times those that each
+        fetches ahead, or DALI's queue.
+        """
         options = dict(self.options)
-        return self.batch_size * math.prod(max(1, options.get(name, 1)) for name in (*_PREFETCH, "num_workers"))
+        return self.batch_size * math.prod(
+            max(1, options.get(name, 1)) for name in (*_PREFETCH, "num_workers")
+        )
 
     @property
     def size(self) -> tuple[int, int]:
@@ -55,37 +61,51 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
     """The default, which is the loader as it was given, and all other settings.
 
     Raises:
-        ConfigError: this loader has nothing to search, no such option, or a value that it cannot take.
+        ConfigError: this loader has nothing to search, no such option, or a value that it cannot
+            take.
     """
     values = choices(config, cores)
     given = ((name, getattr(config.loader, name)) for name in values)
-    default = Setting(tuple((name, cores if value is None else value) for name, value in given), config.batch_size)
+    default = Setting(
+        tuple((name, cores if value is None else value) for name, value in given), config.batch_size
+    )
     for name, value in default.options:
         if value not in values[name]:
             values[name] = [value, *values[name]]
     sizes = dict.fromkeys([config.batch_size, *config.batch_sizes])
     product = itertools.product(sizes, *values.values())
-    grid = dict.fromkeys(Setting(tuple(zip(values, combination, strict=True)), size) for size, *combination in product)
-    others = [setting for setting in grid if setting != default and _differs_in_one(setting, default)]
+    grid = dict.fromkeys(
+        Setting(tuple(zip(values, combination, strict=True)), size)
+        for size, *combination in product
+    )
+    others = [
+        setting for setting in grid if setting != default and _differs_in_one(setting, default)
+    ]
     for setting in others:
         setting.applied_to(config.loader)
     others = [setting for setting in others if not _same_as_another(setting, default)]
     if not others:
         raise ConfigError(
-            f"there is nothing to search: {default} is the only setting; give more values, as in search.{next(iter(values))}=[…]"
+            f"there is nothing to search: {default} is the only setting; give more values, "
+            f"as in search.{next(iter(values))}=[…]"
         )
     return default, others
 
 
 def choices(config: TuneConfig, cores: int) -> Choices:
-    """The values of each option: those that were asked for, or those that make sense with this number of cores."""
+    """The values of each option: those that were asked for, or those that make sense with this
+    number of cores.
+    """
     found = config.loader.search_space(cores)
     if not found:
         raise ConfigError(
-            f"loader={config.loader_name} has no settings to search; choose dali, dali_cpu, torch or torch_torchvision"
+            f"loader={config.loader_name} has no settings to search; choose dali, "
+            "dali_cpu, torch or torch_torchvision"
         )
     if config.loader.needs_gpu and not torch.cuda.is_available():
-        raise ConfigError("loader.device=gpu, but PyTorch sees no GPU here; use loader=dali_cpu or loader=torch")
+        raise ConfigError(
+            "loader.device=gpu, but PyTorch sees no GPU here; use loader=dali_cpu or loader=torch"
+        )
     asked = {name: values for name, values in asdict(config.search).items() if values is not None}
     for name, values in asked.items():
         if name not in found:
@@ -97,7 +117,9 @@ def choices(config: TuneConfig, cores: int) -> Choices:
 
 
 def _differs_in_one(setting: Setting, default: Setting) -> bool:
-    """At most, of the options of the GPU's decoder: all of their combinations would be too many to try."""
+    """At most, of the options of the GPU's decoder: all of their combinations would be too many to
+    try.
+    """
     given = dict(default.options)
     return sum(name in _DECODER and value != given[name] for name, value in setting.options) <= 1
 
@@ -105,4 +127,6 @@ def _differs_in_one(setting: Setting, default: Setting) -> bool:
 def _same_as_another(setting: Setting, default: Setting) -> bool:
     """Without workers nothing is prefetched."""
     options = dict(setting.options)
-    return options.get("num_workers") == 0 and options.get("prefetch_factor") != dict(default.options).get("prefetch_factor")
+    return options.get("num_workers") == 0 and options.get("prefetch_factor") != dict(
+        default.options
+    ).get("prefetch_factor")

@@ -1,4 +1,6 @@
-"""The winner of the search against the default, the setting that is kept, and the sentence that says why."""
+"""The winner of the search against the default, the setting that is kept, and the sentence that
+says why.
+"""
 
 from typing import cast
 
@@ -26,16 +28,22 @@ class Comparison(Figures):
 
 
 def winner_of(race: Race) -> Setting:
-    """The setting that the search ends with; the default unless another was faster. A ConfigError if none can be kept."""
+    """The setting that the search ends with; the default unless another was faster. A ConfigError
+    if none can be kept.
+    """
     best = race.best()
     if best is None:
         smallest = min(race.out, key=lambda each: each.size)
-        raise ConfigError(f"no setting that was tried can be kept, not even the smallest, {smallest}: {race.out[smallest]}")
+        raise ConfigError(
+            f"no setting that was tried can be kept, not even the smallest, {smallest}: "
+            f"{race.out[smallest]}"
+        )
     return best
 
 
 def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) -> Comparison:
-    """The A/B of docs/method.md in new trials: the best of many was partly lucky in the trials that selected it.
+    """The A/B of docs/method.md in new trials: the best of many was partly lucky in the trials that
+    selected it.
 
     Returns:
         the figures of "default" and "tuned", none if the latter ran out of memory.
@@ -50,15 +58,25 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         except ArmError as error:
             if turn.arm == "default" or not ran_out_of_memory(error):
                 raise
-            return {"arms": {}, "control": None, "planning": [], "failed": "ran out of memory", "agreement": None}
+            return {
+                "arms": {},
+                "control": None,
+                "planning": [],
+                "failed": "ran out of memory",
+                "agreement": None,
+            }
     return {**result_figures(done, list(arms), "default"), "failed": None, "agreement": None}
 
 
-def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Comparison | None) -> tuple[Setting, str]:
-    """The setting to keep, and why: the winner if it is faster than the default beyond the noise, or if the default is out.
+def verdict(
+    config: TuneConfig, race: Race, winner: Setting, compared: Comparison | None
+) -> tuple[Setting, str]:
+    """The setting to keep, and why: the winner if it is faster than the default beyond the noise,
+    or if the default is out.
 
     Args:
-        compared: the result of `compare`; None: the winner is the default, or the default does not run.
+        compared: the result of `compare`; None: the winner is the default, or the default does not
+            run.
 
     Raises:
         ConfigError: neither can be kept.
@@ -70,10 +88,16 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Compariso
         return winner, f"{winner} is kept, and not compared: the default, {default}, {out}"
     if spoiled := compared["failed"] or over_limit(config, compared["arms"]["tuned"]):
         if out:
-            raise ConfigError(f"no setting that was tried can be kept: {winner} in the comparison: {spoiled}; {default}: {out}")
+            raise ConfigError(
+                f"no setting that was tried can be kept: {winner} in the comparison: "
+                f"{spoiled}; {default}: {out}"
+            )
         return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
     ratio = cast(Compared, compared["arms"]["tuned"]["ratio"])
-    claim, sentence = ratio["images_per_s"]["claim"], comparison(str(winner), "the default", ratio, config.pairs)
+    claim, sentence = (
+        ratio["images_per_s"]["claim"],
+        comparison(str(winner), "the default", ratio, config.pairs),
+    )
     if out:
         return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
     if claim == "more":
@@ -83,10 +107,18 @@ def verdict(config: TuneConfig, race: Race, winner: Setting, compared: Compariso
 
 
 def _nothing_faster(race: Race) -> str:
-    """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the search."""
+    """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the
+    search.
+    """
     ratios = {setting: ratio for setting in race.others if (ratio := race.against_default(setting))}
     if not ratios:
         return "No other setting could be measured"
     best = max(ratios, key=lambda setting: (len(race.trials[setting]), ratios[setting].estimate))
-    nearest = f"{best}, {interval(ratios[best].to_dict())} × its images/s in {len(race.trials[best])} rounds"
-    return f"None of {len(race.others)} others is faster beyond the noise of the search; the nearest: {nearest}"
+    nearest = (
+        f"{best}, {interval(ratios[best].to_dict())} × its images/s in "
+        f"{len(race.trials[best])} rounds"
+    )
+    return (
+        f"None of {len(race.others)} others is faster beyond the noise of the search; the "
+        f"nearest: {nearest}"
+    )

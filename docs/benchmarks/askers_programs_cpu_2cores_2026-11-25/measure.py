@@ -1,10 +1,13 @@
-"""What `dali-pipes diagnose -- program.py` says of programs with a planted cause, and what its first fix gains when it is made.
+"""What `dali-pipes diagnose -- program.py` says of programs with a planted cause, and what its
+first fix gains when it is made.
 
-python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json [alone] [beside] [pairs] [PROGRAM …]
-python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json table
+python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json [alone] [beside]
+[pairs] [PROGRAM …] python docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/measure.py OUT.json
+table
 
-Each program is diagnosed three times alone and three times beside two busy processes; pairs of causes once. Of the first diagnosis
-alone the first fix is made in the program's text, and the pace of the program before and after it is measured.
+Each program is diagnosed three times alone and three times beside two busy processes; pairs of
+causes once. Of the first diagnosis alone the first fix is made in the program's text, and the pace
+of the program before and after it is measured.
 """
 
 import json
@@ -26,21 +29,54 @@ PROGRAMS = Path(__file__).parent / "programs"
 PARTS = ("alone", "beside", "pairs")
 RUNS, PAIRS, SECONDS = 3, 2, 4.0
 OTHERS = "other programs"
-# program: the question as people ask it, the verdicts that are right, and a part that has to be named among an item's dearest two
+# program: the question as people ask it, the verdicts that are right, and a part that has to be
+# named among an item's dearest two
 EXPECTED = {
-    "tensors_no_worker": ("Training on CIFAR in memory is slow without workers", {"prep-bound (item by item)"}, ""),
-    "tensors_8_workers": ("Training became slower with num_workers=8", {"prep-bound (too many workers)"}, ""),
-    "tensors_64_workers": ("num_workers=64 on a small machine", {"prep-bound (too many workers)"}, ""),
-    "python_resize": ("CPU at 100 %, my own resize", {"prep-bound (CPU saturated)"}, "a Python loop in resize()"),
-    "loadtxt_features": ("CPU at 99 % with features in text files", {"prep-bound (CPU saturated)"}, "np.loadtxt"),
+    "tensors_no_worker": (
+        "Training on CIFAR in memory is slow without workers",
+        {"prep-bound (item by item)"},
+        "",
+    ),
+    "tensors_8_workers": (
+        "Training became slower with num_workers=8",
+        {"prep-bound (too many workers)"},
+        "",
+    ),
+    "tensors_64_workers": (
+        "num_workers=64 on a small machine",
+        {"prep-bound (too many workers)"},
+        "",
+    ),
+    "python_resize": (
+        "CPU at 100 %, my own resize",
+        {"prep-bound (CPU saturated)"},
+        "a Python loop in resize()",
+    ),
+    "loadtxt_features": (
+        "CPU at 99 % with features in text files",
+        {"prep-bound (CPU saturated)"},
+        "np.loadtxt",
+    ),
     "slow_storage": ("CPU and GPU are both idle", {"fetch-bound"}, "time.sleep"),
-    "rotated_cifar": ("CPU at 100 %, heavy augmentation", {"prep-bound (CPU saturated)"}, "RandomRotation"),
+    "rotated_cifar": (
+        "CPU at 100 %, heavy augmentation",
+        {"prep-bound (CPU saturated)"},
+        "RandomRotation",
+    ),
     "short_epochs": ("A long pause at the start of each epoch", {"start-bound"}, ""),
-    "one_worker_jpegs": ("CPU at 50 %, GPU waiting for JPEGs", {"prep-bound (too few workers)"}, "decoding"),
+    "one_worker_jpegs": (
+        "CPU at 50 %, GPU waiting for JPEGs",
+        {"prep-bound (too few workers)"},
+        "decoding",
+    ),
     "batches_of_one": ("Nothing waits for data, GPU utilization is low", {"launch-bound"}, ""),
     "large_model": ("Is my loader fast enough?", {"model-bound"}, ""),
     "waiting_step": ("Each step pauses, CPU and GPU are idle", {"sync-bound"}, ""),
-    "tf_serial_map": ("tf.data with a serial map", {"prep-bound (CPU saturated)", "prep-bound (too few workers)"}, ""),
+    "tf_serial_map": (
+        "tf.data with a serial map",
+        {"prep-bound (CPU saturated)", "prep-bound (too few workers)"},
+        "",
+    ),
 }
 # tf.data whose order is wrong: what has to come first in what is said.
 WRONG = {"tf_cache_after_shuffle": "Wrong: cache() comes after"}
@@ -59,21 +95,31 @@ def waiting(seconds):
     return r"optimizer\.step\(\)", f"optimizer.step()\n        __import__('time').sleep({seconds})"
 
 
-# What is changed in a program's text, by a part of the fix's name: regular expressions, and what is written instead.
+# What is changed in a program's text, by a part of the fix's name: regular expressions, and what is
+# written instead.
 CHANGES = {
     "BatchSampler": [
-        (r"DataLoader\(TensorDataset\(images, labels\), batch_size=128.*\)", "DataLoader(data, sampler=order, batch_size=None)"),
-        ("train_loader = ", "order = BatchSampler(RandomSampler(data), 128, False)\ntrain_loader = "),
+        (
+            r"DataLoader\(TensorDataset\(images, labels\), batch_size=128.*\)",
+            "DataLoader(data, sampler=order, batch_size=None)",
+        ),
+        (
+            "train_loader = ",
+            "order = BatchSampler(RandomSampler(data), 128, False)\ntrain_loader = ",
+        ),
         ("\norder = ", "\ndata = TensorDataset(images, labels)\norder = "),
         ("import DataLoader,", "import BatchSampler, DataLoader, RandomSampler,"),
     ],
     "np.loadtxt": [(r"savetxt\(", "save("), (r"\.txt", ".npy"), ("loadtxt", "load")],
-    "a Python loop": [(r"image = resize\(self.*", "image = self.images[index % 64][::4, ::4].copy()")],
+    "a Python loop": [
+        (r"image = resize\(self.*", "image = self.images[index % 64][::4, ::4].copy()")
+    ],
     "RandomRotation": [(r"    transforms\.RandomRotation.*\n", ""), ("loss = nn", ROTATION)],
     "copy the data": [(r" *time\.sleep\(0\.01\)\n", "")],
     "take .item()": [(r" *log\(loss.item\(\)\)\n", "")],
 }
-# Two causes in one program: the program of the first, what plants the second, and the verdicts or items that have to be named.
+# Two causes in one program: the program of the first, what plants the second, and the verdicts or
+# items that have to be named.
 ONE_WORKER, FOUR_WORKERS = ("num_workers=2", "num_workers=1"), ("num_workers=2", "num_workers=4")
 FEW, LOOP = "prep-bound (too few workers)", "a Python loop in resize()"
 WITHOUT_PERSISTENCE, SLEEPING_ITEM = (
@@ -82,19 +128,39 @@ WITHOUT_PERSISTENCE, SLEEPING_ITEM = (
 )
 PAIRED = {
     "np.loadtxt, one worker": ("loadtxt_features", [ONE_WORKER], {FEW, "np.loadtxt"}),
-    "np.loadtxt, a waiting step": ("loadtxt_features", [waiting(0.03)], {"sync-bound", "np.loadtxt"}),
+    "np.loadtxt, a waiting step": (
+        "loadtxt_features",
+        [waiting(0.03)],
+        {"sync-bound", "np.loadtxt"},
+    ),
     "np.loadtxt, sleeping items": ("loadtxt_features", [SLEEPING_ITEM], {"np.loadtxt", "sleep"}),
-    "slow storage, a waiting step": ("slow_storage", [waiting(0.06)], {"sync-bound", "fetch-bound"}),
+    "slow storage, a waiting step": (
+        "slow_storage",
+        [waiting(0.06)],
+        {"sync-bound", "fetch-bound"},
+    ),
     "slow storage, short epochs": (
         "slow_storage",
         [("return 4000", "return 64"), WITHOUT_PERSISTENCE, FOUR_WORKERS],
         {"fetch-bound", "start-bound"},
     ),
     "slow storage, other programs": ("slow_storage", OTHERS, {"fetch-bound"}),
-    "a Python loop, short epochs": ("python_resize", [("return 2000", "return 128"), FOUR_WORKERS], {"start-bound", LOOP}),
+    "a Python loop, short epochs": (
+        "python_resize",
+        [("return 2000", "return 128"), FOUR_WORKERS],
+        {"start-bound", LOOP},
+    ),
     "rotation, one worker": ("rotated_cifar", [ONE_WORKER], {FEW, "RandomRotation"}),
-    "rotation, batches of one": ("rotated_cifar", [("batch_size=64", "batch_size=1")], {"launch-bound", "RandomRotation"}),
-    "short epochs, a waiting step": ("short_epochs", [waiting(0.01)], {"start-bound", "sync-bound"}),
+    "rotation, batches of one": (
+        "rotated_cifar",
+        [("batch_size=64", "batch_size=1")],
+        {"launch-bound", "RandomRotation"},
+    ),
+    "short epochs, a waiting step": (
+        "short_epochs",
+        [waiting(0.01)],
+        {"start-bound", "sync-bound"},
+    ),
     "one worker, other programs": ("one_worker_jpegs", OTHERS, {"prep-bound", OTHERS}),
     "a large model, other programs": ("large_model", OTHERS, {OTHERS}),
 }
@@ -125,14 +191,18 @@ runpy.run_path({program!r}, run_name="__main__")
 def main(out, *names):
     parts = [name for name in names if name in PARTS] or PARTS
     conditions = {"alone": nullcontext, "beside two busy processes": lambda: hogs(2)}
-    conditions = {condition: make for condition, make in conditions.items() if condition.split()[0] in parts}
+    conditions = {
+        condition: make for condition, make in conditions.items() if condition.split()[0] in parts
+    }
     found = json.loads(Path(out).read_text()) if Path(out).exists() else {}
     names = [name for name in names if name not in PARTS]
     programs = names or (*EXPECTED, *WRONG)
     for name in programs:  # what is measured again takes the place of what was
         for condition in conditions:
             found.pop(f"{name}, {condition}", None)
-    work = [(name, PROGRAMS / f"{name}.py", condition) for condition in conditions for name in programs]
+    work = [
+        (name, PROGRAMS / f"{name}.py", condition) for condition in conditions for name in programs
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for name, program, condition in track(work, lambda item: f"{item[0]} {item[2]}", len(work)):
             for run in range(RUNS):
@@ -144,12 +214,18 @@ def main(out, *names):
                     if name in WRONG:
                         one["right"] = one.get("says", "").startswith(WRONG[name])
                     elif run == 0 and one["fixes"] and condition == "alone":
-                        one |= gain_of(program, one["fixes"][0], Path(folder), conditions[condition])
+                        one |= gain_of(
+                            program, one["fixes"][0], Path(folder), conditions[condition]
+                        )
                 say(f"{name}, {condition}", one)
                 found.setdefault(f"{name}, {condition}", []).append(one)
                 Path(out).write_text(json.dumps(found, indent=1))
-        for name, (base, change, causes) in (PAIRED if "pairs" in parts and not names else {}).items():
-            program = changed(PROGRAMS / f"{base}.py", [] if change == OTHERS else change, Path(folder))
+        for name, (base, change, causes) in (
+            PAIRED if "pairs" in parts and not names else {}
+        ).items():
+            program = changed(
+                PROGRAMS / f"{base}.py", [] if change == OTHERS else change, Path(folder)
+            )
             with hogs(2) if change == OTHERS else nullcontext():
                 one = diagnosed(program, causes, "", False)
             named = " ".join([one["verdict"], *one["also"], *one["parts"]])
@@ -179,11 +255,24 @@ def diagnosed(program, verdicts, part, disturbed):
     parts = [each["name"] for each in (said["items"] or {"parts": []})["parts"][:3]]
     also = [each["name"] for each in said["also"]]
     first = {said["verdict"]} & (verdicts | ({OTHERS} if disturbed else set()))
-    named = bool(verdicts & {said["verdict"], *also}) or "model-bound" in verdicts  # which is said of nothing else
+    # which is said of nothing else
+    named = bool(verdicts & {said["verdict"], *also}) or "model-bound" in verdicts
     right = bool(first) and named and (not parts or any(part in each for each in parts[:2]))
-    fixes = [{"what": fix["what"], "predicted": fix["predicted"]} for fix in said["fixes"] if fix["predicted"]]
-    found = {name: said[name] for name in ("verdict", "confidence", "rounds_say", "figures", "says")}
-    return found | {"also": also, "parts": parts, "right": right, "fixes": fixes, "seconds": seconds}
+    fixes = [
+        {"what": fix["what"], "predicted": fix["predicted"]}
+        for fix in said["fixes"]
+        if fix["predicted"]
+    ]
+    found = {
+        name: said[name] for name in ("verdict", "confidence", "rounds_say", "figures", "says")
+    }
+    return found | {
+        "also": also,
+        "parts": parts,
+        "right": right,
+        "fixes": fixes,
+        "seconds": seconds,
+    }
 
 
 def gain_of(program, fix, folder, condition):
@@ -191,9 +280,15 @@ def gain_of(program, fix, folder, condition):
     changes = next((change for name, change in CHANGES.items() if name in fix["what"]), None)
     options = dict(re.findall(r"(num_workers|persistent_workers)=(\w+)", fix["what"]))
     if options and "BatchSampler" not in fix["what"]:
-        options = {"persistent_workers": "True"} | options if options.get("num_workers") != "0" else options
+        options = (
+            {"persistent_workers": "True"} | options
+            if options.get("num_workers") != "0"
+            else options
+        )
         written = "".join(f", {name}={value}" for name, value in options.items())
-        changes = [(r"(, num_workers=\d+)?(, persistent_workers=True)?\)\n\nmodel", written + ")\n\nmodel")]
+        changes = [
+            (r"(, num_workers=\d+)?(, persistent_workers=True)?\)\n\nmodel", written + ")\n\nmodel")
+        ]
     stops = "stop the other programs" in fix["what"]
     if changes is None and not stops:
         return {"made": None}
@@ -205,7 +300,12 @@ def gain_of(program, fix, folder, condition):
                 rates[which].append(pace(program if which == "before" else after))
     low, high = fix["predicted"]["low"], fix["predicted"]["high"]
     gain = paired_ratio(rates["before"], rates["after"]).estimate
-    return {"made": fix["what"], "predicted": fix["predicted"], "measured": gain, "within": low <= gain <= high}
+    return {
+        "made": fix["what"],
+        "predicted": fix["predicted"],
+        "measured": gain,
+        "within": low <= gain <= high,
+    }
 
 
 def changed(program, changes, folder):
@@ -221,40 +321,76 @@ def changed(program, changes, folder):
 def pace(program):
     """Images per second of the program as it is."""
     command = [sys.executable, "-c", COUNTS.format(seconds=SECONDS, program=str(program))]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    ended = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     return float(ended.stdout.split()[-1])
 
 
 def tabulate(out):
     """The table of the page, from the results."""
     found = json.loads(Path(out).read_text())
-    print("| question | program | right, alone and beside two busy processes | its fix | predicted | measured |")
+    print(
+        "| question | program | right, alone and beside two busy processes | its fix | "
+        "predicted | measured |"
+    )
     print("|---|---|---|---|---|---|")
     for name, (question, verdicts, part) in EXPECTED.items():
-        runs = [found.get(f"{name}, {condition}", []) for condition in ("alone", "beside two busy processes")]
-        right = ", ".join(f"{sum(one['right'] for one in each)} of {len(each)}" for each in runs if each)
+        runs = [
+            found.get(f"{name}, {condition}", [])
+            for condition in ("alone", "beside two busy processes")
+        ]
+        right = ", ".join(
+            f"{sum(one['right'] for one in each)} of {len(each)}" for each in runs if each
+        )
         first = runs[0][0]
         gains = "| | |"
         if first.get("made"):
             predicted = first["predicted"]
-            interval = f"{predicted['estimate']:.2f} [{predicted['low']:.2f}, {predicted['high']:.2f}]"
-            gains = f"| {first['made']} | {interval} | {first['measured']:.2f} |".replace(str(PROGRAMS.resolve()) + "/", "")
+            interval = (
+                f"{predicted['estimate']:.2f} [{predicted['low']:.2f}, {predicted['high']:.2f}]"
+            )
+            gains = f"| {first['made']} | {interval} | {first['measured']:.2f} |".replace(
+                str(PROGRAMS.resolve()) + "/", ""
+            )
         says = f"{' or '.join(sorted(verdicts))}" + (f"; {part}" if part else "")
-        print(f"| {question} | [{name}](benchmarks/{Path(__file__).parent.name}/programs/{name}.py): {says} | {right} {gains}")
+        print(
+            f"| {question} | "
+            f"[{name}](benchmarks/{Path(__file__).parent.name}/programs/{name}.py): {says} "
+            f"| {right} {gains}"
+        )
     every = [one for each in found.values() for one in each]
     made = [one for one in every if one.get("made")]
     wrong = [one for one in every if not one["right"]]
     certain = sum(one["confidence"] == "high" for one in wrong)
-    print(f"\n{len(every) - len(wrong)} of {len(every)} right; {certain} wrong with high confidence")
+    print(
+        f"\n{len(every) - len(wrong)} of {len(every)} right; {certain} wrong with high confidence"
+    )
     seconds = [one["seconds"] for one in every]
     within = sum(one["within"] for one in made)
-    print(f"{within} of {len(made)} gains within their interval; {min(seconds):.0f} to {max(seconds):.0f} s to the verdict")
+    print(
+        f"{within} of {len(made)} gains within their interval; {min(seconds):.0f} to "
+        f"{max(seconds):.0f} s to the verdict"
+    )
 
 
 def say(name, one):
-    gain = f"; {one['made']}: {one['measured']:.2f}, predicted {one['predicted']}" if one.get("made") else ""
-    text = f"{name}: {'right' if one['right'] else 'WRONG'}, {one['verdict']} ({one['confidence']}), also {one['also']}"
-    print(f"{text}, items {one['parts']}, {one['seconds']:.0f} s{gain}", file=sys.stderr, flush=True)
+    gain = (
+        f"; {one['made']}: {one['measured']:.2f}, predicted {one['predicted']}"
+        if one.get("made")
+        else ""
+    )
+    text = (
+        f"{name}: {'right' if one['right'] else 'WRONG'}, {one['verdict']} "
+        f"({one['confidence']}), also {one['also']}"
+    )
+    print(
+        f"{text}, items {one['parts']}, {one['seconds']:.0f} s{gain}", file=sys.stderr, flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Made result.json here: python docs/benchmarks/augmentation_overhead_cpu_2cores_2026-11-23/measure.py IMAGES
+"""Made result.json here: python
+docs/benchmarks/augmentation_overhead_cpu_2cores_2026-11-23/measure.py IMAGES
 
-What each policy costs: in every round each loader takes 12 batches of 64 with each policy, in random order; a ratio is taken
-within the round, against the same loader with no policy.
+What each policy costs: in every round each loader takes 12 batches of 64 with each policy, in
+random order; a ratio is taken within the round, against the same loader with no policy.
 """
 
 import itertools
@@ -26,7 +27,14 @@ POLICIES = {
     "RandAugment": ["RandAugment"],
     "AutoAugment": ["AutoAugment"],
     "SimCLR": [
-        {"name": "ColorJitter", "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2, "p": 0.8},
+        {
+            "name": "ColorJitter",
+            "brightness": 0.8,
+            "contrast": 0.8,
+            "saturation": 0.8,
+            "hue": 0.2,
+            "p": 0.8,
+        },
         {"name": "RandomGrayscale", "p": 0.2},
         {"name": "GaussianBlur", "kernel_size": 23, "p": 0.5},
     ],
@@ -38,7 +46,9 @@ ROUNDS, WARM, BATCHES, BATCH_SIZE = 6, 4, 12, 64
 def block(manifest, loader, policy):
     """(images a second, CPU milliseconds an image)"""
     transform = dp.TrainTransform(augment=POLICIES[policy])
-    with dp.build_loader(manifest, LOADERS[loader], transform=transform, batch_size=BATCH_SIZE, device="cpu") as built:
+    with dp.build_loader(
+        manifest, LOADERS[loader], transform=transform, batch_size=BATCH_SIZE, device="cpu"
+    ) as built:
         batches = itertools.islice(built, WARM + BATCHES)
         for _ in range(WARM):
             next(batches)
@@ -63,7 +73,9 @@ def main(images):
             "images_per_s": float(np.median([each[0] for each in blocks])),
             "cpu_ms_per_image": float(np.median([each[1] for each in blocks])),
             "images_per_s against none": [rate.estimate, rate.low, rate.high],
-            "added cpu_ms_per_image": float(np.median([mine[1] - none[1] for mine, none in zip(blocks, base, strict=True)])),
+            "added cpu_ms_per_image": float(
+                np.median([mine[1] - none[1] for mine, none in zip(blocks, base, strict=True)])
+            ),
         }
     origin = provenance(manifest.describe(), [])
     result = {"figures": figures, **{key: origin[key] for key in ("versions", "data", "commit")}}
@@ -71,7 +83,7 @@ def main(images):
     for name, each in figures.items():
         ratio, low, high = each["images_per_s against none"]
         print(f"{name}: {each['images_per_s']:.0f} images/s, {ratio:.2f} [{low:.2f}, {high:.2f}]; "
-              f"{each['cpu_ms_per_image']:.2f} CPU-ms an image, {each['added cpu_ms_per_image']:+.2f}")  # fmt: skip
+              f"{each['cpu_ms_per_image']:.2f} CPU-ms an image, " f"{each['added cpu_ms_per_image']:+.2f}")  # fmt: skip
 
 
 if __name__ == "__main__":

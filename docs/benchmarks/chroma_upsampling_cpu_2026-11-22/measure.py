@@ -1,7 +1,9 @@
-"""Made result.json in this folder: python docs/benchmarks/chroma_upsampling_cpu_2026-11-22/measure.py IMAGES
+"""Made result.json in this folder: python
+docs/benchmarks/chroma_upsampling_cpu_2026-11-22/measure.py IMAGES
 
-What loader.jpeg_fancy_upsampling=false does to the pixels: libjpeg-turbo's plain upsampling, which repeats each chroma sample as
-nvJPEG does by default, against its fancy one. TensorFlow gives access to both; all else is equal.
+What loader.jpeg_fancy_upsampling=false does to the pixels: libjpeg-turbo's plain upsampling, which
+repeats each chroma sample as nvJPEG does by default, against its fancy one. TensorFlow gives access
+to both; all else is equal.
 """
 
 import functools
@@ -28,7 +30,12 @@ def pixels(manifest, transform, fancy):
         return DECODE(*args, fancy_upscaling=fancy, **options)
 
     tf.io.decode_and_crop_jpeg = functools.wraps(DECODE)(decode)
-    options = {"transform": transform, "batch_size": len(manifest), "shuffle": False, "device": "cpu"}
+    options = {
+        "transform": transform,
+        "batch_size": len(manifest),
+        "shuffle": False,
+        "device": "cpu",
+    }
     with dp.build_loader(manifest, dp.TfDataConfig(), **options) as loader:
         batch = next(iter(loader))
     return batch.ids, to_steps(batch.images, transform)
@@ -36,7 +43,9 @@ def pixels(manifest, transform, fancy):
 
 def subsampled(path):
     with Image.open(path) as image:
-        return isinstance(image, JpegImagePlugin.JpegImageFile) and JpegImagePlugin.get_sampling(image) in (1, 2)
+        return isinstance(image, JpegImagePlugin.JpegImageFile) and JpegImagePlugin.get_sampling(
+            image
+        ) in (1, 2)
 
 
 def main(images):
@@ -54,7 +63,11 @@ def main(images):
             **{key: origin[key] for key in ("versions", "data", "commit")},
         }
         for images in ("plain_against_fancy", "of_those_subsampled"):
-            print(name, images, *(f"{result[name][images][key]:.3f}" for key in ("mean", "p99", "max")))
+            print(
+                name,
+                images,
+                *(f"{result[name][images][key]:.3f}" for key in ("mean", "p99", "max")),
+            )
     Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
 
 

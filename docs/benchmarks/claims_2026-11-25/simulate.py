@@ -1,7 +1,9 @@
-"""What benchmark and tune claim on simulated machines that are quiet, noisy or drifting, against the true gain.
+"""What benchmark and tune claim on simulated machines that are quiet, noisy or drifting, against
+the true gain.
 
 Made result.json and table.md in this folder: python docs/benchmarks/claims_2026-11-25/simulate.py
-The machines are those of tests/support/simulated_machine.py, and the tests run twenty rounds of each.
+The machines are those of tests/support/simulated_machine.py, and the tests run twenty rounds of
+each.
 """
 
 import json
@@ -23,9 +25,15 @@ def table(rows):
         f"|---|---|{'---|' * len(GAINS)}---|",
     ]
     for row in rows:
-        found = [f"{row['right'][str(gain)] / RUNS:.0%}".replace("%", " %") if gain > 1 else "none" for gain in GAINS]
+        found = [
+            f"{row['right'][str(gain)] / RUNS:.0%}".replace("%", " %") if gain > 1 else "none"
+            for gain in GAINS
+        ]
         wrong = sum(row["wrong"].values())
-        lines.append(f"| `{row['tool']}` | {row['machine']} | {' | '.join(found)} | {wrong} of {RUNS * len(GAINS):,} |")
+        lines.append(
+            f"| `{row['tool']}` | {row['machine']} | {' | '.join(found)} | {wrong} of "
+            f"{RUNS * len(GAINS):,} |"
+        )
     return "\n".join(lines) + "\n"
 
 

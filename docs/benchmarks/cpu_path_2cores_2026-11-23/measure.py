@@ -1,11 +1,15 @@
-"""Made the files in this folder, one part a call: python docs/benchmarks/cpu_path_2cores_2026-11-23/measure.py PART IMAGES
+"""Made the files in this folder, one part a call: python
+docs/benchmarks/cpu_path_2cores_2026-11-23/measure.py PART IMAGES
 
-lock      What `loader=dali_cpu` does under Python's interpreter lock. Reading, decoding and resizing are taken out: DALI makes
-          windows of 2 × 2 pixels, which are resized to 2 × 2. What is left is the plan, feeding it, taking the windows out, handing
-          them to threads, and the batch. Nearly all of the main thread's CPU time is under the lock, nearly none of the rest.
+lock      What `loader=dali_cpu` does under Python's interpreter lock. Reading, decoding and
+resizing are taken out: DALI makes
+          windows of 2 × 2 pixels, which are resized to 2 × 2. What is left is the plan, feeding it,
+          taking the windows out, handing them to threads, and the batch. Nearly all of the main
+          thread's CPU time is under the lock, nearly none of the rest.
 start     CPU seconds from `python` to the first batch of 64, by part, in fresh processes.
-faults    First touches of pages (minor faults), user and system CPU time per image of steady batches, in fresh processes.
-profile   Six epochs by function (perf) and by system call (strace), which have to be installed.
+faults    First touches of pages (minor faults), user and system CPU time per image of steady
+batches, in fresh processes. profile   Six epochs by function (perf) and by system call (strace),
+which have to be installed.
 """
 
 import itertools
@@ -43,7 +47,13 @@ def configs():
 
     dali = {"device": "cpu", "num_threads": 2}
     graph = dp.DaliConfig(**dali, resize="dali")
-    return dict(zip(ARMS, (dp.DaliConfig(**dali), graph, DaliNativeConfig(**dali), dp.TorchConfig(num_workers=2)), strict=True))
+    return dict(
+        zip(
+            ARMS,
+            (dp.DaliConfig(**dali), graph, DaliNativeConfig(**dali), dp.TorchConfig(num_workers=2)),
+            strict=True,
+        )
+    )
 
 
 def endless(images, config, batch_size=BATCH, size=224, dtype="fp32"):
@@ -52,7 +62,11 @@ def endless(images, config, batch_size=BATCH, size=224, dtype="fp32"):
 
     manifest = repeat_epoch(dp.Manifest.scan(images, progress=False))
     loader = dp.build_loader(
-        manifest, config, transform=dp.TrainTransform(size=size, dtype=dtype), batch_size=batch_size, device="cpu"
+        manifest,
+        config,
+        transform=dp.TrainTransform(size=size, dtype=dtype),
+        batch_size=batch_size,
+        device="cpu",
     )
     return itertools.chain.from_iterable(itertools.repeat(loader)), len(loader)
 
@@ -75,7 +89,11 @@ def lock(images):
 
     backend.window_graph = tiny_windows
     feed._encoded = lambda origin, read_ahead: origin
-    return {f"batch {size}, {threads} threads": locked(images, size, threads) for size in (64, 256) for threads in (2, 16)}
+    return {
+        f"batch {size}, {threads} threads": locked(images, size, threads)
+        for size in (64, 256)
+        for threads in (2, 16)
+    }
 
 
 def locked(images, batch_size, threads, count=150_000):
@@ -83,10 +101,16 @@ def locked(images, batch_size, threads, count=150_000):
 
     seen = []
     for _ in range(ROUNDS):
-        batches, _ = endless(images, dp.DaliConfig(device="cpu", num_threads=threads), batch_size, size=2)
+        batches, _ = endless(
+            images, dp.DaliConfig(device="cpu", num_threads=threads), batch_size, size=2
+        )
         for _ in range(50):
             next(batches)
-        clocks = {"main_thread_cpu_us": time.thread_time, "process_cpu_us": time.process_time, "wall_us": time.perf_counter}
+        clocks = {
+            "main_thread_cpu_us": time.thread_time,
+            "process_cpu_us": time.process_time,
+            "wall_us": time.perf_counter,
+        }
         before = {name: clock() for name, clock in clocks.items()}
         for _ in range(count // batch_size):
             next(batches)
@@ -108,7 +132,12 @@ def in_rounds(part, images, arms, *more):
     seen = {arm: [] for arm in arms}
     for number in range(ROUNDS):
         for arm in random.Random(number).sample(arms, len(arms)):
-            done = subprocess.run([sys.executable, __file__, part, images, arm, *more], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, __file__, part, images, arm, *more],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             seen[arm].append(json.loads(done.stdout.splitlines()[-1]))
     return {arm: median(each) for arm, each in seen.items()}
 
@@ -138,7 +167,9 @@ def started(images, arm):
         import nvidia.dali.plugin.pytorch  # noqa: F401
 
         part("import nvidia.dali")
-    loader = dp.build_loader(manifest, configs()[arm], transform=dp.TrainTransform(), batch_size=BATCH, device="cpu")
+    loader = dp.build_loader(
+        manifest, configs()[arm], transform=dp.TrainTransform(), batch_size=BATCH, device="cpu"
+    )
     next(iter(loader))
     part("build and first batch")
     print(json.dumps(parts | {"all": sum(parts.values())}))
@@ -157,26 +188,69 @@ def steady(images, arm, dtype):
     def spent():
         every = [me, *me.children(recursive=True)]
         times = [each.cpu_times() for each in every]
-        stat = [Path(f"/proc/{each.pid}/stat").read_text().rsplit(")", 1)[1].split() for each in every]
-        return np.array([sum(int(each[7]) for each in stat), sum(each.user for each in times), sum(each.system for each in times)])
+        stat = [
+            Path(f"/proc/{each.pid}/stat").read_text().rsplit(")", 1)[1].split() for each in every
+        ]
+        return np.array(
+            [
+                sum(int(each[7]) for each in stat),
+                sum(each.user for each in times),
+                sum(each.system for each in times),
+            ]
+        )
 
     before, clock, count = spent(), time.perf_counter(), 40
     for _ in range(count):
         next(batches)
     minor, user, system = (spent() - before) / (count * BATCH)
     rate = count * BATCH / (time.perf_counter() - clock)
-    print(json.dumps({"minor_faults": minor, "user_cpu_ms": user * 1e3, "system_cpu_ms": system * 1e3, "images_per_s": rate}))
+    print(
+        json.dumps(
+            {
+                "minor_faults": minor,
+                "user_cpu_ms": user * 1e3,
+                "system_cpu_ms": system * 1e3,
+                "images_per_s": rate,
+            }
+        )
+    )
 
 
 def profile(images):
     for arm in ("dali_cpu", "dali_cpu_graph"):
         child = [sys.executable, __file__, "epoch", images, arm]
-        subprocess.run(["perf", "record", "-q", "-F", "400", "-D", "8000", "-o", "/tmp/perf.data", *child], check=True)
-        shown = ["perf", "report", "-i", "/tmp/perf.data", "--sort", "dso,symbol", "--percent-limit", "0.5", "--stdio"]
+        subprocess.run(
+            ["perf", "record", "-q", "-F", "400", "-D", "8000", "-o", "/tmp/perf.data", *child],
+            check=True,
+        )
+        shown = [
+            "perf",
+            "report",
+            "-i",
+            "/tmp/perf.data",
+            "--sort",
+            "dso,symbol",
+            "--percent-limit",
+            "0.5",
+            "--stdio",
+        ]
         functions = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
-        lines = [" ".join(line.split())[:110] for line in functions.splitlines() if "%" in line and line[:1] != "#"]
-        calls = subprocess.run(["strace", "-f", "-c", "-S", "calls", *child], capture_output=True, text=True, check=True).stderr
-        table = [line for line in calls.splitlines() if line[:8].strip().replace(".", "").isdecimal() or "calls" in line]
+        lines = [
+            " ".join(line.split())[:110]
+            for line in functions.splitlines()
+            if "%" in line and line[:1] != "#"
+        ]
+        calls = subprocess.run(
+            ["strace", "-f", "-c", "-S", "calls", *child],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        table = [
+            line
+            for line in calls.splitlines()
+            if line[:8].strip().replace(".", "").isdecimal() or "calls" in line
+        ]
         found = ["By function:", *lines[:25], "", "By system call:", *table[:12]]
         (HERE / f"profile_{arm}.txt").write_text("\n".join(found) + "\n")
 
@@ -186,9 +260,13 @@ def epoch(images, arm):
     batches, steps = endless(images, configs()[arm])
     for _ in range(6 * steps):
         next(batches)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, "minor faults in all", file=sys.stderr)
+    print(
+        resource.getrusage(resource.RUSAGE_SELF).ru_minflt, "minor faults in all", file=sys.stderr
+    )
 
 
 if __name__ == "__main__":
     part, images, *more = sys.argv[1:]
-    {"started": started, "steady": steady, "epoch": epoch}.get(part, lambda images: main(part, images))(images, *more)
+    {"started": started, "steady": steady, "epoch": epoch}.get(
+        part, lambda images: main(part, images)
+    )(images, *more)

@@ -1,9 +1,10 @@
 """CPU time of `dali_cpu` in several checkouts: did a change cost anything?
 
 python measure.py IMAGES NAME=PYTHON:CHECKOUT NAME=PYTHON:CHECKOUT … --out result.json
-The first is what the others are compared with. In each of `--rounds` rounds all start fresh processes, which carry out the same
-plan in turns of one epoch: what slows the machine down weighs on all of them. Images: a thousand at least, since what is read ahead
-counts in the turn before. result_less_code.json and result_loader.json are of each of the 125 sample images eight times.
+The first is what the others are compared with. In each of `--rounds` rounds all start fresh
+processes, which carry out the same plan in turns of one epoch: what slows the machine down weighs
+on all of them. Images: a thousand at least, since what is read ahead counts in the turn before.
+result_less_code.json and result_loader.json are of each of the 125 sample images eight times.
 """
 
 import argparse
@@ -53,7 +54,14 @@ def start(images: Path, program: str) -> subprocess.Popen[str]:
     python, _, checkout = program.partition(":")
     environment = os.environ | {"PYTHONPATH": checkout}
     pipe = subprocess.PIPE
-    return subprocess.Popen([python, "-c", CHILD, images], cwd=checkout, env=environment, stdin=pipe, stdout=pipe, text=True)
+    return subprocess.Popen(
+        [python, "-c", CHILD, images],
+        cwd=checkout,
+        env=environment,
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+    )
 
 
 def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -61,11 +69,16 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(line) if line else sys.exit("a process ended; its last words are above")
 
 
-def one_round(images: Path, programs: dict[str, str], turns: int) -> tuple[dict[str, Any], dict[str, list[float]]]:
+def one_round(
+    images: Path, programs: dict[str, str], turns: int
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """What was measured, and the CPU milliseconds an image of every turn."""
     times: dict[str, list[float]] = {name: [] for name in programs}
     with contextlib.ExitStack() as stack:
-        processes = {name: stack.enter_context(start(images.absolute(), program)) for name, program in programs.items()}
+        processes = {
+            name: stack.enter_context(start(images.absolute(), program))
+            for name, program in programs.items()
+        }
         about = {name: answer(process) for name, process in processes.items()}
         orders = set()
         for turn in range(turns):
@@ -82,7 +95,9 @@ def one_round(images: Path, programs: dict[str, str], turns: int) -> tuple[dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("images", type=Path)
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--rounds", type=int, default=12)
@@ -95,11 +110,16 @@ def main() -> None:
         about, times = one_round(args.images, programs, args.turns)
         for name in programs:
             rounds[name].append(times[name])
-        print(number + 1, *(f"{name} {statistics.fmean(of):.3f}" for name, of in times.items()), flush=True)
+        print(
+            number + 1,
+            *(f"{name} {statistics.fmean(of):.3f}" for name, of in times.items()),
+            flush=True,
+        )
     means = {name: [statistics.fmean(each) for each in of] for name, of in rounds.items()}
     first, *others = means
     result = {
-        "command": f"python measure.py IMAGES {' '.join(f'{name}=PYTHON:CHECKOUT' for name in programs)} --rounds {args.rounds} "
+        "command": "python measure.py IMAGES "
+        f"{' '.join(f'{name}=PYTHON:CHECKOUT' for name in programs)} --rounds {args.rounds} "
         f"--turns {args.turns} --out result.json",
         "programs": about,
         "cpu_ms_an_image": rounds,
@@ -107,7 +127,9 @@ def main() -> None:
     }
     args.out.write_text(json.dumps(result, indent=1) + "\n")
     for name, ratio in result[f"over {first}"].items():
-        print(f"{name} / {first}: {ratio['estimate']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]")
+        print(
+            f"{name} / {first}: {ratio['estimate']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What common advice on slow input pipelines is worth on this machine: before and after by turns, 95 % intervals of the ratio.
+"""What common advice on slow input pipelines is worth on this machine: before and after by turns,
+95 % intervals of the ratio.
 
 python docs/benchmarks/folklore_cpu_2cores_2026-11-21/measure.py IMAGES OUT.json
 
@@ -36,7 +37,11 @@ def loader(manifest, config, batch_size=64):
 
     def rate():
         with dp.build_loader(
-            repeat_epoch(manifest), config, transform=TRANSFORM, batch_size=batch_size, last_batch="pad"
+            repeat_epoch(manifest),
+            config,
+            transform=TRANSFORM,
+            batch_size=batch_size,
+            last_batch="pad",
         ) as batches:
             endless = itertools.chain.from_iterable(itertools.repeat(batches))
             for _ in range(8):
@@ -51,7 +56,9 @@ def epochs(manifest, persistent):
 
     def rate():
         config = dp.TorchConfig(num_workers=2, persistent_workers=persistent)
-        with dp.build_loader(manifest, config, transform=TRANSFORM, batch_size=50, last_batch="drop") as batches:
+        with dp.build_loader(
+            manifest, config, transform=TRANSFORM, batch_size=50, last_batch="drop"
+        ) as batches:
             list(batches)
             return per_second(lambda: sum(map(len, batches)))
 
@@ -61,7 +68,9 @@ def epochs(manifest, persistent):
 def cold(manifest):
     def rate():
         evict({manifest.path(number) for number in range(len(manifest))})
-        with dp.build_loader(manifest, dp.DaliConfig(device="cpu"), transform=TRANSFORM, batch_size=25) as batches:
+        with dp.build_loader(
+            manifest, dp.DaliConfig(device="cpu"), transform=TRANSFORM, batch_size=25
+        ) as batches:
             begin = time.monotonic()
             return sum(map(len, batches)) / (time.monotonic() - begin)
 
@@ -74,7 +83,10 @@ def step(batch_size=32, dtype=None, channels_last=True, item=False, size=112):
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = build_model("resnet18", 100).to(memory_format=layout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    images, labels = torch.rand(batch_size, 3, size, size).to(memory_format=layout), torch.arange(batch_size) % 100
+    images, labels = (
+        torch.rand(batch_size, 3, size, size).to(memory_format=layout),
+        torch.arange(batch_size) % 100,
+    )
 
     def once():
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
@@ -98,7 +110,11 @@ def text(folder, binary):
     numbers = np.random.default_rng(0).normal(size=(2_000, 100)).astype(np.float32)
     np.save(folder / "numbers.npy", numbers)
     np.savetxt(folder / "numbers.txt", numbers)
-    read = (lambda: np.load(folder / "numbers.npy")) if binary else (lambda: np.loadtxt(folder / "numbers.txt", dtype=np.float32))
+    read = (
+        (lambda: np.load(folder / "numbers.npy"))
+        if binary
+        else (lambda: np.loadtxt(folder / "numbers.txt", dtype=np.float32))
+    )
     return lambda: per_second(lambda: read().size)
 
 
@@ -110,7 +126,10 @@ def smaller(manifest, folder):
             scale = 256 / min(image.size)
             image = image.convert("RGB")
             if scale < 1:
-                image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
+                image = image.resize(
+                    (round(image.width * scale), round(image.height * scale)),
+                    Image.Resampling.LANCZOS,
+                )
             out = folder / path.parent.name / path.name
             out.parent.mkdir(parents=True, exist_ok=True)
             image.save(out, format="JPEG", quality=90)
@@ -127,14 +146,20 @@ def copied(manifest, folder):
 
 
 def cached_random_map():
-    """Whether a random map before tf.data's cache() draws anew in the second epoch, and one after it."""
+    """Whether a random map before tf.data's cache() draws anew in the second epoch, and one after
+    it.
+    """
     import tensorflow as tf
 
     numbers = tf.data.Dataset.range(8)
     draw = lambda number: tf.random.uniform(())  # noqa: E731
     drawn = {
-        "before": [[each.numpy() for each in one] for one in [numbers.map(draw).cache()] for _ in range(2)],
-        "after": [[each.numpy() for each in one] for one in [numbers.cache().map(draw)] for _ in range(2)],
+        "before": [
+            [each.numpy() for each in one] for one in [numbers.map(draw).cache()] for _ in range(2)
+        ],
+        "after": [
+            [each.numpy() for each in one] for one in [numbers.cache().map(draw)] for _ in range(2)
+        ],
     }
     return {name: first != second for name, (first, second) in drawn.items()}
 
@@ -155,14 +180,34 @@ def claims(manifest, stack):
     yield "num_workers 0 → 1", workers[0], workers[1]
     yield "num_workers 1 → 2 (the cores)", workers[1], workers[2]
     yield "num_workers 2 → 8", workers[2], workers[8]
-    yield "prefetch_factor 2 → 8", workers[2], loader(manifest, dp.TorchConfig(num_workers=2, prefetch_factor=8))
-    yield "persistent_workers, epochs of two batches", epochs(manifest, False), epochs(manifest, True)
-    yield "Pillow → torchvision's decoder", workers[2], loader(manifest, dp.TorchConfig(num_workers=2, decoder="torchvision"))
+    yield (
+        "prefetch_factor 2 → 8",
+        workers[2],
+        loader(manifest, dp.TorchConfig(num_workers=2, prefetch_factor=8)),
+    )
+    yield (
+        "persistent_workers, epochs of two batches",
+        epochs(manifest, False),
+        epochs(manifest, True),
+    )
+    yield (
+        "Pillow → torchvision's decoder",
+        workers[2],
+        loader(manifest, dp.TorchConfig(num_workers=2, decoder="torchvision")),
+    )
     yield "DataLoader → DALI on the CPU", workers[2], dali
-    yield "images made smaller beforehand, DataLoader", workers[2], loader(small, dp.TorchConfig(num_workers=2))
+    yield (
+        "images made smaller beforehand, DataLoader",
+        workers[2],
+        loader(small, dp.TorchConfig(num_workers=2)),
+    )
     yield "images made smaller beforehand, DALI", dali, loader(small, dp.DaliConfig(device="cpu"))
     yield "page cache → /dev/shm", dali, loader(in_memory, dp.DaliConfig(device="cpu"))
-    yield "cold files → page cache, one epoch", cold(manifest), lambda: (warm_page_cache(manifest), epoch_once(manifest))[1]
+    yield (
+        "cold files → page cache, one epoch",
+        cold(manifest),
+        lambda: (warm_page_cache(manifest), epoch_once(manifest))[1],
+    )
     yield "loader batches 16 → 64", loader(manifest, dp.TorchConfig(num_workers=2), 16), workers[2]
     yield "training batches 2 → 32", step(2), step(32)
     yield "training batches 32 → 128", step(32), step(128)
@@ -173,7 +218,9 @@ def claims(manifest, stack):
 
 
 def epoch_once(manifest):
-    with dp.build_loader(manifest, dp.DaliConfig(device="cpu"), transform=TRANSFORM, batch_size=25) as batches:
+    with dp.build_loader(
+        manifest, dp.DaliConfig(device="cpu"), transform=TRANSFORM, batch_size=25
+    ) as batches:
         begin = time.monotonic()
         return sum(map(len, batches)) / (time.monotonic() - begin)
 
@@ -191,8 +238,17 @@ def main(images, out):
                     rates[which].append({"before": before, "after": after}[which]())
             ratio = paired_ratio(rates["before"], rates["after"])
             found[name] = {"ratio": ratio.estimate, "low": ratio.low, "high": ratio.high, **rates}
-            print(f"{name}: {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]", file=sys.stderr, flush=True)
-    result = {"ratios": found, "tf_data_cache_draws_anew": cached_random_map(), "pairs": PAIRS, "seconds": SECONDS}
+            print(
+                f"{name}: {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
+                file=sys.stderr,
+                flush=True,
+            )
+    result = {
+        "ratios": found,
+        "tf_data_cache_draws_anew": cached_random_map(),
+        "pairs": PAIRS,
+        "seconds": SECONDS,
+    }
     result["provenance"] = provenance(manifest.describe(), sys.argv[1:])
     Path(out).write_text(json.dumps(result, indent=1))
 

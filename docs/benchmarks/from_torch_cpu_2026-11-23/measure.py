@@ -1,10 +1,12 @@
-"""What `from_torch` makes of the transforms in tests/support/composes.py, on real images: converted or refused, and how equal.
+"""What `from_torch` makes of the transforms in tests/support/composes.py, on real images: converted
+or refused, and how equal.
 
 PYTHONPATH=tests/support python measure.py IMAGES --out result.json
 
-An evaluation transform: are the bytes of `loader=torch` those of the old transform, how far are the normalized values, and how far
-is dali_cpu, over 64 images. A training transform: over 10,080 draws Kolmogorov's and Smirnov's distance and p of area, aspect ratio
-and positions, and p of the numbers of flips by χ².
+An evaluation transform: are the bytes of `loader=torch` those of the old transform, how far are the
+normalized values, and how far is dali_cpu, over 64 images. A training transform: over 10,080 draws
+Kolmogorov's and Smirnov's distance and p of area, aspect ratio and positions, and p of the numbers
+of flips by χ².
 """
 
 import argparse
@@ -33,7 +35,13 @@ IMAGES, DRAWS = 64, 10_080
 
 
 def images_of(manifest: dp.Manifest, transform: Any, config: Any) -> torch.Tensor:
-    options = {"transform": transform, "batch_size": len(manifest), "shuffle": False, "last_batch": "partial", "device": "cpu"}
+    options = {
+        "transform": transform,
+        "batch_size": len(manifest),
+        "shuffle": False,
+        "last_batch": "partial",
+        "device": "cpu",
+    }
     with dp.build_loader(manifest, config, **options) as loader:
         return next(iter(loader)).images
 
@@ -43,13 +51,22 @@ def evaluation(make: Any, manifest: dp.Manifest, pictures: list[Any]) -> dict[st
     reading = read(live)
     transform = reading.built(lambda: None)
     theirs = torch.stack([live(picture) for picture in pictures])
-    steps = torch.stack([v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures])
-    plain = type(transform)(**{name: getattr(transform, name) for name in ("size", "resize", "interpolation")}, dtype="uint8")
+    steps = torch.stack(
+        [v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures]
+    )
+    plain = type(transform)(
+        **{name: getattr(transform, name) for name in ("size", "resize", "interpolation")},
+        dtype="uint8",
+    )
     pillow = images_of(manifest, transform, dp.TorchConfig(num_workers=2))
-    dali = to_steps(images_of(manifest, transform, dp.DaliConfig(device="cpu")), transform) - to_steps(theirs, transform)
+    dali = to_steps(
+        images_of(manifest, transform, dp.DaliConfig(device="cpu")), transform
+    ) - to_steps(theirs, transform)
     return {
         "becomes": str(transform),
-        "bytes_equal": bool(torch.equal(images_of(manifest, plain, dp.TorchConfig(num_workers=2)), steps)),
+        "bytes_equal": bool(
+            torch.equal(images_of(manifest, plain, dp.TorchConfig(num_workers=2)), steps)
+        ),
         "normalized_max": float((pillow.float() - theirs.float()).abs().max()),
         "dali_cpu_mean": float(dali.abs().mean()),
         "dali_cpu_p99": float(np.percentile(dali.abs().numpy(), 99)),
@@ -85,26 +102,48 @@ def refused(make: Any) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """All transforms in Markdown."""
-    lines = ["| evaluation | bytes equal | normalized, largest difference | dali_cpu, mean / p99 of 255 |", "|---|---|---|---|"]
+    lines = [
+        (
+            "| evaluation | bytes equal | normalized, largest difference | dali_cpu, mean / p99 of "
+            "255 |"
+        ),
+        "|---|---|---|---|",
+    ]
     for name, one in found["evaluation"].items():
         equal, largest = "yes" if one["bytes_equal"] else "no", one["normalized_max"]
-        lines.append(f"| {name} | {equal} | {largest:.1e} | {one['dali_cpu_mean']:.3f} / {one['dali_cpu_p99']:.0f} |")
+        lines.append(
+            f"| {name} | {equal} | {largest:.1e} | {one['dali_cpu_mean']:.3f} / "
+            f"{one['dali_cpu_p99']:.0f} |"
+        )
     lines += [
         "",
-        "| training | largest distance | smallest p of Kolmogorov and Smirnov | smallest p of flips, χ² |",
+        (
+            "| training | largest distance | smallest p of Kolmogorov and Smirnov | smallest p "
+            "of flips, χ² |"
+        ),
         "|---|---|---|---|",
     ]
     for name, one in found["training"].items():
-        moved, flips = ([one[quantity] for quantity in part] for part in (check._QUANTITIES[:4], check._QUANTITIES[4:]))
-        largest, smallest = max(each["distance"] for each in moved), min(each["p"] for each in moved)
-        lines.append(f"| {name} | {largest:.4f} | {smallest:.3f} | {min(each['p'] for each in flips):.3f} |")
+        moved, flips = (
+            [one[quantity] for quantity in part]
+            for part in (check._QUANTITIES[:4], check._QUANTITIES[4:])
+        )
+        largest, smallest = (
+            max(each["distance"] for each in moved),
+            min(each["p"] for each in moved),
+        )
+        lines.append(
+            f"| {name} | {largest:.4f} | {smallest:.3f} | {min(each['p'] for each in flips):.3f} |"
+        )
     lines += ["", "| refused | with the words |", "|---|---|"]
     lines += [f"| {name} | {one['refused']} |" for name, one in found["refused"].items()]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("images")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -114,7 +153,9 @@ def main() -> None:
     pictures = [dataset.loader(manifest.path(sample_id)) for sample_id in range(len(manifest))]
     sizes = manifest.sizes[np.arange(DRAWS) % len(manifest)]
     small = np.tile([(44, 44), (48, 64), (64, 48)], (DRAWS // 3, 1))
-    found: dict[str, Any] = {"command": "PYTHONPATH=tests/support python measure.py IMAGES --out result.json"}
+    found: dict[str, Any] = {
+        "command": "PYTHONPATH=tests/support python measure.py IMAGES --out result.json"
+    }
     found["evaluation"] = {
         name: evaluation(make, manifest, pictures)
         for name, make in track(composes.EVALUATION.items(), "evaluation", len(composes.EVALUATION))

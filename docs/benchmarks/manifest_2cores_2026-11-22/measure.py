@@ -1,6 +1,7 @@
 """What a manifest of many rows costs each rank: opening it, its memory, and the look-ups of a step.
 
-python measure.py OUT.json [ROWS …]        # 1.3, 20 and 100 million by default; 100 million need 12 GB of disk and of memory
+python measure.py OUT.json [ROWS …]        # 1.3, 20 and 100 million by default; 100 million need 12
+GB of disk and of memory
 """
 
 import json
@@ -29,17 +30,27 @@ def main(out: Path, sizes: list[int]) -> None:
             start = time.monotonic()
             table = made_up(rows)
             made = time.monotonic()
-            manifest = Manifest("/imagenet/train", [str(number) for number in range(CLASSES)], table)
+            manifest = Manifest(
+                "/imagenet/train", [str(number) for number in range(CLASSES)], table
+            )
             checked = time.monotonic()
             manifest.save(file)
             saved = time.monotonic()
             del table, manifest
-            found = {"made_s": made - start, "checked_s": checked - made, "saved_s": saved - checked}
+            found = {
+                "made_s": made - start,
+                "checked_s": checked - made,
+                "saved_s": saved - checked,
+            }
             found["mb"] = file.stat().st_size / 1e6
             for ranks in RANKS:
                 command = [sys.executable, __file__, "rank", str(file)]
-                processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(ranks)]
-                found[f"{ranks} ranks"] = [json.loads(process.communicate()[0]) for process in processes]
+                processes = [
+                    subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(ranks)
+                ]
+                found[f"{ranks} ranks"] = [
+                    json.loads(process.communicate()[0]) for process in processes
+                ]
         result[f"{rows:,}"] = found
         print(rows, json.dumps(found), flush=True)
     out.write_text(json.dumps(result, indent=1))
@@ -55,11 +66,22 @@ def made_up(rows: int) -> pa.Table:
         paths[:, place] = ord("0") + rest % 10
         rest //= 10
     names = [None, pa.py_buffer(np.arange(rows + 1) * 31), pa.py_buffer(paths.reshape(-1))]
-    columns = {"path": pa.Array.from_buffers(pa.large_binary(), rows, names), "problem": pa.nulls(rows, pa.string())}
+    columns = {
+        "path": pa.Array.from_buffers(pa.large_binary(), rows, names),
+        "problem": pa.nulls(rows, pa.string()),
+    }
     columns["label"] = pa.array(rng.integers(0, CLASSES, rows, np.int32))
     columns["bytes"] = pa.array(rng.integers(50_000, 200_000, rows))
-    columns |= {side: pa.array(rng.integers(200, 600, rows, np.int32)) for side in ("height", "width")}
-    same = {"mtime_ns": 1, "orientation": 1, "format": "JPEG", "decoded": False, "subsampling": "4:2:0"}
+    columns |= {
+        side: pa.array(rng.integers(200, 600, rows, np.int32)) for side in ("height", "width")
+    }
+    same = {
+        "mtime_ns": 1,
+        "orientation": 1,
+        "format": "JPEG",
+        "decoded": False,
+        "subsampling": "4:2:0",
+    }
     for name, value in (same | {"member": b"", "offset": 0, "file_bytes": 0}).items():
         columns[name] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), rows)
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
@@ -72,7 +94,11 @@ def rank(file: str) -> None:
     found = {"open_s": time.monotonic() - start, "open": grown(before)}
     rng = np.random.default_rng(os.getpid())
     batches = [rng.integers(0, len(manifest), BATCH) for _ in range(BATCHES)]
-    takes = {"labels": take_labels(manifest), "sizes": take_sizes(manifest), "paths": manifest.path_matrix}
+    takes = {
+        "labels": take_labels(manifest),
+        "sizes": take_sizes(manifest),
+        "paths": manifest.path_matrix,
+    }
     for name, take in takes.items():
         found[f"{name}_cpu_us"] = min(cpu_us(take, batches) for _ in range(REPEATS))
     print(json.dumps(found | {"after_look_ups": grown(before)}))
@@ -103,11 +129,17 @@ def grown(before: dict[str, float]) -> dict[str, float]:
     """MiB: private ones, and those of the file, which all processes share."""
     now = memory()
     private = now["Anonymous"] - before["Anonymous"]
-    return {"private_mib": round(private, 1), "shared_mib": round(now["Rss"] - before["Rss"] - private, 1)}
+    return {
+        "private_mib": round(private, 1),
+        "shared_mib": round(now["Rss"] - before["Rss"] - private, 1),
+    }
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "rank":
         rank(sys.argv[2])
     else:
-        main(Path(sys.argv[1]), [int(float(rows)) for rows in sys.argv[2:]] or [1_300_000, 20_000_000, 100_000_000])
+        main(
+            Path(sys.argv[1]),
+            [int(float(rows)) for rows in sys.argv[2:]] or [1_300_000, 20_000_000, 100_000_000],
+        )

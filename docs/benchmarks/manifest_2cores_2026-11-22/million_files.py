@@ -1,4 +1,5 @@
-"""Scans a folder of a million files for the first time and again; hard links of few JPEGs, which are the same to a scan.
+"""Scans a folder of a million files for the first time and again; hard links of few JPEGs, which
+are the same to a scan.
 
 python million_files.py FOLDER OUT.json        # makes FOLDER/train if it is not there
 """
@@ -35,12 +36,15 @@ def main(folder: Path, out: Path) -> None:
 def make(folder: Path) -> None:
     for number in range(SOURCES):
         (folder / "sources").mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (500, 375), (number, 3 * number, 90)).save(folder / f"sources/{number}.jpg")
+        Image.new("RGB", (500, 375), (number, 3 * number, 90)).save(
+            folder / f"sources/{number}.jpg"
+        )
     for label in range(CLASSES):
         (folder / f"train/n{label:05d}").mkdir(parents=True)
         for number in range(EACH):
             os.link(
-                folder / f"sources/{number * SOURCES // EACH}.jpg", folder / f"train/n{label:05d}/n{label:05d}_{number:06d}.JPEG"
+                folder / f"sources/{number * SOURCES // EACH}.jpg",
+                folder / f"train/n{label:05d}/n{label:05d}_{number:06d}.JPEG",
             )
 
 
@@ -48,9 +52,17 @@ def scan(folder: Path, unchanged: str) -> None:
     start, how = time.monotonic(), {"unchanged": unchanged} if unchanged else {}
     cache = folder / ("m.arrow" if hasattr(Manifest, "take_labels") else "m.parquet")
     manifest = Manifest.scan(folder / "train", cache=cache, progress=False, **how)
-    mine, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    mine, others = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     cpu_s = [each.ru_utime + each.ru_stime for each in (mine, others)]
-    result = {"images": len(manifest), **how, "seconds": time.monotonic() - start, "cpu_s": sum(cpu_s)}
+    result = {
+        "images": len(manifest),
+        **how,
+        "seconds": time.monotonic() - start,
+        "cpu_s": sum(cpu_s),
+    }
     print(json.dumps(result | {"peak_mib": mine.ru_maxrss / 1024}))
 
 

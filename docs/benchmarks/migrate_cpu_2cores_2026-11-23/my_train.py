@@ -1,4 +1,5 @@
-"""torchvision's preset for ImageNet (references/classification: ta_wide, random erasing 0.1) on the images of $IMAGES.
+"""torchvision's preset for ImageNet (references/classification: ta_wide, random erasing 0.1) on the
+images of $IMAGES.
 
 IMAGES=/my/images dali-pipes migrate my_train:make_loader loader=dali_cpu
 """
@@ -14,7 +15,9 @@ from torchvision.transforms import InterpolationMode
 def make_loader() -> DataLoader:
     preset = transforms.Compose(
         [
-            transforms.RandomResizedCrop(176, interpolation=InterpolationMode.BILINEAR, antialias=True),
+            transforms.RandomResizedCrop(
+                176, interpolation=InterpolationMode.BILINEAR, antialias=True
+            ),
             transforms.RandomHorizontalFlip(0.5),
             transforms.TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR),
             transforms.PILToTensor(),

@@ -1,7 +1,9 @@
-"""An S3 server on this machine (moto) behind a proxy that delays each request and answers some with an error.
+"""An S3 server on this machine (moto) behind a proxy that delays each request and answers some with
+an error.
 
-As a program it writes the URLs of the two as a line of JSON. Then, for each line [latency in seconds, share that fails, seed] that
-it reads, it writes what has been counted since the last one, and goes on with these settings.
+As a program it writes the URLs of the two as a line of JSON. Then, for each line [latency in
+seconds, share that fails, seed] that it reads, it writes what has been counted since the last one,
+and goes on with these settings.
 """
 
 import collections
@@ -22,7 +24,8 @@ class SlowProxy(ThreadingHTTPServer):
     """Each request has a thread, so that delays do not add up.
 
     Attributes:
-        counts: requests; failures, which are those among them that got an error; bytes of the bodies that were sent.
+        counts: requests; failures, which are those among them that got an error; bytes of the
+            bodies that were sent.
     """
 
     daemon_threads, request_queue_size = True, 128
@@ -47,7 +50,9 @@ class SlowProxy(ThreadingHTTPServer):
             return self.random.choice(list(ERRORS)) if self.random.random() < self.failing else None
 
     def handle_error(self, request, client_address):
-        """A client that has gone away, such as one that was killed, is none of the proxy's errors."""
+        """A client that has gone away, such as one that was killed, is none of the proxy's
+        errors.
+        """
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -62,12 +67,20 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(proxy.latency_s)
         if status:
             proxy.count("failures")
-            self._send(status, {"Content-Type": "application/xml"}, f"<Error><Code>{ERRORS[status]}</Code></Error>".encode())
+            self._send(
+                status,
+                {"Content-Type": "application/xml"},
+                f"<Error><Code>{ERRORS[status]}</Code></Error>".encode(),
+            )
             return
         connection = http.client.HTTPConnection(*proxy.target, timeout=60)
         connection.request(self.command, self.path, headers=dict(self.headers))
         answer = connection.getresponse()
-        headers = {name: text for name, text in answer.getheaders() if name.lower() not in ("transfer-encoding", "connection")}
+        headers = {
+            name: text
+            for name, text in answer.getheaders()
+            if name.lower() not in ("transfer-encoding", "connection")
+        }
         self._send(answer.status, headers, answer.read())
         connection.close()
 
@@ -95,7 +108,12 @@ def main():
     host, port = moto.get_host_and_port()
     proxy = SlowProxy(host, port)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
-    print(json.dumps({"direct": f"http://{host}:{port}", "slow": f"http://127.0.0.1:{proxy.server_port}"}), flush=True)
+    print(
+        json.dumps(
+            {"direct": f"http://{host}:{port}", "slow": f"http://127.0.0.1:{proxy.server_port}"}
+        ),
+        flush=True,
+    )
     for line in sys.stdin:
         counts = proxy.counts
         proxy.restart(*json.loads(line))

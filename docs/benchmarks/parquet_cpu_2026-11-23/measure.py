@@ -1,8 +1,10 @@
-"""Made result.json here: python docs/benchmarks/parquet_cpu_2026-11-23/measure.py FOLDER PARQUET [--rounds 6]
+"""Made result.json here: python docs/benchmarks/parquet_cpu_2026-11-23/measure.py FOLDER PARQUET
+[--rounds 6]
 
-`dali_cpu` on the same images in a folder and in Hugging Face's Parquet, in epochs of 5,000, after some batches that have unpacked
-the row groups: RandomResizedCrop 224, flip, batches of 64, float32. Each trial is a fresh process, in random order within a round;
-the folder runs twice in each, as the control.
+`dali_cpu` on the same images in a folder and in Hugging Face's Parquet, in epochs of 5,000, after
+some batches that have unpacked the row groups: RandomResizedCrop 224, flip, batches of 64, float32.
+Each trial is a fresh process, in random order within a round; the folder runs twice in each, as the
+control.
 """
 
 import json
@@ -28,7 +30,13 @@ ARMS = {"folder": 1, "folder again": 1, "parquet": 2}  # and the argument that e
 def trial(source):
     manifest = dp.Manifest.open(source, progress=False)
     made = manifest.subset(np.resize(np.arange(len(manifest)), EPOCH))
-    with dp.build_loader(made, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(), batch_size=64, device="cpu") as loader:
+    with dp.build_loader(
+        made,
+        dp.DaliConfig(device="cpu"),
+        transform=dp.TrainTransform(),
+        batch_size=64,
+        device="cpu",
+    ) as loader:
         for batch, _ in zip(loader, range(10), strict=False):
             del batch
         start, cpu, images = time.perf_counter(), time.process_time(), 0
@@ -36,7 +44,10 @@ def trial(source):
             for batch in loader:
                 images += len(batch)
         seconds = time.perf_counter() - start
-        return {"images_per_s": images / seconds, "cpu_ms_per_image": (time.process_time() - cpu) / images * 1000}
+        return {
+            "images_per_s": images / seconds,
+            "cpu_ms_per_image": (time.process_time() - cpu) / images * 1000,
+        }
 
 
 def main():
@@ -46,10 +57,16 @@ def main():
     rounds, trials = int(sys.argv[4]) if len(sys.argv) > 4 else 6, {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"DALI_PIPES_CACHE": cache}
-        order = [arm for number in range(rounds) for arm in random.Random(number).sample(list(ARMS), len(ARMS))]
+        order = [
+            arm
+            for number in range(rounds)
+            for arm in random.Random(number).sample(list(ARMS), len(ARMS))
+        ]
         for arm in track(order, "trials", len(order)):
             command = [sys.executable, __file__, "--child", sys.argv[ARMS[arm]]]
-            made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            made = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            )
             trials[arm].append(json.loads(made.stdout.splitlines()[-1]))
     ratios = {
         f"{arm}, {figure}": paired_ratio(
@@ -60,7 +77,8 @@ def main():
     }
     facts = provenance(dp.Manifest.open(sys.argv[1], progress=False).describe(), [])
     (HERE / "result.json").write_text(
-        json.dumps({"against folder": ratios, "trials": trials, "provenance": facts}, indent=1) + "\n"
+        json.dumps({"against folder": ratios, "trials": trials, "provenance": facts}, indent=1)
+        + "\n"
     )
     print(json.dumps(ratios, indent=1))
 

@@ -1,4 +1,6 @@
-"""Made result.json in this folder: python docs/benchmarks/pixels_cpu_2026-11-23/measure.py IMAGES"""
+"""Made result.json in this folder: python docs/benchmarks/pixels_cpu_2026-11-23/measure.py
+IMAGES
+"""
 
 import json
 import sys
@@ -21,7 +23,9 @@ LOADERS = {
 }
 SIZES = (32, 96, 224, 288)
 TRANSFORMS = {f"train {size}": dp.TrainTransform(size=size) for size in SIZES}
-TRANSFORMS |= {f"eval {size}": dp.EvalTransform(size=size, resize=size * 256 // 224) for size in SIZES}
+TRANSFORMS |= {
+    f"eval {size}": dp.EvalTransform(size=size, resize=size * 256 // 224) for size in SIZES
+}
 TRANSFORMS |= {
     f"{interpolation} {name}": make(interpolation)
     for interpolation in ("bilinear", "bicubic", "nearest-exact")
@@ -38,7 +42,9 @@ TRANSFORMS |= {
 
 
 def first_images(manifest, config, transform):
-    with dp.build_loader(manifest, config, transform=transform, batch_size=len(manifest), shuffle=True, device="cpu") as loader:
+    with dp.build_loader(
+        manifest, config, transform=transform, batch_size=len(manifest), shuffle=True, device="cpu"
+    ) as loader:
         batch = next(iter(loader))
     return batch.ids, to_steps(batch.images, transform)
 

@@ -1,4 +1,5 @@
-"""What the diagnosis says of programs with a planted fault, what it predicts of its fix, and what the fix gains.
+"""What the diagnosis says of programs with a planted fault, what it predicts of its fix, and what
+the fix gains.
 
 python docs/benchmarks/planted_causes_cpu_2cores_2026-11-21/measure.py OUT.json
 """
@@ -27,12 +28,24 @@ PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.
 FIXED = {
     "slow storage": ("copy the data", lambda: (loader(Samples()), computing(0.001))),
-    "one worker": ("num_workers=2", lambda: (loader(Samples(cpu=0.003), workers=2), computing(0.001))),
-    "other programs": ("stop the other programs", lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001))),
+    "one worker": (
+        "num_workers=2",
+        lambda: (loader(Samples(cpu=0.003), workers=2), computing(0.001)),
+    ),
+    "other programs": (
+        "stop the other programs",
+        lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001)),
+    ),
     "CPU quota": ("raise the CPU quota", lambda: (loader(Samples(cpu=0.003)), computing(0.001))),
     "blocking step": ("out of the step", lambda: (loader(Samples()), lambda batch: None)),
-    "tiny batches": ("a larger batch_size", lambda: (loader(in_memory(), workers=0, batch_size=4), training(16, 20))),
-    "slow samples": ("find the images that take long", lambda: (loader(Samples(cpu=0.001)), computing(0.001))),
+    "tiny batches": (
+        "a larger batch_size",
+        lambda: (loader(in_memory(), workers=0, batch_size=4), training(16, 20)),
+    ),
+    "slow samples": (
+        "find the images that take long",
+        lambda: (loader(Samples(cpu=0.001)), computing(0.001)),
+    ),
 }
 
 
@@ -55,22 +68,41 @@ def measured(before, condition, after):
 
 def main(out):
     found = {}
-    for cause, (program, condition, expected) in track(PLANTED.items(), lambda item: item[0], len(PLANTED)):
+    for cause, (program, condition, expected) in track(
+        PLANTED.items(), lambda item: item[0], len(PLANTED)
+    ):
         subject = DataLoaderProgram(*program())
         with condition():
             diagnosis = examine(subject, ProbeBudget(3, 1.0, cold=False))
         result = to_dict(diagnosis, subject.workers)
-        result = {name: result[name] for name in ("verdict", "confidence", "evidence", "figures", "fixes")} | {"expected": expected}
+        result = {
+            name: result[name] for name in ("verdict", "confidence", "evidence", "figures", "fixes")
+        } | {"expected": expected}
         if cause in FIXED:
             what, after = FIXED[cause]
-            proposed = [(fix["predicted"] or {}).get("estimate") for fix in result["fixes"] if what in fix["what"]]
-            if cause == "tiny batches":  # four times as large is what the evidence was measured with
+            proposed = [
+                (fix["predicted"] or {}).get("estimate")
+                for fix in result["fixes"]
+                if what in fix["what"]
+            ]
+            # four times as large is what the evidence was measured with
+            if cause == "tiny batches":
                 proposed = [diagnosis.one_off.larger_gain]
             result["fix"] = what
-            result["predicted"], result["measured"] = (proposed or [None])[0], measured(program, condition, after)
+            result["predicted"], result["measured"] = (
+                (proposed or [None])[0],
+                measured(program, condition, after),
+            )
         found[cause] = result
-        told = f"{result.get('predicted') or np.nan:.2f} predicted, {result.get('measured') or np.nan:.2f} measured"
-        print(f"{cause}: {diagnosis.verdict.name}, {diagnosis.verdict.confidence}; {told}", file=sys.stderr, flush=True)
+        told = (
+            f"{result.get('predicted') or np.nan:.2f} predicted, "
+            f"{result.get('measured') or np.nan:.2f} measured"
+        )
+        print(
+            f"{cause}: {diagnosis.verdict.name}, {diagnosis.verdict.confidence}; {told}",
+            file=sys.stderr,
+            flush=True,
+        )
     Path(out).write_text(json.dumps(found, indent=1))
 
 

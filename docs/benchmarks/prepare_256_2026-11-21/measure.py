@@ -20,7 +20,9 @@ EPOCHS = 200
 
 
 def windows(before, after, transform):
-    """How far the windows of the prepared images lie from those of the source, in pixels of the prepared ones."""
+    """How far the windows of the prepared images lie from those of the source, in pixels of the
+    prepared ones.
+    """
     off = []
     for epoch in range(EPOCHS):
         draws = Draws(0, epoch, np.arange(len(before)))
@@ -28,18 +30,36 @@ def windows(before, after, transform):
         one, other = (transform.geometry(each.sizes, draws).window for each in (before, after))
         off.append(np.abs(one * scale - other).max(axis=1))
     found = np.concatenate(off)
-    return {"windows": len(found), "p50": np.median(found), "p99": np.percentile(found, 99), "share_above_2": np.mean(found > 2)}
+    return {
+        "windows": len(found),
+        "p50": np.median(found),
+        "p99": np.percentile(found, 99),
+        "share_above_2": np.mean(found > 2),
+    }
 
 
 def main(images):
     with tempfile.TemporaryDirectory() as temporary:
         out, transform = Path(temporary, "out"), dp.TrainTransform()
-        transforms = {"transform": transform, "eval_transform": dp.EvalTransform(), "loader": dp.TorchConfig()}
+        transforms = {
+            "transform": transform,
+            "eval_transform": dp.EvalTransform(),
+            "loader": dp.TorchConfig(),
+        }
         prepare(
-            PrepareConfig(data=DataConfig(train=images), out=str(out), resize=256, quality=90, agreement_images=1000, **transforms)
+            PrepareConfig(
+                data=DataConfig(train=images),
+                out=str(out),
+                resize=256,
+                quality=90,
+                agreement_images=1000,
+                **transforms,
+            )
         )
         result = json.loads((out / "prepared.json").read_text())["splits"]["train"]["result"]
-        before, after = (dp.Manifest.scan(folder, progress=False) for folder in (images, out / "train"))
+        before, after = (
+            dp.Manifest.scan(folder, progress=False) for folder in (images, out / "train")
+        )
         result["windows"] = windows(before, after, transform)
     Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
 

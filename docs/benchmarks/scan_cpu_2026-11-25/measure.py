@@ -1,9 +1,12 @@
-"""What scans cost beside another version: a million files in class folders, and a COCO file of COCO's size.
+"""What scans cost beside another version: a million files in class folders, and a COCO file of
+COCO's size.
 
-python measure.py FOLDER OUT.json --before CHECKOUT [--rounds 3]   # makes FOLDER/train and FOLDER/coco if they are not there
+python measure.py FOLDER OUT.json --before CHECKOUT [--rounds 3]   # makes FOLDER/train and
+FOLDER/coco if they are not there
 
-Files are hard links of few JPEGs, which are the same to a scan. Each measurement is a new process; the versions take turns, and
-begin in turn. CPU seconds are those of the process and of those that it started.
+Files are hard links of few JPEGs, which are the same to a scan. Each measurement is a new process;
+the versions take turns, and begin in turn. CPU seconds are those of the process and of those that
+it started.
 """
 
 import argparse
@@ -41,8 +44,13 @@ def main() -> None:
                 found[kind][name].append(run(given.folder.absolute(), kind, name, checkout))
                 print(number, kind, name, found[kind][name][-1], flush=True)
 
-    ratios = {kind: [now / before for now, before in zip(each["now"], each["before"], strict=True)] for kind, each in found.items()}
-    summary = {kind: {"median": statistics.median(each), "rounds": each} for kind, each in ratios.items()}
+    ratios = {
+        kind: [now / before for now, before in zip(each["now"], each["before"], strict=True)]
+        for kind, each in found.items()
+    }
+    summary = {
+        kind: {"median": statistics.median(each), "rounds": each} for kind, each in ratios.items()
+    }
     given.out.write_text(json.dumps({"ratio_of_cpu_s": summary, "cpu_s": found}, indent=1))
 
 
@@ -50,24 +58,37 @@ def make(folder: Path) -> None:
     if not (folder / "sources").exists():
         (folder / "sources").mkdir(parents=True)
         for number in range(SOURCES):
-            Image.new("RGB", (640, 480), (number, 3 * number, 90)).save(folder / f"sources/{number}.jpg")
+            Image.new("RGB", (640, 480), (number, 3 * number, 90)).save(
+                folder / f"sources/{number}.jpg"
+            )
     sources = [folder / f"sources/{number}.jpg" for number in range(SOURCES)]
     if not (folder / "train").exists():
         for label in range(CLASSES):
             (folder / f"train/n{label:05d}").mkdir(parents=True)
             for number in range(EACH):
-                os.link(sources[number * SOURCES // EACH], folder / f"train/n{label:05d}/n{label:05d}_{number:06d}.JPEG")
+                os.link(
+                    sources[number * SOURCES // EACH],
+                    folder / f"train/n{label:05d}/n{label:05d}_{number:06d}.JPEG",
+                )
     if not (folder / "coco").exists():
         (folder / "coco/images").mkdir(parents=True)
         for number in range(COCO_IMAGES):
             os.link(sources[number % SOURCES], folder / f"coco/images/{number:012d}.jpg")
         draw = random.Random(0)
-        images = [{"id": number, "file_name": f"{number:012d}.jpg", "width": 640, "height": 480} for number in range(COCO_IMAGES)]
+        images = [
+            {"id": number, "file_name": f"{number:012d}.jpg", "width": 640, "height": 480}
+            for number in range(COCO_IMAGES)
+        ]
         objects = []
         for number in range(COCO_OBJECTS):
             x, y = draw.uniform(0, 600), draw.uniform(0, 440)
             box = [x, y, draw.uniform(1, 640 - x), draw.uniform(1, 480 - y)]
-            one = {"id": number, "image_id": draw.randrange(COCO_IMAGES), "category_id": 1 + number % 80, "bbox": box}
+            one = {
+                "id": number,
+                "image_id": draw.randrange(COCO_IMAGES),
+                "category_id": 1 + number % 80,
+                "bbox": box,
+            }
             corners = [x, y, x + box[2], y, x + box[2], y + box[3]]
             objects.append(one | {"area": box[2] * box[3], "iscrowd": 0, "segmentation": [corners]})
         categories = [{"id": 1 + number, "name": f"class {number}"} for number in range(80)]
@@ -80,17 +101,23 @@ def run(folder: Path, kind: str, name: str, checkout: Path) -> float:
         (folder / f"{name}.arrow").unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), "scan", str(folder), kind, name]
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout)
+    return json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout
+    )
 
 
 def scan(folder: Path, kind: str, name: str) -> None:
     from dali_pipes import Manifest
 
     if kind == "coco":
-        manifest = Manifest.from_coco(folder / "coco/instances.json", root=folder / "coco/images", progress=False)
+        manifest = Manifest.from_coco(
+            folder / "coco/instances.json", root=folder / "coco/images", progress=False
+        )
     else:
         how = {} if kind == "first" else {"unchanged": kind}
-        manifest = Manifest.scan(folder / "train", cache=folder / f"{name}.arrow", progress=False, **how)
+        manifest = Manifest.scan(
+            folder / "train", cache=folder / f"{name}.arrow", progress=False, **how
+        )
     assert len(manifest) == (COCO_IMAGES if kind == "coco" else CLASSES * EACH)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     print(json.dumps(sum(each.ru_utime + each.ru_stime for each in used)))

@@ -1,4 +1,5 @@
-"""Images out of tar shards against the folder they were made from, and with a latency added to each read: 95 % intervals of ratios.
+"""Images out of tar shards against the folder they were made from, and with a latency added to each
+read: 95 % intervals of ratios.
 
 python docs/benchmarks/shards_cpu_2cores_2026-11-21/measure.py IMAGES OUT.json [PAIRS]
 
@@ -40,7 +41,9 @@ def make_shards(manifest, folder, shards=8):
     """All images in so many tars; the order of the folder."""
     for shard in range(shards):
         with tarfile.open(folder / f"shard-{shard:06d}.tar", "w") as archive:
-            for number in range(shard * len(manifest) // shards, (shard + 1) * len(manifest) // shards):
+            for number in range(
+                shard * len(manifest) // shards, (shard + 1) * len(manifest) // shards
+            ):
                 label = str(manifest.labels[number]).encode()
                 for kind, content in (("jpg", manifest.read(number).tobytes()), ("cls", label)):
                     member = tarfile.TarInfo(f"{number:09d}.{kind}")
@@ -68,7 +71,10 @@ def slow_reads(slow):
 
 def cpu_seconds():
     """Of this process and its workers."""
-    return sum(sum(process.cpu_times()[:2]) for process in [psutil.Process(), *psutil.Process().children(recursive=True)])
+    return sum(
+        sum(process.cpu_times()[:2])
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
+    )
 
 
 def measure(manifest, config):
@@ -80,7 +86,10 @@ def measure(manifest, config):
             next(endless)
         cpu, begin = cpu_seconds(), time.monotonic()
         images = sum(len(next(endless)) for _ in range(BATCHES))
-        return {"cpu_ms": (cpu_seconds() - cpu) / images * 1e3, "rate": images / (time.monotonic() - begin)}
+        return {
+            "cpu_ms": (cpu_seconds() - cpu) / images * 1e3,
+            "rate": images / (time.monotonic() - begin),
+        }
 
 
 def main(images, out, pairs="8"):
@@ -90,20 +99,49 @@ def main(images, out, pairs="8"):
         warm_page_cache(folder)
         warm_page_cache(shards)
         found = {name: {arm: [] for arm in ARMS} for name in LOADERS}
-        jobs = [(name, arm) for order in rounds(ARMS, int(pairs), 0) for name in LOADERS for arm in order]
+        jobs = [
+            (name, arm)
+            for order in rounds(ARMS, int(pairs), 0)
+            for name in LOADERS
+            for arm in order
+        ]
         for name, arm in track(jobs, " ".join, len(jobs)):
             with slow_reads("slow" in arm):
-                found[name][arm].append(measure(folder if "folder" in arm else shards, LOADERS[name]))
+                found[name][arm].append(
+                    measure(folder if "folder" in arm else shards, LOADERS[name])
+                )
     ratios = {}
     for name, arms in found.items():
-        for arm, base in (("folder again", "folder"), ("shards", "folder"), ("shards, slow reads", "shards")):
+        for arm, base in (
+            ("folder again", "folder"),
+            ("shards", "folder"),
+            ("shards, slow reads", "shards"),
+        ):
             for figure in ("cpu_ms", "rate"):
-                ratio = paired_ratio(*([each[figure] for each in arms[which]] for which in (base, arm)))
-                ratios[f"{name}: {figure}, {arm} / {base}"] = [ratio.estimate, ratio.low, ratio.high]
+                ratio = paired_ratio(
+                    *([each[figure] for each in arms[which]] for which in (base, arm))
+                )
+                ratios[f"{name}: {figure}, {arm} / {base}"] = [
+                    ratio.estimate,
+                    ratio.low,
+                    ratio.high,
+                ]
                 interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.low else ""
-                print(f"{name}: {figure}, {arm} / {base}: {ratio.estimate:.3f}{interval}", file=sys.stderr)
-    result = {"ratios": ratios, "runs": found, "latency_s": LATENCY_S, "batch": BATCH, "batches": BATCHES, "cores": os.cpu_count()}
-    Path(out).write_text(json.dumps(result | {"provenance": provenance(folder, sys.argv[1:])}, indent=1))
+                print(
+                    f"{name}: {figure}, {arm} / {base}: {ratio.estimate:.3f}{interval}",
+                    file=sys.stderr,
+                )
+    result = {
+        "ratios": ratios,
+        "runs": found,
+        "latency_s": LATENCY_S,
+        "batch": BATCH,
+        "batches": BATCHES,
+        "cores": os.cpu_count(),
+    }
+    Path(out).write_text(
+        json.dumps(result | {"provenance": provenance(folder, sys.argv[1:])}, indent=1)
+    )
 
 
 if __name__ == "__main__":

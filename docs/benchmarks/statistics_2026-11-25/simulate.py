@@ -19,7 +19,11 @@ NOISE = {"2 % noise": 0.02, "4 % noise": 0.04, "2 % noise, one block in 20 slowe
 def blocks(random, count, kind):
     """What `count` blocks of equal work measure, relative to the truth."""
     measured = np.exp(random.normal(0, NOISE[kind], count))
-    return measured * np.where(random.random(count) < 0.05, 1 / 1.3, 1) if "slowed" in kind else measured
+    return (
+        measured * np.where(random.random(count) < 0.05, 1 / 1.3, 1)
+        if "slowed" in kind
+        else measured
+    )
 
 
 def percentile_interval(first, second, random):
@@ -29,16 +33,23 @@ def percentile_interval(first, second, random):
 
 
 def coverage(pairs, kind):
-    """How often the interval holds the truth, and its median width, for the percentile bootstrap and for ours."""
+    """How often the interval holds the truth, and its median width, for the percentile bootstrap
+    and for ours.
+    """
     random = np.random.default_rng(pairs)
     held, widths = np.zeros((RUNS, 2)), np.zeros((RUNS, 2))
     for run in range(RUNS):
         first, second = blocks(random, pairs, kind), blocks(random, pairs, kind)
         ours = paired_ratio(first, second)
-        for column, (low, high) in enumerate((percentile_interval(first, second, random), (ours.low, ours.high))):
+        for column, (low, high) in enumerate(
+            (percentile_interval(first, second, random), (ours.low, ours.high))
+        ):
             held[run, column], widths[run, column] = low <= 1 <= high, high - low
     names = ("percentile bootstrap", "bootstrap-t")
-    return {name: {"holds": float(held[:, at].mean()), "width": float(np.median(widths[:, at]))} for at, name in enumerate(names)}
+    return {
+        name: {"holds": float(held[:, at].mean()), "width": float(np.median(widths[:, at]))}
+        for at, name in enumerate(names)
+    }
 
 
 def claims(pairs, kind, truth):
@@ -54,7 +65,9 @@ def claims(pairs, kind, truth):
 
 
 def drift(pairs, slower=0.7):
-    """Two equal arms on a machine that slows down to `slower` over the run: one arm after the other, or in our rounds."""
+    """Two equal arms on a machine that slows down to `slower` over the run: one arm after the
+    other, or in our rounds.
+    """
     random = np.random.default_rng(pairs)
     pace = np.linspace(1, slower, 2 * pairs)
     after, ours = [], []
@@ -62,7 +75,9 @@ def drift(pairs, slower=0.7):
         measured = pace * blocks(random, 2 * pairs, "2 % noise")
         after.append(measured[pairs:].mean() / measured[:pairs].mean())
         order = [arm for each in rounds(["a", "b"], pairs, seed) for arm in each]
-        by_arm = {arm: measured[[place for place, at in enumerate(order) if at == arm]] for arm in "ab"}
+        by_arm = {
+            arm: measured[[place for place, at in enumerate(order) if at == arm]] for arm in "ab"
+        }
         ours.append(paired_ratio(by_arm["a"], by_arm["b"]).estimate)
     return {
         "one after the other": float(np.median(after)),
@@ -75,9 +90,14 @@ def main():
     counts = (5, 6, 8, 12)
     result = {
         "runs": RUNS,
-        "coverage": {kind: {pairs: coverage(pairs, kind) for pairs in track(counts, kind)} for kind in NOISE},
+        "coverage": {
+            kind: {pairs: coverage(pairs, kind) for pairs in track(counts, kind)} for kind in NOISE
+        },
         "claims": {
-            kind: {truth: {pairs: claims(pairs, kind, truth) for pairs in counts} for truth in track((1.0, 1.1, 1.3), kind)}
+            kind: {
+                truth: {pairs: claims(pairs, kind, truth) for pairs in counts}
+                for truth in track((1.0, 1.1, 1.3), kind)
+            }
             for kind in NOISE
         },
         "drift": {pairs: drift(pairs) for pairs in counts},

@@ -1,4 +1,6 @@
-"""A folder is what its owner means: housekeeping is no class, splits are not merged, classes can be named."""
+"""A folder is what its owner means: housekeeping is no class, splits are not merged, classes can be
+named.
+"""
 
 import os
 
@@ -33,7 +35,9 @@ def scan(root, **options):
 
 
 def paths(manifest):
-    return [os.path.relpath(manifest.path(number), manifest.root) for number in range(len(manifest))]
+    return [
+        os.path.relpath(manifest.path(number), manifest.root) for number in range(len(manifest))
+    ]
 
 
 @pytest.mark.parametrize("name", HOUSEKEEPING)
@@ -46,12 +50,22 @@ def test_housekeeping_is_no_class_and_no_image(tmp_path, name, where, holds_an_i
     if holds_an_image:
         draw(tmp_path, f"{where}{name}/0-checkpoint.jpg")
     after = scan(tmp_path)
-    assert (after.classes, after.labels.tolist(), paths(after)) == (before.classes, before.labels.tolist(), paths(before))
-    numbered = [each.names for each in after.omissions if each.kind.endswith("to which ImageFolder gives class numbers")]
+    assert (after.classes, after.labels.tolist(), paths(after)) == (
+        before.classes,
+        before.labels.tolist(),
+        paths(before),
+    )
+    numbered = [
+        each.names
+        for each in after.omissions
+        if each.kind.endswith("to which ImageFolder gives class numbers")
+    ]
     assert numbered == ([[name]] if holds_an_image and not where else [])
 
 
-@pytest.mark.parametrize("name", ["Thumbs.db", "desktop.ini", ".DS_Store", "._0.jpg", "ehthumbs.db"])
+@pytest.mark.parametrize(
+    "name", ["Thumbs.db", "desktop.ini", ".DS_Store", "._0.jpg", "ehthumbs.db"]
+)
 def test_housekeeping_files_are_not_read(tmp_path, name):
     draw(tmp_path, "cat/0.jpg")
     (tmp_path / "cat" / name).write_bytes(b"no image")
@@ -89,8 +103,13 @@ def test_splits_are_never_read_as_one(tmp_path, kind):
             (tmp_path / name).touch()
         else:
             draw(tmp_path, name)
-    reads = [scan, lambda root: dp.Manifest.open(root, progress=False), lambda root: scan(f"file://{root}")]
-    for read in reads[: 2 if kind == "beside samples" else 3]:  # a store lists no folder without an object
+    reads = [
+        scan,
+        lambda root: dp.Manifest.open(root, progress=False),
+        lambda root: scan(f"file://{root}"),
+    ]
+    # a store lists no folder without an object
+    for read in reads[: 2 if kind == "beside samples" else 3]:
         with pytest.raises(dp.ManifestError, match="not classes; name one of them: ") as caught:
             read(tmp_path)
     first = str(caught.value).split("name one of them: ")[1].split(" (")[0]
@@ -114,7 +133,11 @@ def test_splits_are_never_read_as_one(tmp_path, kind):
 )
 def test_a_class_whose_name_has_such_a_word_stays_a_class(tmp_path, names):
     draw(tmp_path, *names)
-    assert scan(tmp_path).classes == sorted({name.split("/")[0] for name in names}) == ImageFolder(tmp_path).classes
+    assert (
+        scan(tmp_path).classes
+        == sorted({name.split("/")[0] for name in names})
+        == ImageFolder(tmp_path).classes
+    )
 
 
 def test_classes_are_numbered_as_they_are_named(tmp_path):
@@ -123,12 +146,23 @@ def test_classes_are_numbered_as_they_are_named(tmp_path):
     val = scan(tmp_path / "val", classes=train.classes)
     assert val.classes == train.classes and val.labels.tolist() == [0, 2]
     cached = [
-        dp.Manifest.open(tmp_path / "val", classes=train.classes, cache_dir=tmp_path / "cache", progress=False) for _ in range(2)
+        dp.Manifest.open(
+            tmp_path / "val", classes=train.classes, cache_dir=tmp_path / "cache", progress=False
+        )
+        for _ in range(2)
     ]
     assert all(each.labels.tolist() == [0, 2] for each in cached)
-    other = dp.Manifest.open(tmp_path / "val", classes=["c", "a"], cache_dir=tmp_path / "cache", progress=False)
-    assert other.classes == ["c", "a"] and other.labels.tolist() == [0, 1] and paths(other) == ["c/0.jpg", "a/0.jpg"]
-    assert dp.Manifest.open(tmp_path / "val", cache_dir=tmp_path / "cache", progress=False).labels.tolist() == [0, 1]
+    other = dp.Manifest.open(
+        tmp_path / "val", classes=["c", "a"], cache_dir=tmp_path / "cache", progress=False
+    )
+    assert (
+        other.classes == ["c", "a"]
+        and other.labels.tolist() == [0, 1]
+        and paths(other) == ["c/0.jpg", "a/0.jpg"]
+    )
+    assert dp.Manifest.open(
+        tmp_path / "val", cache_dir=tmp_path / "cache", progress=False
+    ).labels.tolist() == [0, 1]
 
 
 def test_a_class_that_comes_or_goes_moves_the_numbers_of_a_cached_scan(tmp_path):
@@ -136,7 +170,12 @@ def test_a_class_that_comes_or_goes_moves_the_numbers_of_a_cached_scan(tmp_path)
     for each in [tmp_path / "set", *(tmp_path / "set").rglob("*")]:
         os.utime(each, ns=(10**18, 10**18))
     options = {"cache": tmp_path / "m.arrow", "unchanged": "folder"}
-    for classes, labels in ((["a", "b"], [0, 1]), (["a", "x", "b"], [0, 2]), (None, [0, 1]), (["b"], [0])):
+    for classes, labels in (
+        (["a", "b"], [0, 1]),
+        (["a", "x", "b"], [0, 2]),
+        (None, [0, 1]),
+        (["b"], [0]),
+    ):
         assert scan(tmp_path / "set", classes=classes, **options).labels.tolist() == labels
 
 
@@ -144,7 +183,9 @@ def test_folders_that_classes_does_not_name_are_left_out_by_name(tmp_path):
     draw(tmp_path, "a/0.jpg", "b/0.jpg", "b/deep/1.jpg", ".hidden/0.jpg")
     manifest = scan(tmp_path, classes=["a"])
     assert paths(manifest) == ["a/0.jpg"]
-    assert ("images of folders that classes does not name", 2) in [(each.kind, each.number) for each in manifest.omissions]
+    assert ("images of folders that classes does not name", 2) in [
+        (each.kind, each.number) for each in manifest.omissions
+    ]
     assert scan(tmp_path, classes=[".hidden", "a"]).classes == [".hidden", "a"]
 
 
@@ -174,7 +215,11 @@ def test_classes_of_tables_shards_and_saved_manifests(tmp_path):
     again = dp.Manifest.open(tmp_path / "val.arrow", classes=["ant", "cow", "dog"])
     assert again.labels.tolist() == [2, 1] and again.fingerprint == manifest.fingerprint
     with pytest.raises(
-        dp.ManifestError, match=r"1 classes that are none of the 2 given as classes, such as 'cow'; did you mean cows\?"
+        dp.ManifestError,
+        match=(
+            r"1 classes that are none of the 2 given as classes, such as 'cow'; did you mean "
+            r"cows\?"
+        ),
     ):
         dp.Manifest.open(tmp_path / "val.csv", classes=["cows", "dog"], progress=False)
     (tmp_path / "numbers.csv").write_text("path,label\n0.jpg,1\n1.jpg,0\n")
@@ -189,10 +234,14 @@ def test_from_torch_keeps_the_data_sets_own_classes(tmp_path):
     from torchvision.transforms import v2
 
     draw(tmp_path, ".ipynb_checkpoints/x.jpg", "cat/0.jpg", "dog/0.jpg", "dog/.hidden.jpg")
-    steps = v2.Compose([v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(dtype=torch.float32, scale=True)])
+    steps = v2.Compose(
+        [v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(dtype=torch.float32, scale=True)]
+    )
     theirs = ImageFolder(tmp_path, steps)
     assert theirs.classes == [".ipynb_checkpoints", "cat", "dog"]
-    loader = dp.from_torch(DataLoader(theirs, batch_size=4), dp.TorchConfig(num_workers=0), check=False)
+    loader = dp.from_torch(
+        DataLoader(theirs, batch_size=4), dp.TorchConfig(num_workers=0), check=False
+    )
     (labels,) = [labels.tolist() for _, labels in loader]
     assert labels == [label for _, label in theirs.samples] == [0, 1, 2, 2]
 
@@ -205,14 +254,25 @@ def test_other_names_are_no_housekeeping(name):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["images/cat/0.jpg", "images/dog/0.jpg"], "its only folder, images, holds folders and no image; did you mean"),
-        (["ILSVRC/Data/CLS-LOC/train/a/0.jpg", "ILSVRC/Annotations/x.xml"], "its only folder, ILSVRC, holds folders and no image"),
-        (["cat/train/0.jpg", "cat/val/0.jpg", "dog/train/0.jpg"], "its folder cat holds train and val, splits of one class"),
+        (
+            ["images/cat/0.jpg", "images/dog/0.jpg"],
+            "its only folder, images, holds folders and no image; did you mean",
+        ),
+        (
+            ["ILSVRC/Data/CLS-LOC/train/a/0.jpg", "ILSVRC/Annotations/x.xml"],
+            "its only folder, ILSVRC, holds folders and no image",
+        ),
+        (
+            ["cat/train/0.jpg", "cat/val/0.jpg", "dog/train/0.jpg"],
+            "its folder cat holds train and val, splits of one class",
+        ),
     ],
 )
 def test_what_lies_one_level_down_is_no_class(tmp_path, names, message):
     for name in names:
-        draw(tmp_path, name) if name.endswith("jpg") else (tmp_path / name).parent.mkdir(parents=True)
+        draw(tmp_path, name) if name.endswith("jpg") else (tmp_path / name).parent.mkdir(
+            parents=True
+        )
     with pytest.raises(dp.ManifestError) as caught:
         scan(tmp_path)
     assert message in str(caught.value)
@@ -229,5 +289,7 @@ def test_shards_below_the_folder_are_named(tmp_path):
 def test_masks_of_several_splits_are_not_read_as_one(tmp_path):
     for split in ("training", "validation"):
         draw(tmp_path, f"images/{split}/0.jpg", f"masks/{split}/0.png")
-    with pytest.raises(dp.ManifestError, match=r"splits are not read as one; .*/images/training and"):
+    with pytest.raises(
+        dp.ManifestError, match=r"splits are not read as one; .*/images/training and"
+    ):
         dp.Manifest.from_masks(tmp_path / "images", tmp_path / "masks", progress=False)

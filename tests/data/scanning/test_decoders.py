@@ -12,7 +12,11 @@ from odd_inputs import BACKENDS, inserted, jpeg
 import dali_pipes as dp
 from dali_pipes.data.scanning.decoders import refusal
 
-REFUSED = {"DALI": inserted(20, b"\0"), "torchvision": inserted(4000, b"\xff\xfe\xff\xff"), "Pillow": inserted(4000, b"\xff\xd8")}
+REFUSED = {
+    "DALI": inserted(20, b"\0"),
+    "torchvision": inserted(4000, b"\xff\xfe\xff\xff"),
+    "Pillow": inserted(4000, b"\xff\xd8"),
+}
 
 
 def mutated(number: int) -> bytes:
@@ -28,7 +32,9 @@ def mutated(number: int) -> bytes:
             content[draw.randrange(scan, len(content))] = draw.randrange(256)
     else:
         place = draw.randrange(scan, len(content) - 2)
-        content[place : place + 2] = bytes([0xFF, draw.choice([0xD0, 0xD8, 0xD9, 0xC0, 0xC4, 0xDA, 0xE1, 0xFE])])
+        content[place : place + 2] = bytes(
+            [0xFF, draw.choice([0xD0, 0xD8, 0xD9, 0xC0, 0xC4, 0xDA, 0xE1, 0xFE])]
+        )
     return bytes(content)
 
 
@@ -47,7 +53,9 @@ def scanned(tmp_path_factory):
 def test_every_loader_decodes_what_is_usable(scanned, loader):
     assert len(scanned) > 20
     transform = dp.EvalTransform(size=32, resize=40)
-    with dp.build_loader(scanned, BACKENDS[loader], transform=transform, batch_size=16, max_bad_fraction=1) as batches:
+    with dp.build_loader(
+        scanned, BACKENDS[loader], transform=transform, batch_size=16, max_bad_fraction=1
+    ) as batches:
         assert sum(len(batch) for batch in batches) == len(scanned)
 
 
@@ -59,11 +67,18 @@ def test_the_decoder_that_refuses_is_named(scanned, decoder):
 
 @pytest.mark.slow
 def test_a_full_scan_in_processes_after_one_in_this_process(scanned, tmp_path):
-    """In another process, where none was before: forked workers must not touch the decoders of the first scan."""
+    """In another process, where none was before: forked workers must not touch the decoders of the
+    first scan.
+    """
     (tmp_path / "few/a").mkdir(parents=True)
     (tmp_path / "few/a/x.jpg").write_bytes(jpeg())
-    program = "import sys; from dali_pipes import Manifest as M; [M.scan(f, verify='full', progress=False) for f in sys.argv[1:]]"
-    subprocess.run([sys.executable, "-c", program, tmp_path / "few", scanned.root], check=True, timeout=100)
+    program = (
+        "import sys; from dali_pipes import Manifest as M; [M.scan(f, verify='full', "
+        "progress=False) for f in sys.argv[1:]]"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "few", scanned.root], check=True, timeout=100
+    )
 
 
 def test_a_header_scan_takes_them_all(scanned):
@@ -71,9 +86,15 @@ def test_a_header_scan_takes_them_all(scanned):
 
 
 def test_threads_do_not_get_the_pixels_of_one_another():
-    """A scan of a store asks from many threads; of one file in eight DALI's pipeline is built anew."""
-    files = [saved("PNG", height=20 + number, width=30) for number in range(7)] + [saved("PNG")[:200]]
+    """A scan of a store asks from many threads; of one file in eight DALI's pipeline is built
+    anew.
+    """
+    files = [saved("PNG", height=20 + number, width=30) for number in range(7)] + [
+        saved("PNG")[:200]
+    ]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda at: refusal(files[at % 8], 20 + at % 8, 30, "PNG"), range(160)))
+        found = list(
+            pool.map(lambda at: refusal(files[at % 8], 20 + at % 8, 30, "PNG"), range(160))
+        )
     assert not any(why for at, why in enumerate(found) if at % 8 < 7)
     assert all("cannot be decoded" in why for why in found[7::8])

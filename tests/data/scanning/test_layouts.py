@@ -1,4 +1,6 @@
-"""Data sets of other programs: each is named, with what to do; what is ours is read, however it is called."""
+"""Data sets of other programs: each is named, with what to do; what is ours is read, however it is
+called.
+"""
 
 import gzip
 import io
@@ -27,7 +29,9 @@ def encoded(kind="JPEG"):
 
 JPEG, PNG = encoded(), encoded("PNG")
 BOX = "0 0.5 0.5 0.25 0.25\n"
-COCO = json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [], "categories": []})
+COCO = json.dumps(
+    {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [], "categories": []}
+)
 
 
 def put(root, files):
@@ -42,19 +46,36 @@ def refusal(source, read=Manifest.open):
     with pytest.raises(ManifestError) as caught:
         read(source, progress=False)
     message = str(caught.value)
-    short = message.replace(str(Path(source).parent), "")  # how long a folder's path is does not count
+    # how long a folder's path is does not count
+    short = message.replace(str(Path(source).parent), "")
     assert "\n" not in message and message.isprintable() and len(short) < 700
     return message
 
 
 ROOTS = {
     "yolo": ({"images/1.jpg": JPEG, "labels/1.txt": BOX}, "YOLO's layout.*COCO JSON"),
-    "yolo by split": ({"images/train/1.jpg": JPEG, "labels/train/1.txt": BOX, "data.yaml": "nc: 1"}, "YOLO's layout"),
-    "roboflow": ({"train/images/1.jpg": JPEG, "train/labels/1.txt": BOX, "valid/images/1.jpg": JPEG}, "YOLO's layout"),
-    "darknet": ({"obj_train_data/1.jpg": JPEG, "obj_train_data/1.txt": BOX, "obj.names": "a"}, "Darknet"),
-    "voc": ({"Annotations/1.xml": "<a/>", "JPEGImages/1.jpg": JPEG, "ImageSets/Main/train.txt": "1"}, "Pascal VOC"),
+    "yolo by split": (
+        {"images/train/1.jpg": JPEG, "labels/train/1.txt": BOX, "data.yaml": "nc: 1"},
+        "YOLO's layout",
+    ),
+    "roboflow": (
+        {"train/images/1.jpg": JPEG, "train/labels/1.txt": BOX, "valid/images/1.jpg": JPEG},
+        "YOLO's layout",
+    ),
+    "darknet": (
+        {"obj_train_data/1.jpg": JPEG, "obj_train_data/1.txt": BOX, "obj.names": "a"},
+        "Darknet",
+    ),
+    "voc": (
+        {"Annotations/1.xml": "<a/>", "JPEGImages/1.jpg": JPEG, "ImageSets/Main/train.txt": "1"},
+        "Pascal VOC",
+    ),
     "voc with masks": (
-        {"VOC2012/Annotations/1.xml": "<a/>", "VOC2012/JPEGImages/1.jpg": JPEG, "VOC2012/SegmentationClass/1.png": PNG},
+        {
+            "VOC2012/Annotations/1.xml": "<a/>",
+            "VOC2012/JPEGImages/1.jpg": JPEG,
+            "VOC2012/SegmentationClass/1.png": PNG,
+        },
         "Pascal VOC.*data.train_masks=.*SegmentationClass",
     ),
     "voc of kaggle": ({"images/1.jpg": JPEG, "annotations/1.xml": "<a/>"}, "Pascal VOC"),
@@ -71,28 +92,67 @@ ROOTS = {
         {"annotations/a.json": COCO, "images/train2017/1.jpg": JPEG},
         "COCO's layout.*images='.*/images",
     ),
-    "masks": ({"images/1.jpg": JPEG, "masks/1.png": PNG}, "from_masks.*data.train=.*/images data.train_masks=.*/masks"),
-    "pets": ({"images/a_1.jpg": JPEG, "annotations/trimaps/a_1.png": PNG}, "data.train_masks=.*/annotations/trimaps"),
+    "masks": (
+        {"images/1.jpg": JPEG, "masks/1.png": PNG},
+        "from_masks.*data.train=.*/images data.train_masks=.*/masks",
+    ),
+    "pets": (
+        {"images/a_1.jpg": JPEG, "annotations/trimaps/a_1.png": PNG},
+        "data.train_masks=.*/annotations/trimaps",
+    ),
     "ade20k": ({"images/training/1.jpg": JPEG, "annotations/training/1.png": PNG}, "from_masks"),
-    "camvid": ({"train/1.png": PNG, "trainannot/1.png": PNG}, "from_masks.*/train', '.*/trainannot"),
+    "camvid": (
+        {"train/1.png": PNG, "trainannot/1.png": PNG},
+        "from_masks.*/train', '.*/trainannot",
+    ),
     "cityscapes": ({"leftImg8bit/train/a/1.png": PNG, "gtFine/train/a/2.png": PNG}, "from_masks"),
     "lmdb": ({"data.mdb": bytes(64), "lock.mdb": b""}, "LMDB"),
-    "lmdb by split": ({"train_lmdb/data.mdb": bytes(64), "val_lmdb/data.mdb": bytes(64)}, "train_lmdb: is an LMDB"),
+    "lmdb by split": (
+        {"train_lmdb/data.mdb": bytes(64), "val_lmdb/data.mdb": bytes(64)},
+        "train_lmdb: is an LMDB",
+    ),
     "mds": ({"index.json": '{"shards": []}', "shard.00000.mds.zstd": b"x"}, "Mosaic"),
-    "mds by split": ({"train/index.json": '{"shards": []}', "train/shard.00000.mds": b"x"}, "/train: is Mosaic"),
+    "mds by split": (
+        {"train/index.json": '{"shards": []}', "train/shard.00000.mds": b"x"},
+        "/train: is Mosaic",
+    ),
     "litdata": ({"index.json": '{"chunks": []}', "chunk-0-0.bin": b"x"}, "litData"),
-    "save_to_disk": ({"dataset_info.json": "{}", "state.json": "{}", "data-00000-of-00001.arrow": b"x"}, "load_from_disk"),
-    "save_to_disk of splits": ({"dataset_dict.json": "{}", "train/state.json": "{}"}, "load_from_disk"),
-    "cifar": ({"data_batch_1": b"\x80", "test_batch": b"\x80"}, "dali-pipes prepare source=cifar10"),
-    "cifar below": ({"cifar-10-batches-py/data_batch_1": b"\x80"}, "dali-pipes prepare source=cifar10"),
+    "save_to_disk": (
+        {"dataset_info.json": "{}", "state.json": "{}", "data-00000-of-00001.arrow": b"x"},
+        "load_from_disk",
+    ),
+    "save_to_disk of splits": (
+        {"dataset_dict.json": "{}", "train/state.json": "{}"},
+        "load_from_disk",
+    ),
+    "cifar": (
+        {"data_batch_1": b"\x80", "test_batch": b"\x80"},
+        "dali-pipes prepare source=cifar10",
+    ),
+    "cifar below": (
+        {"cifar-10-batches-py/data_batch_1": b"\x80"},
+        "dali-pipes prepare source=cifar10",
+    ),
     "mnist": ({"raw/train-images-idx3-ubyte": bytes(16)}, "MNIST"),
     "ffcv": ({"train.beton": bytes(9), "val.beton": bytes(9)}, "FFCV"),
-    "archives": ({"train.zip": b"PK", "val.zip": b"PK"}, "train.zip: is a compressed archive; unpack it"),
+    "archives": (
+        {"train.zip": b"PK", "val.zip": b"PK"},
+        "train.zip: is a compressed archive; unpack it",
+    ),
     "hdf5": ({"train.h5": b"\x89HDF"}, "HDF5"),
     "videos": ({"a.mp4": b"x"}, "a video"),
-    "flat": ({"1.jpg": JPEG, "2.jpg": JPEG}, "no class folders in it, only images side by side.*path,label"),
-    "flat with a table": ({"1.jpg": JPEG, "train.csv": "path,label\n1.jpg,0"}, "data.train=.*/train.csv data.train_images="),
-    "flat with coco": ({"1.jpg": JPEG, "_annotations.coco.json": COCO}, "data.train=.*/_annotations.coco.json"),
+    "flat": (
+        {"1.jpg": JPEG, "2.jpg": JPEG},
+        "no class folders in it, only images side by side.*path,label",
+    ),
+    "flat with a table": (
+        {"1.jpg": JPEG, "train.csv": "path,label\n1.jpg,0"},
+        "data.train=.*/train.csv data.train_images=",
+    ),
+    "flat with coco": (
+        {"1.jpg": JPEG, "_annotations.coco.json": COCO},
+        "data.train=.*/_annotations.coco.json",
+    ),
     "flat with yolo": ({"1.jpg": JPEG, "1.txt": BOX}, "no class folders in it: YOLO"),
     "a table alone": ({"train.csv": "path,label\n1.jpg,0"}, "did you mean the table .*train.csv"),
     "empty": ({".DS_Store": b"x"}, "no class folders in it, it is empty"),
@@ -106,7 +166,10 @@ def test_a_folder_of_another_program_is_named(kind, read, tmp_path):
     assert re.search(message, refusal(put(tmp_path / "set", files), read))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ROOTS if not kind.startswith(("flat", "a table", "empty", "coco below"))])
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in ROOTS if not kind.startswith(("flat", "a table", "empty", "coco below"))],
+)
 def test_and_so_it_is_in_an_object_store(kind, tmp_path):
     files, message = ROOTS[kind]
     put(tmp_path / "set", files)
@@ -157,7 +220,10 @@ FILES = {
     "1.txt": (BOX * 2, "labels of one image, as YOLO"),
     "x.csv": (zipped(), "archive"),
     "y.csv": (NOISE, "is not text in UTF-8"),
-    "z.csv": ("path,label\n1.jpg,a".encode("utf-16"), "its only row names a file that is not there"),
+    "z.csv": (
+        "path,label\n1.jpg,a".encode("utf-16"),
+        "its only row names a file that is not there",
+    ),
     "x.unknown": (NOISE, "binary file of a kind that is not known"),
     "table": (b"PAR1" + NOISE, "name it NAME.parquet"),
     "index.json": ('{"shards": [], "version": 2}', "Mosaic"),
@@ -222,7 +288,12 @@ OURS = {
     "classes called images and labels": {"images/1.jpg": JPEG, "labels/2.jpg": JPEG},
     "with notes": {"images/1.jpg": JPEG, "labels/2.jpg": JPEG, "labels/notes.txt": "x"},
     "classes called annotations": {"annotations/1.jpg": JPEG, "images/2.jpg": JPEG},
-    "masks and faces": {"mask/1.jpg": JPEG, "no_mask/1.jpg": JPEG, "face/1.jpg": JPEG, "face_mask/1.png": PNG},
+    "masks and faces": {
+        "mask/1.jpg": JPEG,
+        "no_mask/1.jpg": JPEG,
+        "face/1.jpg": JPEG,
+        "face_mask/1.png": PNG,
+    },
     "images and masks as classes of photos": {"image/1.jpg": JPEG, "mask/1.jpg": JPEG},
     "other files beside": {
         "a/1.jpg": JPEG,
@@ -254,8 +325,22 @@ def test_text_with_the_columns_is_a_table_whatever_its_name(name, tmp_path):
 def test_the_converter_of_yolo_in_the_documentation_works(tmp_path):
     text = (Path(__file__).parents[3] / "docs" / "inputs.md").read_text()
     program = re.search(r"```python\n(# yolo_to_coco.py.*?)```", text, re.DOTALL)[1]
-    put(tmp_path, {"yolo.py": program, "images/1.jpg": JPEG, "images/2.jpg": JPEG, "labels/1.txt": BOX + "1 .5 .5 1 1\n"})
-    given = [str(tmp_path / "images"), str(tmp_path / "labels"), str(tmp_path / "train.json"), "cat", "dog"]
+    put(
+        tmp_path,
+        {
+            "yolo.py": program,
+            "images/1.jpg": JPEG,
+            "images/2.jpg": JPEG,
+            "labels/1.txt": BOX + "1 .5 .5 1 1\n",
+        },
+    )
+    given = [
+        str(tmp_path / "images"),
+        str(tmp_path / "labels"),
+        str(tmp_path / "train.json"),
+        "cat",
+        "dog",
+    ]
     subprocess.run([sys.executable, tmp_path / "yolo.py", *given], check=True)
     made = Manifest.open(tmp_path / "train.json", images=tmp_path / "images", progress=False)
     assert made.classes == ["cat", "dog"] and len(made) == 2 and not made.problems

@@ -1,4 +1,6 @@
-"""Images and masks of the same names, in the layouts that people have, and masks that cannot be used."""
+"""Images and masks of the same names, in the layouts that people have, and masks that cannot be
+used.
+"""
 
 import io
 import zlib
@@ -7,7 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dali_pipes import BadSampleError, ConfigError, EvalTransform, Manifest, ManifestError, Targets, TorchConfig, build_loader
+from dali_pipes import (
+    BadSampleError,
+    ConfigError,
+    EvalTransform,
+    Manifest,
+    ManifestError,
+    Targets,
+    TorchConfig,
+    build_loader,
+)
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.scanning.masks import mask_problem
 
@@ -18,8 +29,18 @@ LAYOUTS = {  # an image, a mask, and their folders
         "leftImg8bit/train",
         "gtFine/train",
     ),
-    "ade20k": ("images/training/A_{}.jpg", "annotations/training/A_{}.png", "images/training", "annotations/training"),
-    "voc": ("JPEGImages/2007_{}.jpg", "SegmentationClass/2007_{}.png", "JPEGImages", "SegmentationClass"),
+    "ade20k": (
+        "images/training/A_{}.jpg",
+        "annotations/training/A_{}.png",
+        "images/training",
+        "annotations/training",
+    ),
+    "voc": (
+        "JPEGImages/2007_{}.jpg",
+        "SegmentationClass/2007_{}.png",
+        "JPEGImages",
+        "SegmentationClass",
+    ),
 }
 
 
@@ -34,7 +55,8 @@ def layout(root, name, images=range(3), masks=range(3)):
         saved(root, image.format(number))
     for number in masks:
         saved(root, mask.format(number), "L")
-        saved(root, mask.format(number).replace("labelIds", "color"), "P")  # another one of Cityscapes, or the same
+        # another one of Cityscapes, or the same
+        saved(root, mask.format(number).replace("labelIds", "color"), "P")
     return root / first, root / second
 
 
@@ -54,7 +76,11 @@ def test_no_image_is_lost_beside_one_with_a_suffix_one_of_its_name_or_its_masks(
     for name in ("x.png", "p.png", "q.png"):
         saved(tmp_path, f"masks/{name}", "L")
     manifest = Manifest.from_masks(tmp_path, tmp_path / "masks", progress=False)
-    assert [manifest.name(number).rsplit("/", 1)[1] for number in range(3)] == ["p.jpg", "q.jpg", "x_leftImg8bit.jpg"]
+    assert [manifest.name(number).rsplit("/", 1)[1] for number in range(3)] == [
+        "p.jpg",
+        "q.jpg",
+        "x_leftImg8bit.jpg",
+    ]
     assert manifest.problems == [("q.jpeg", "another image has its name and its mask")]
 
 
@@ -79,7 +105,12 @@ def test_a_mask_that_cannot_be_used_is_named_with_its_image(tmp_path, verify):
     saved(tmp_path, "annotations/training/A_3.jpg", "L")
     saved(tmp_path, "annotations/training/A_4.png", "P")
     manifest = Manifest.from_masks(*folders, verify=verify, progress=False)
-    lines = ["6 × 8, and the image is 8 × 6", "its pixels are RGB", "not an image, or broken", "JPEG format; save it as PNG"]
+    lines = [
+        "6 × 8, and the image is 8 × 6",
+        "its pixels are RGB",
+        "not an image, or broken",
+        "JPEG format; save it as PNG",
+    ]
     assert len(manifest) == 1 and len(manifest.problems) == 4
     for number, ((path, why), line) in enumerate(zip(manifest.problems, lines, strict=True)):
         assert path == f"images/training/A_{number}.jpg" and line in why
@@ -98,7 +129,10 @@ def test_a_mask_is_accepted_if_its_values_are_read_as_they_are():
         (Image.fromarray(values), {}),
         (Image.fromarray(values.astype(np.uint16) * 257), {}),
         (Image.fromarray(values % 2 == 1), {}),
-        *((Image.fromarray(values & 2**bits - 1).convert("P"), {"bits": bits}) for bits in (1, 2, 4, 8)),
+        *(
+            (Image.fromarray(values & 2**bits - 1).convert("P"), {"bits": bits})
+            for bits in (1, 2, 4, 8)
+        ),
     ):
         file = png(image, **options)
         assert mask_problem(file, 16, 16, "full") is None
@@ -106,16 +140,22 @@ def test_a_mask_is_accepted_if_its_values_are_read_as_they_are():
 
 
 def test_gray_of_four_bits_is_refused_since_pillow_stretches_it():
-    gray = bytearray(png(Image.fromarray(np.zeros((4, 4), np.uint8)).convert("P"), bits=4).getvalue())
+    gray = bytearray(
+        png(Image.fromarray(np.zeros((4, 4), np.uint8)).convert("P"), bits=4).getvalue()
+    )
     gray[25] = 0  # the colour type of the header
     gray[29:33] = zlib.crc32(gray[12:29]).to_bytes(4, "big")
     assert "L;4" in mask_problem(io.BytesIO(bytes(gray)), 4, 4, "header")
 
 
 def test_a_mask_that_is_cut_off_is_named_with_the_reason():
-    data = png(Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8))).getvalue()
+    data = png(
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8))
+    ).getvalue()
     assert mask_problem(io.BytesIO(data[:2000]), 64, 64, "header") is None
-    assert mask_problem(io.BytesIO(data[:2000]), 64, 64, "full").startswith("broken (OSError: image file is truncated")
+    assert mask_problem(io.BytesIO(data[:2000]), 64, 64, "full").startswith(
+        "broken (OSError: image file is truncated"
+    )
 
 
 def test_folders_that_make_no_sense_are_refused(tmp_path):
@@ -136,37 +176,66 @@ def valued(root, values, count=6):
     (root / "masks").mkdir(exist_ok=True)
     for number in range(count):
         saved(root, f"images/{number}.jpg", size=(8, len(values)))
-        Image.fromarray(np.repeat(np.array(values)[:, None], 8, 1).astype(np.uint16 if max(values) > 255 else np.uint8)).save(
-            root / f"masks/{number}.png"
-        )
+        Image.fromarray(
+            np.repeat(np.array(values)[:, None], 8, 1).astype(
+                np.uint16 if max(values) > 255 else np.uint8
+            )
+        ).save(root / f"masks/{number}.png")
     return root / "images", root / "masks"
 
 
 @pytest.mark.parametrize("verify", ["header", "full"])
-def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_learned(tmp_path, verify):
+def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_learned(
+    tmp_path, verify
+):
     folders = valued(tmp_path, [0, 255])
-    with pytest.raises(ManifestError, match=r"have 0 and 255 alone.*only 'ground' would be learned; mask_values=\{255: 1\}"):
+    with pytest.raises(
+        ManifestError,
+        match=r"have 0 and 255 alone.*only 'ground' would be learned; mask_values=\{255: 1\}",
+    ):
         Manifest.from_masks(*folders, classes=["ground", "cell"], verify=verify, progress=False)
     for becomes in ({255: 1}, {255: 255}):
-        manifest = Manifest.from_masks(*folders, classes=["ground", "cell"], mask_values=becomes, verify=verify, progress=False)
+        manifest = Manifest.from_masks(
+            *folders, classes=["ground", "cell"], mask_values=becomes, verify=verify, progress=False
+        )
         assert manifest.mask_values == (becomes, True) and len(manifest) == 6
 
 
-@pytest.mark.parametrize(("values", "becomes"), [([255], {}), ([255], {255: 255}), ([65535], {65535: 255}), ([7], {7: 9})])
+@pytest.mark.parametrize(
+    ("values", "becomes"),
+    [([255], {}), ([255], {255: 255}), ([65535], {65535: 255}), ([7], {7: 9})],
+)
 def test_masks_of_which_nothing_would_be_learned_are_refused(tmp_path, values, becomes):
-    with pytest.raises(ManifestError, match="nothing but ignored values is in the 6 masks that were looked at; mask_values says"):
-        Manifest.from_masks(*valued(tmp_path, values), classes=["ground", "cell"], mask_values=becomes, progress=False)
+    with pytest.raises(
+        ManifestError,
+        match="nothing but ignored values is in the 6 masks that were looked at; mask_values says",
+    ):
+        Manifest.from_masks(
+            *valued(tmp_path, values),
+            classes=["ground", "cell"],
+            mask_values=becomes,
+            progress=False,
+        )
 
 
 def test_whoever_says_what_becomes_255_has_said_that_it_is_ignored(tmp_path, caplog):
     folders = valued(tmp_path, [0, 65535])
-    assert len(Manifest.from_masks(*folders, classes=["ground", "cell"], mask_values={65535: 255}, progress=False)) == 6
+    assert (
+        len(
+            Manifest.from_masks(
+                *folders, classes=["ground", "cell"], mask_values={65535: 255}, progress=False
+            )
+        )
+        == 6
+    )
     assert not caplog.text
 
 
 def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
     Manifest.from_masks(*valued(tmp_path, [0, 255]), progress=False)
-    assert "have 0 and 255 alone, and 255 is ignored by default; mask_values={255: 1}" in caplog.text
+    assert (
+        "have 0 and 255 alone, and 255 is ignored by default; mask_values={255: 1}" in caplog.text
+    )
     caplog.clear()
     Manifest.from_masks(*valued(tmp_path, [0, 1, 255]), progress=False)
     Manifest.from_masks(*valued(tmp_path, [0, 255]), classes=["road"], progress=False)
@@ -176,7 +245,13 @@ def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ([0, 1, 7], r"its values include 7; the 2 classes are numbered from 0, .*; or mask_values=\{7: 1\} joins 7 to class 1"),
+        (
+            [0, 1, 7],
+            (
+                r"its values include 7; the 2 classes are numbered from 0, .*; or mask_values=\{7: "
+                r"1\} joins 7 to class 1"
+            ),
+        ),
         ([1, 2], "its values include 2; "),
         ([0, 128], "its values include 128; "),
         ([0, 65535], "its values include 65535; "),
@@ -185,10 +260,20 @@ def test_masks_of_0_and_255_without_classes_are_warned_of(tmp_path, caplog):
 )
 def test_masks_with_values_that_are_no_class_are_refused_with_the_first(tmp_path, values, line):
     folders = valued(tmp_path, values)
-    with pytest.raises(ManifestError, match=r"masks: 6 masks were looked at, and none can be used; its mask .*0\.png: " + line):
+    with pytest.raises(
+        ManifestError,
+        match=r"masks: 6 masks were looked at, and none can be used; its mask .*0\.png: " + line,
+    ):
         Manifest.from_masks(*folders, classes=["a", "b"], progress=False)
     becomes = {value: value % 2 for value in values if value > 1}
-    assert len(Manifest.from_masks(*folders, classes=["a", "b"], mask_values=becomes, strict=True, progress=False)) == 6
+    assert (
+        len(
+            Manifest.from_masks(
+                *folders, classes=["a", "b"], mask_values=becomes, strict=True, progress=False
+            )
+        )
+        == 6
+    )
 
 
 def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
@@ -197,33 +282,51 @@ def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
     full = Manifest.from_masks(*folders, classes=["a", "b"], verify="full", progress=False)
     ((path, why),) = full.problems
     assert path == "images/39.jpg" and "39.png: its values include 9" in why and len(full) == 39
-    assert [full.name(each) for each in range(39)] == [str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))]
+    assert [full.name(each) for each in range(39)] == [
+        str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))
+    ]
     full.save(tmp_path / "m.arrow")
     assert Manifest.load(tmp_path / "m.arrow").mask_values == ({}, True)
 
 
 def test_a_loader_names_the_mask_and_what_would_have_its_value_ignored_there(tmp_path):
-    """255 is ignored where a scan does not know better, and not by a transform with another ignore_index."""
-    manifest = Manifest.from_masks(*valued(tmp_path, [0, 1, 255]), classes=["a", "b"], progress=False)
+    """255 is ignored where a scan does not know better, and not by a transform with another
+    ignore_index.
+    """
+    manifest = Manifest.from_masks(
+        *valued(tmp_path, [0, 1, 255]), classes=["a", "b"], progress=False
+    )
     transform = EvalTransform(size=8, ignore_index=9)
     with (
-        build_loader(manifest, TorchConfig(num_workers=0), transform=transform, batch_size=6) as loader,
-        pytest.raises(BadSampleError, match=r"masks/0\.png: its values include 255; .*\{255: 9\} has it ignored"),
+        build_loader(
+            manifest, TorchConfig(num_workers=0), transform=transform, batch_size=6
+        ) as loader,
+        pytest.raises(
+            BadSampleError,
+            match=r"masks/0\.png: its values include 255; .*\{255: 9\} has it ignored",
+        ),
     ):
         next(iter(loader))
 
 
 def test_the_masks_of_a_table_and_of_shards_are_looked_at_as_well(tmp_path):
     valued(tmp_path, [0, 7])
-    (tmp_path / "t.csv").write_text("path,mask\n" + "".join(f"images/{each}.jpg,masks/{each}.png\n" for each in range(6)))
+    (tmp_path / "t.csv").write_text(
+        "path,mask\n" + "".join(f"images/{each}.jpg,masks/{each}.png\n" for each in range(6))
+    )
     targets = Targets(mask="mask")
     with pytest.raises(ManifestError, match="its values include 7"):
         Manifest.from_table(tmp_path / "t.csv", targets=targets, classes=["a", "b"], progress=False)
     made = Manifest.from_table(
-        tmp_path / "t.csv", targets=Targets(mask="mask", mask_values={7: 1}), classes=["a", "b"], progress=False
+        tmp_path / "t.csv",
+        targets=Targets(mask="mask", mask_values={7: 1}),
+        classes=["a", "b"],
+        progress=False,
     )
     assert made.mask_values == ({7: 1}, True) and made.classes == ["a", "b"]
-    assert not Manifest.from_table(tmp_path / "t.csv", targets=targets, progress=False).mask_values.named
+    assert not Manifest.from_table(
+        tmp_path / "t.csv", targets=targets, progress=False
+    ).mask_values.named
 
 
 def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
@@ -254,7 +357,17 @@ def test_values_that_are_no_numbers_are_refused(tmp_path, becomes):
 @pytest.mark.parametrize("becomes", [{}, {1: 0}, {1: 0, 0: 1}, {1: 300}, {70000: 1}])
 def test_values_are_replaced_at_once(mode, becomes):
     values = np.array([[0, 1, 1, 0]], np.uint8)
-    image = Image.fromarray(values * 255).convert("1") if mode == "1" else Image.fromarray(values.astype(np.uint16))
-    image = Image.fromarray(values).convert("P") if mode == "P" else Image.fromarray(values) if mode == "L" else image
+    image = (
+        Image.fromarray(values * 255).convert("1")
+        if mode == "1"
+        else Image.fromarray(values.astype(np.uint16))
+    )
+    image = (
+        Image.fromarray(values).convert("P")
+        if mode == "P"
+        else Image.fromarray(values)
+        if mode == "L"
+        else image
+    )
     found = MaskValues(becomes, False).decode(png(image))
     assert found.tolist() == [[becomes.get(value, value) for value in values[0].tolist()]]

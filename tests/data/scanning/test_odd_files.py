@@ -1,4 +1,6 @@
-"""Scans that should not end: pipes, links that lead around, file systems without times, caches of other users."""
+"""Scans that should not end: pipes, links that lead around, file systems without times, caches of
+other users.
+"""
 
 import os
 import subprocess
@@ -64,10 +66,15 @@ def test_the_rows_of_another_root_are_not_taken(folder, tmp_path):
     twin = tmp_path / "twin"
     subprocess.run(["cp", "-a", folder, twin], check=True)
     Image.new("RGB", (6, 8)).save(twin / "cat/0.jpg")
-    (twin / "cat/0.jpg").write_bytes((twin / "cat/0.jpg").read_bytes().ljust((folder / "cat/0.jpg").stat().st_size, b"\0"))
+    (twin / "cat/0.jpg").write_bytes(
+        (twin / "cat/0.jpg").read_bytes().ljust((folder / "cat/0.jpg").stat().st_size, b"\0")
+    )
     os.utime(twin / "cat/0.jpg", ns=((folder / "cat/0.jpg").stat().st_mtime_ns,) * 2)
     dp.Manifest.scan(folder, cache=tmp_path / "m.arrow", progress=False)
-    assert dp.Manifest.scan(twin, cache=tmp_path / "m.arrow", progress=False).sizes[0].tolist() == [8, 6]
+    assert dp.Manifest.scan(twin, cache=tmp_path / "m.arrow", progress=False).sizes[0].tolist() == [
+        8,
+        6,
+    ]
 
 
 def test_a_cache_that_cannot_be_looked_at_is_gone_without(folder, tmp_path, monkeypatch, caplog):
@@ -80,14 +87,21 @@ def test_a_cache_that_cannot_be_looked_at_is_gone_without(folder, tmp_path, monk
 
 
 def test_whether_a_file_is_a_manifest_is_read_without_pythons_files(folder, tmp_path):
-    """Arrow's threads let go of a Python file while the interpreter ended, and the process aborted."""
+    """Arrow's threads let go of a Python file while the interpreter ended, and the process
+    aborted.
+    """
     manifest = dp.Manifest.scan(folder, progress=False)
     for name in (b"a.arrow", b"b.parquet", b"\xff.arrow"):
         manifest.save(tmp_path / os.fsdecode(name))
         assert is_manifest(tmp_path / os.fsdecode(name))
-    program = "import sys, torch, dali_pipes as dp\ndp.Manifest.scan(sys.argv[1], cache=sys.argv[2], progress=False)"
+    program = (
+        "import sys, torch, dali_pipes as dp\ndp.Manifest.scan(sys.argv[1], cache=sys.argv[2], "
+        "progress=False)"
+    )
     command = [sys.executable, "-c", program, str(folder), str(tmp_path / "c.arrow")]
-    assert [subprocess.run(command, check=False, capture_output=True).returncode for _ in range(3)] == [0] * 3
+    assert [
+        subprocess.run(command, check=False, capture_output=True).returncode for _ in range(3)
+    ] == [0] * 3
 
 
 def test_a_class_name_with_dollars_is_drawn_as_it_is(folder, tmp_path):

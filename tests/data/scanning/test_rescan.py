@@ -1,4 +1,6 @@
-"""What a scan does not do again: folders that were not touched, and what a scan that was killed had read."""
+"""What a scan does not do again: folders that were not touched, and what a scan that was killed had
+read.
+"""
 
 import multiprocessing
 import os
@@ -35,7 +37,9 @@ def looks(monkeypatch):
 
     def counted(module, name, of):
         original = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, **named: counts.update([of]) or original(*given, **named))
+        monkeypatch.setattr(
+            module, name, lambda *given, **named: counts.update([of]) or original(*given, **named)
+        )
 
     counted(files, "read_header", "read")
     counted(os, "scandir", "listed")
@@ -67,9 +71,14 @@ def test_an_untouched_folder_costs_one_look(folder, looks):
     folders = len([each for each in folder.rglob("*") if each.is_dir()])
     looks.clear()
     again = scan(folder, unchanged="folder")
-    assert looks["read"] == 0 and looks["listed"] <= 2  # the root: whether it holds shards, and its classes
+    # the root: whether it holds shards, and its classes
+    assert looks["read"] == 0 and looks["listed"] <= 2
     assert folders <= looks["looked at"] <= folders + 20 < 37
-    assert again.table.equals(first.table) and again.fingerprint == first.fingerprint and again.folders == first.folders
+    assert (
+        again.table.equals(first.table)
+        and again.fingerprint == first.fingerprint
+        and again.folders == first.folders
+    )
 
 
 def test_by_its_own_time_every_file_is_looked_at_and_none_is_read(folder, looks):
@@ -117,7 +126,10 @@ def test_a_header_scan_of_a_folder_is_not_a_full_one(folder, looks, monkeypatch)
     monkeypatch.setitem(files._FEW, "full", 100)
     scan(folder)
     looks.clear()
-    assert scan(folder, unchanged="folder", verify="full").table["decoded"].to_numpy().all() and looks["read"] == 37
+    assert (
+        scan(folder, unchanged="folder", verify="full").table["decoded"].to_numpy().all()
+        and looks["read"] == 37
+    )
     looks.clear()
     scan(folder, unchanged="folder", verify="full")
     assert looks["read"] == 0
@@ -135,7 +147,12 @@ def test_the_cache_of_a_twin_is_not_believed(folder, tmp_path):
 
 names = st.sampled_from(["a", "b", "a/x", "a/x/y", "a-x", "c"])
 CHANGES = st.lists(
-    st.tuples(st.sampled_from(["add", "remove", "break", "rename", "write over"]), names, st.integers(0, 3)), max_size=6
+    st.tuples(
+        st.sampled_from(["add", "remove", "break", "rename", "write over"]),
+        names,
+        st.integers(0, 3),
+    ),
+    max_size=6,
 )
 
 
@@ -162,7 +179,11 @@ def test_a_scan_again_finds_what_a_first_scan_would(tmp_path_factory, before, th
     scan(root)
     for each in then:
         kind, where, number = each
-        if unchanged == "file" or kind not in ("add", "write over") or not (root / where / f"{number}.jpg").exists():
+        if (
+            unchanged == "file"
+            or kind not in ("add", "write over")
+            or not (root / where / f"{number}.jpg").exists()
+        ):
             change(root, *each)
     again = scan(root, unchanged=unchanged)
     assert again.table.equals(fresh(root).table) and again.classes == fresh(root).classes
@@ -195,7 +216,10 @@ def test_a_scan_that_is_killed_goes_on(folder, looks):
     """With kill -9, in the middle."""
     for number in range(200):
         shutil.copytree(folder / "class 1", folder / f"more {number}")
-    command = "import sys; from dali_pipes import Manifest; Manifest.scan(sys.argv[1], cache=sys.argv[2], progress=False)"
+    command = (
+        "import sys; from dali_pipes import Manifest; Manifest.scan(sys.argv[1], "
+        "cache=sys.argv[2], progress=False)"
+    )
     process = subprocess.Popen([sys.executable, "-c", command, folder, folder.parent / "m.arrow"])
     unfinished = folder.parent / "m.arrow.unfinished"
     while not (unfinished.exists() and unfinished.stat().st_size > 10_000):
@@ -275,7 +299,10 @@ def test_a_damaged_cache_is_replaced(folder, tmp_path, left, caplog):
     (cache,) = (tmp_path / "cache").iterdir()
     os.truncate(cache, left)
     again = Manifest.open(folder, cache_dir=tmp_path / "cache", progress=False)
-    assert again.table.equals(fresh(folder).table) and "is damaged; the images are scanned again" in caplog.text
+    assert (
+        again.table.equals(fresh(folder).table)
+        and "is damaged; the images are scanned again" in caplog.text
+    )
 
 
 def test_a_disk_that_is_full_while_it_scans(folder, monkeypatch):
@@ -301,7 +328,9 @@ def test_a_scan_that_finds_nothing_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}])
+@pytest.mark.parametrize(
+    "folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}]
+)
 def test_a_cache_with_strange_folders(folder, folders):
     scanned = scan(folder)
     scanned._known["folders"] = folders

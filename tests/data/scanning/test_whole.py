@@ -1,4 +1,6 @@
-"""A program's `LOAD_TRUNCATED_IMAGES` is for its own images: a scan and every loader refuse truncated ones all the same."""
+"""A program's `LOAD_TRUNCATED_IMAGES` is for its own images: a scan and every loader refuse
+truncated ones all the same.
+"""
 
 import io
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +25,17 @@ def folder(tmp_path_factory):
     (root / "a").mkdir()
     for number in range(8):
         encoded = encode(number)
-        (root / f"a/{number}.jpg").write_bytes(encoded[: len(encoded) // 2] if number == 3 else encoded)
+        (root / f"a/{number}.jpg").write_bytes(
+            encoded[: len(encoded) // 2] if number == 3 else encoded
+        )
     return root
 
 
 def encode(number, form="JPEG"):
     made = io.BytesIO()
-    Image.fromarray(np.random.default_rng(number).integers(0, 256, (48, 40, 3), np.uint8)).save(made, form)
+    Image.fromarray(np.random.default_rng(number).integers(0, 256, (48, 40, 3), np.uint8)).save(
+        made, form
+    )
     return made.getvalue()
 
 
@@ -70,12 +76,16 @@ def test_every_format(lenient, form):
 def test_the_programs_own_images_are_as_it_wants_when_many_threads_have_decoded(folder, lenient):
     def decode(number):
         try:
-            return np.asarray(open_stored(io.BytesIO((folder / f"a/{number % 8}.jpg").read_bytes()))).shape
+            return np.asarray(
+                open_stored(io.BytesIO((folder / f"a/{number % 8}.jpg").read_bytes()))
+            ).shape
         except OSError:
             return None
 
     with ThreadPoolExecutor(4) as pool:
-        assert [each is None for each in pool.map(decode, range(64))] == [number % 8 == 3 for number in range(64)]
+        assert [each is None for each in pool.map(decode, range(64))] == [
+            number % 8 == 3 for number in range(64)
+        ]
     assert ImageFile.LOAD_TRUNCATED_IMAGES is True
     with Image.open(folder / "a/3.jpg") as image:
         image.load()

@@ -1,4 +1,6 @@
-"""What happens when a shard goes bad after the scan: the sample is named, and no other is lost. Promises 3 and 4 out of shards."""
+"""What happens when a shard goes bad after the scan: the sample is named, and no other is lost.
+Promises 3 and 4 out of shards.
+"""
 
 import gc
 import multiprocessing
@@ -28,7 +30,9 @@ every_backend = pytest.mark.parametrize("name", CONFIGS)
 
 @pytest.fixture
 def scanned(manifest, tmp_path):
-    return dp.Manifest.open(tar_shards(manifest, tmp_path / "shards"), cache_dir=tmp_path / "cache", progress=False)
+    return dp.Manifest.open(
+        tar_shards(manifest, tmp_path / "shards"), cache_dir=tmp_path / "cache", progress=False
+    )
 
 
 def build(manifest, name, batch_size=8, **options):
@@ -55,7 +59,9 @@ def of_another_size(manifest, sample):
 ONE_SAMPLE = {
     "zeros": lambda manifest, sample: overwrite(manifest, sample, b""),
     "garbage": lambda manifest, sample: overwrite(manifest, sample, os.urandom(100_000)),
-    "cut in half": lambda manifest, sample: overwrite(manifest, sample, manifest.read(sample).tobytes()[:400]),
+    "cut in half": lambda manifest, sample: overwrite(
+        manifest, sample, manifest.read(sample).tobytes()[:400]
+    ),
     "another size": of_another_size,
 }
 WHOLE_SHARD = {
@@ -74,7 +80,9 @@ def test_raise_names_shard_and_member(scanned, name, fault):
         for number, batch in enumerate(loader):
             assert batch.ids.tolist() == list(range(8 * number, 8 * number + 8))
     assert number == 1
-    assert [(sample, message) for sample, message, _ in caught.value.bad_samples] == [(20, scanned.name(20))]
+    assert [(sample, message) for sample, message, _ in caught.value.bad_samples] == [
+        (20, scanned.name(20))
+    ]
     assert f"shard-000001.tar/000000020.jpg: {caught.value.bad_samples[0][2]}" in str(caught.value)
 
 
@@ -90,10 +98,15 @@ def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
             for step, ids in enumerate(delivered):
                 planned = loader.plan.batch(epoch, step).ids.tolist()
                 assert len(ids) == len(planned)
-                assert all(one == two or (one in lost and two not in lost) for one, two in zip(planned, ids, strict=True))
+                assert all(
+                    one == two or (one in lost and two not in lost)
+                    for one, two in zip(planned, ids, strict=True)
+                )
             assert {sample for ids in delivered for sample in ids} == set(range(37)) - lost
     assert sorted(sample for sample, _, _ in loader.bad_samples) == sorted(lost)
-    why = {"deleted": "no such file or directory"}.get(fault, "the shard has changed since it was scanned; scan again")
+    why = {"deleted": "no such file or directory"}.get(
+        fault, "the shard has changed since it was scanned; scan again"
+    )
     assert {reason for _, _, reason in loader.bad_samples} == {why}
 
 
@@ -126,11 +139,16 @@ def test_a_resumed_stream_is_the_uninterrupted_one(scanned, name):
         loader.load_state_dict(state)
         resumed = start + [form(batch) for _ in range(2) for batch in loader]
     assert len(whole) == len(resumed) == 10
-    assert all(one[0] == two[0] and torch.equal(one[1], two[1]) for one, two in zip(whole, resumed, strict=True))
+    assert all(
+        one[0] == two[0] and torch.equal(one[1], two[1])
+        for one, two in zip(whole, resumed, strict=True)
+    )
 
 
 def test_an_error_that_passes_blames_no_image_and_ends_no_run(scanned, monkeypatch, caplog):
-    """The images are good when they are looked at again: the batch is tried once more, and the error is said."""
+    """The images are good when they are looked at again: the batch is tried once more, and the
+    error is said.
+    """
     read, failed = Reader.read, []
 
     def read_once(self, extent):
@@ -153,7 +171,9 @@ def test_a_bounded_number_of_batches_is_read_ahead(scanned):
     for number in range(5):
         rows, encoded = next(batches)
         assert len(taken) == number + 4
-        assert [each.tobytes() for each in encoded] == [scanned.read(sample).tobytes() for sample in rows.ids]
+        assert [each.tobytes() for each in encoded] == [
+            scanned.read(sample).tobytes() for sample in rows.ids
+        ]
     ahead.close()
 
 
@@ -172,7 +192,8 @@ def test_nothing_is_left_open(scanned, name):
     use()  # what libraries open once and keep
     before = open_now()
     use()
-    deadline = time.monotonic() + 10  # threads of Python's queues end a moment after their processes
+    # threads of Python's queues end a moment after their processes
+    deadline = time.monotonic() + 10
     while any(now > then for now, then in zip(open_now(), before, strict=True)):
         assert time.monotonic() < deadline, (open_now(), before)
         time.sleep(0.05)

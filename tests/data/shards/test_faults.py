@@ -18,7 +18,10 @@ NO_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 def answer(code, status):
     """As s3fs makes an error of S3's answer."""
-    response = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    response = {
+        "Error": {"Code": code, "Message": code},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return s3_errors.translate_boto_error(botocore.ClientError(response, "GetObject"))
 
 
@@ -49,9 +52,16 @@ def test_answers_of_s3(code, status, expected):
 
 
 def test_errors_of_botocore():
-    assert judged(botocore.NoCredentialsError()) == 2 == judged(botocore.NoCredentialsError(), has_answered=True)
+    assert (
+        judged(botocore.NoCredentialsError())
+        == 2
+        == judged(botocore.NoCredentialsError(), has_answered=True)
+    )
     assert judged(botocore.CredentialRetrievalError(provider="x", error_msg="y")) == 2
-    assert judged(botocore.CredentialRetrievalError(provider="x", error_msg="y"), has_answered=True) is None
+    assert (
+        judged(botocore.CredentialRetrievalError(provider="x", error_msg="y"), has_answered=True)
+        is None
+    )
     assert judged(botocore.ProfileNotFound(profile="x")) == 1
     assert judged(botocore.ParamValidationError(report="Invalid bucket name")) == 1
     assert judged(botocore.EndpointConnectionError(endpoint_url="x", error=NO_NAME)) == 2
@@ -69,13 +79,29 @@ def test_errors_of_aiohttp():
     key = connection.ConnectionKey("host", 80, False, True, None, None, None)
     assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME)) == 2
     assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME), has_answered=True) is None
-    assert judged(aiohttp.ClientConnectorDNSError(key, socket.gaierror(socket.EAI_AGAIN, "for now"))) == 4
+    assert (
+        judged(aiohttp.ClientConnectorDNSError(key, socket.gaierror(socket.EAI_AGAIN, "for now")))
+        == 4
+    )
     assert judged(aiohttp.ClientConnectorError(key, OSError(errno.ENETUNREACH, "no route"))) == 4
     assert judged(aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "refused"))) is None
-    assert judged(aiohttp.ServerDisconnectedError()) is None and judged(aiohttp.ClientPayloadError("cut")) is None
+    assert (
+        judged(aiohttp.ServerDisconnectedError()) is None
+        and judged(aiohttp.ClientPayloadError("cut")) is None
+    )
     hidden = FileNotFoundError("http://host/x")  # as fsspec's HTTP raises it of every error
-    for status, expected in ((404, "missing"), (410, "missing"), (401, 1), (403, 1), (500, None), (429, None), (503, None)):
-        hidden.__cause__ = aiohttp.ClientResponseError(SimpleNamespace(real_url="http://host/x"), (), status=status)
+    for status, expected in (
+        (404, "missing"),
+        (410, "missing"),
+        (401, 1),
+        (403, 1),
+        (500, None),
+        (429, None),
+        (503, None),
+    ):
+        hidden.__cause__ = aiohttp.ClientResponseError(
+            SimpleNamespace(real_url="http://host/x"), (), status=status
+        )
         assert judged(hidden) == expected, status
     hidden.__cause__ = aiohttp.ServerDisconnectedError()
     assert judged(hidden) is None

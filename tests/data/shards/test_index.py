@@ -49,7 +49,11 @@ def test_opening_reads_the_index_and_no_shard(store, asked):
     asked.clear()
     again = opened(f"{store}/")
     assert asked == ["index.arrow"] and again.root == f"file://{store}"
-    assert again.table.equals(scanned.table) and again.fingerprint == scanned.fingerprint and again.classes == scanned.classes
+    assert (
+        again.table.equals(scanned.table)
+        and again.fingerprint == scanned.fingerprint
+        and again.classes == scanned.classes
+    )
     assert again.read(20).tobytes() == scanned.read(20).tobytes()
     asked.clear()
     opened(store)
@@ -63,15 +67,28 @@ def test_an_index_that_was_made_before_the_upload(manifest, store, asked, tmp_pa
     uploaded = tmp_path / "bucket"
     shutil.copytree(store, uploaded, copy_function=shutil.copyfile)
     there = opened(uploaded)
-    assert asked == ["index.arrow"] and there.root == f"file://{uploaded}" and len(there) == len(manifest)
-    assert [there.read(number).tobytes() for number in (0, 36)] == [manifest.read(number).tobytes() for number in (0, 36)]
+    assert (
+        asked == ["index.arrow"]
+        and there.root == f"file://{uploaded}"
+        and len(there) == len(manifest)
+    )
+    assert [there.read(number).tobytes() for number in (0, 36)] == [
+        manifest.read(number).tobytes() for number in (0, 36)
+    ]
     (uploaded / "shard-000001.tar").write_bytes(b"0" * 10240)
     with pytest.raises(
-        ManifestError, match=r"shard-000001.tar has [\d,]+ bytes in the index, and has 10,240 bytes; upload it, or write"
+        ManifestError,
+        match=(
+            r"shard-000001.tar has [\d,]+ bytes in the index, and has 10,240 bytes; upload it, "
+            r"or write"
+        ),
     ):
         opened(uploaded)
     (uploaded / "shard-000001.tar").unlink()
-    with pytest.raises(ManifestError, match=r"shard-000001.tar has [\d,]+ bytes in the index, and is not there; upload it"):
+    with pytest.raises(
+        ManifestError,
+        match=r"shard-000001.tar has [\d,]+ bytes in the index, and is not there; upload it",
+    ):
         opened(uploaded)
 
 
@@ -82,18 +99,33 @@ def test_a_shard_that_was_replaced_after_indexing_is_named(store):
         path.is_file() and path.unlink()
     made = opened(store)
     assert made.read(0).size
-    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 37, "on_bad_sample": "substitute"}
-    with dp.build_loader(made, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.5) as loader:
+    options = {
+        "transform": dp.EvalTransform(size=16, resize=16),
+        "batch_size": 37,
+        "on_bad_sample": "substitute",
+    }
+    with dp.build_loader(
+        made, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.5
+    ) as loader:
         assert len(next(iter(loader)).ids) == 37
-    assert {name.split("/")[-2] for _, name, _ in loader.bad_samples} == {"shard-000002.tar"} and len(loader.bad_samples) == 11
+    assert {name.split("/")[-2] for _, name, _ in loader.bad_samples} == {
+        "shard-000002.tar"
+    } and len(loader.bad_samples) == 11
     assert all("has changed since it was scanned" in why for _, _, why in loader.bad_samples)
 
 
 def test_an_index_is_of_all_files_that_lie_there(manifest, store):
     whole = opened(store)
     whole.save_index()
-    for part in (whole.subset(range(10)), opened(store / "shard-000001.tar"), Manifest.scan(store / "shard-000001.tar")):
-        with pytest.raises(ManifestError, match=r"of the 4 files there are not in this manifest, such as shard-00000\d.tar"):
+    for part in (
+        whole.subset(range(10)),
+        opened(store / "shard-000001.tar"),
+        Manifest.scan(store / "shard-000001.tar"),
+    ):
+        with pytest.raises(
+            ManifestError,
+            match=r"of the 4 files there are not in this manifest, such as shard-00000\d.tar",
+        ):
             part.save_index()
     assert len(opened(store)) == len(whole)
 
@@ -104,7 +136,11 @@ def test_a_damaged_index_is_named_and_read_again_when_it_is_good(store):
     for damaged in (whole[: len(whole) // 2], whole[:-10], b"", b"no index"):
         (store / "index.arrow").write_bytes(damaged)
         with pytest.raises(
-            ManifestError, match=r"index.arrow: damaged \(.*write it again: Manifest.scan\('file://.*'\).save_index\(\)"
+            ManifestError,
+            match=(
+                r"index.arrow: damaged \(.*write it again: "
+                r"Manifest.scan\('file://.*'\).save_index\(\)"
+            ),
         ):
             opened(store)
     (store / "index.arrow").write_bytes(whole)
@@ -118,21 +154,40 @@ def test_a_damaged_copy_of_an_index_is_fetched_again(store, asked, damage):
     (copy,) = (copies.cache_folder() / "indexes").iterdir()
     content = copy.read_bytes()
     half = content[: len(content) // 2]
-    copy.write_bytes({"cut off": half, "empty": b"", "zeroed": half + bytes(len(content) - len(half))}[damage])
+    copy.write_bytes(
+        {"cut off": half, "empty": b"", "zeroed": half + bytes(len(content) - len(half))}[damage]
+    )
     assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
     assert opened(store).table.to_pylist() == rows and asked == ["index.arrow"]
 
 
-@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()],
+    ids=str,
+)
 def test_images_that_are_objects_of_their_own(manifest, config):
     far = opened(manifest.root)
-    assert far.classes == manifest.classes and far.labels.tolist() == manifest.labels.tolist() and not far.whole_files
-    assert [far.name(number).removeprefix("file://") for number in range(37)] == [manifest.name(number) for number in range(37)]
+    assert (
+        far.classes == manifest.classes
+        and far.labels.tolist() == manifest.labels.tolist()
+        and not far.whole_files
+    )
+    assert [far.name(number).removeprefix("file://") for number in range(37)] == [
+        manifest.name(number) for number in range(37)
+    ]
     assert far.sizes.tolist() == manifest.sizes.tolist() and far.fingerprint == manifest.fingerprint
     options = {"transform": dp.TrainTransform(size=24), "batch_size": 8, "last_batch": "partial"}
-    with dp.build_loader(far, config, **options) as one, dp.build_loader(manifest, config, **options) as two:
+    with (
+        dp.build_loader(far, config, **options) as one,
+        dp.build_loader(manifest, config, **options) as two,
+    ):
         for a, b in zip(one, two, strict=True):
-            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)
+            assert (
+                torch.equal(a.ids, b.ids)
+                and torch.equal(a.labels, b.labels)
+                and torch.equal(a.images, b.images)
+            )
 
 
 def test_the_headers_of_single_objects_are_read_alone(manifest, asked, tmp_path):
@@ -158,8 +213,14 @@ def test_bad_single_objects_are_named(manifest, tmp_path):
     far = opened(folder)
     gone = folder / manifest.path(3).relative_to(manifest.root)
     gone.unlink()
-    options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 37, "on_bad_sample": "substitute"}
-    with dp.build_loader(far, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.1) as loader:
+    options = {
+        "transform": dp.EvalTransform(size=16, resize=16),
+        "batch_size": 37,
+        "on_bad_sample": "substitute",
+    }
+    with dp.build_loader(
+        far, dp.DaliConfig(device="cpu"), **options, max_bad_fraction=0.1
+    ) as loader:
         assert len(next(iter(loader)).ids) == 37
     assert [(number, name) for number, name, _ in loader.bad_samples] == [(3, f"file://{gone}")]
 
@@ -167,10 +228,15 @@ def test_bad_single_objects_are_named(manifest, tmp_path):
 def test_what_is_no_image_folder_is_refused(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "notes.txt").touch()
-    with pytest.raises(ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\), and no image \(.jpg"):
+    with pytest.raises(
+        ManifestError, match=r"no shard there \(NAME.tar or NAME.tfrecord\), and no image \(.jpg"
+    ):
         opened(tmp_path / "x")
     (tmp_path / "x" / "1.jpg").touch()
-    with pytest.raises(ManifestError, match=r"1.jpg is in no class folder; put the images of each class below a separate one"):
+    with pytest.raises(
+        ManifestError,
+        match=r"1.jpg is in no class folder; put the images of each class below a separate one",
+    ):
         opened(tmp_path / "x")
 
 
@@ -188,7 +254,9 @@ def test_a_batch_whose_reads_failed_for_a_while_is_tried_once_more(manifest, mon
     monkeypatch.setattr(LOCAL, "cat_file", away)
     options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 8}
     with dp.build_loader(far, dp.DaliConfig(device="cpu"), **options) as loader:
-        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(range(37)) and not loader.bad_samples
+        assert [sample for batch in loader for sample in batch.ids.tolist()] == list(
+            range(37)
+        ) and not loader.bad_samples
     assert "epoch 0, step 0: the batch failed (" in caplog.text
     assert "and its files can be read now; trying it once more" in caplog.text
 
@@ -206,7 +274,11 @@ def test_what_cannot_be_fetched_is_no_bad_image(manifest, store, monkeypatch, im
 
     monkeypatch.setattr(LOCAL, "cat_file", away)
     with pytest.raises(
-        ManifestError, match=r"(shard-000002.tar|jpg): cannot be fetched \(1 times: .*\); scan again when it can be read"
+        ManifestError,
+        match=(
+            r"(shard-000002.tar|jpg): cannot be fetched \(1 times: .*\); scan again when it "
+            r"can be read"
+        ),
     ):
         Manifest.scan(url, progress=False)
 
@@ -218,23 +290,39 @@ def test_an_index_of_class_folders_that_are_uploaded(manifest, tmp_path, asked):
     assert here.root == tmp_path / "here" and here.whole_files
     shutil.copytree(tmp_path / "here", tmp_path / "bucket")
     there = opened(tmp_path / "bucket")
-    assert asked == ["index.arrow"] and not there.whole_files and there.fingerprint == here.fingerprint
-    assert there.read(5).tobytes() == here.read(5).tobytes() and there.name(5).startswith(f"file://{tmp_path}/bucket/")
+    assert (
+        asked == ["index.arrow"] and not there.whole_files and there.fingerprint == here.fingerprint
+    )
+    assert there.read(5).tobytes() == here.read(5).tobytes() and there.name(5).startswith(
+        f"file://{tmp_path}/bucket/"
+    )
 
 
 def test_a_shard_that_came_after_a_local_index_is_named(store, tmp_path):
     Manifest.scan(store, progress=False).save_index()
     shutil.copyfile(store / "shard-000000.tar", store / "shard-000009.tar")
-    with pytest.raises(ManifestError, match=r"shard-000009.tar is not in the index; write it again"):
+    with pytest.raises(
+        ManifestError, match=r"shard-000009.tar is not in the index; write it again"
+    ):
         opened(store)
 
 
 def test_a_folder_of_parquet_is_opened_by_its_url_and_indexed_there(tmp_path, asked):
-    shutil.copytree(Path(__file__).with_name("files"), tmp_path / "hf", ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(
+        Path(__file__).with_name("files"), tmp_path / "hf", ignore=shutil.ignore_patterns("*.py")
+    )
     here, there = Manifest.open(tmp_path / "hf", progress=False), opened(tmp_path / "hf")
-    assert len(there) == 9 and there.classes == here.classes and there.read(4).tobytes() == here.read(4).tobytes()
+    assert (
+        len(there) == 9
+        and there.classes == here.classes
+        and there.read(4).tobytes() == here.read(4).tobytes()
+    )
     with pytest.raises(
-        ManifestError, match=r"an index of Parquet files is written where they lie: Manifest.open\(URL\).save_index\(\)"
+        ManifestError,
+        match=(
+            r"an index of Parquet files is written where they lie: "
+            r"Manifest.open\(URL\).save_index\(\)"
+        ),
     ):
         here.save_index()
     there.save_index()
@@ -243,7 +331,9 @@ def test_a_folder_of_parquet_is_opened_by_its_url_and_indexed_there(tmp_path, as
 
 
 def test_a_folder_of_parquet_by_its_url_takes_the_options_of_a_table(tmp_path):
-    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")["image"].slice(0, 2)
+    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")[
+        "image"
+    ].slice(0, 2)
     pq.write_table(pa.table({"image": images, "label": ["cat|dog", "dog"]}), tmp_path / "x.parquet")
     made = Manifest.open(f"file://{tmp_path}", label_separator="|", progress=False)
     assert made.classes == ["cat", "dog"] and made.root == f"file://{tmp_path}"
@@ -257,7 +347,11 @@ def tars(folder, fields, count=2, each=3):
             for sample in range(each):
                 add(archive, f"{sample}.jpg", image_bytes("JPEG"))
                 for extension in fields:
-                    add(archive, f"{sample}{extension}", image_bytes("PNG", "L") if extension == ".png" else f"{sample}".encode())
+                    add(
+                        archive,
+                        f"{sample}{extension}",
+                        image_bytes("PNG", "L") if extension == ".png" else f"{sample}".encode(),
+                    )
     return folder
 
 
@@ -268,19 +362,40 @@ def image_bytes(kind, mode="RGB"):
 
 
 @pytest.mark.parametrize(
-    "named", [{"text": ".txt"}, {"mask": ".png"}, {"text": ".txt", "mask": ".png", "mask_values": {255: 1}, "annotated": "upright"}]
+    "named",
+    [
+        {"text": ".txt"},
+        {"mask": ".png"},
+        {"text": ".txt", "mask": ".png", "mask_values": {255: 1}, "annotated": "upright"},
+    ],
 )
 @pytest.mark.parametrize("where", ["in the store", "before the upload"])
-def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(tmp_path, asked, caplog, named, where):
+def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(
+    tmp_path, asked, caplog, named, where
+):
     folder, targets = tars(tmp_path / "captions", (".txt", ".png")), dp.Targets(**named)
     url = f"file://{folder}"
     scanned = Manifest.scan(url, targets=targets, progress=False)
-    (scanned if where == "in the store" else Manifest.scan(folder, targets=targets, progress=False)).save_index()
+    (
+        scanned
+        if where == "in the store"
+        else Manifest.scan(folder, targets=targets, progress=False)
+    ).save_index()
     asked.clear()
     for found in (Manifest.open(url, targets=targets, progress=False), opened(folder)):
-        assert len(found) == 6 and asked == ["index.arrow"] and found.fingerprint == scanned.fingerprint
-        assert [found.has_target(name) for name in ("text", "mask_bytes")] == ["text" in named, "mask" in named]
-        assert found.masks_upright == scanned.masks_upright and found.mask_values == scanned.mask_values
+        assert (
+            len(found) == 6
+            and asked == ["index.arrow"]
+            and found.fingerprint == scanned.fingerprint
+        )
+        assert [found.has_target(name) for name in ("text", "mask_bytes")] == [
+            "text" in named,
+            "mask" in named,
+        ]
+        assert (
+            found.masks_upright == scanned.masks_upright
+            and found.mask_values == scanned.mask_values
+        )
     assert "was not written with" not in caplog.text
 
 
@@ -289,7 +404,10 @@ def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(tm
     [
         ({"with_labels": False}, {"targets": dp.Targets(text=".txt")}),
         ({"targets": dp.Targets(text=".txt")}, {"targets": dp.Targets(mask=".png")}),
-        ({"targets": dp.Targets(mask=".png")}, {"targets": dp.Targets(mask=".png", mask_values={0: 1})}),
+        (
+            {"targets": dp.Targets(mask=".png")},
+            {"targets": dp.Targets(mask=".png", mask_values={0: 1})},
+        ),
         ({"targets": dp.Targets(text=".txt", mask=".png")}, {"targets": dp.Targets(text=".txt")}),
     ],
     ids=["no text", "another", "other values", "more"],
@@ -301,36 +419,65 @@ def test_an_index_without_the_targets_asked_for_is_not_taken(tmp_path, caplog, w
         copy.unlink()
     found = Manifest.open(f"file://{folder}", progress=False, **wanted)
     assert len(found) == 6 and len(list(copies.cache_folder().glob("copy-*"))) == 2
-    assert all(found.has_target({"mask": "mask_bytes"}.get(name, name)) for name in wanted["targets"].named)
-    assert "index.arrow was not written with targets=" in caplog.text and "write it again with these options" in caplog.text
+    assert all(
+        found.has_target({"mask": "mask_bytes"}.get(name, name)) for name in wanted["targets"].named
+    )
+    assert (
+        "index.arrow was not written with targets=" in caplog.text
+        and "write it again with these options" in caplog.text
+    )
 
 
 def test_images_that_an_index_lacks_for_want_of_a_label_are_found_without_labels(store):
     with tarfile.open(store / "unlabelled.tar", "w") as archive:
         add(archive, "x.jpg", image_bytes("JPEG"))
     opened(store).save_index()
-    assert len(opened(store)) == 37 and len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 38
+    assert (
+        len(opened(store)) == 37
+        and len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 38
+    )
 
 
 def test_an_index_of_parquet_serves_who_asks_for_the_same_columns(tmp_path, asked):
-    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")["image"].slice(0, 2)
-    cells = {"image": images, "kind": ["cat", "dog"], "label": [0, 1], "words": ["a", "b"], "age": [3, 4]}
+    images = pq.read_table(Path(__file__).with_name("files") / "images-00000-of-00002.parquet")[
+        "image"
+    ].slice(0, 2)
+    cells = {
+        "image": images,
+        "kind": ["cat", "dog"],
+        "label": [0, 1],
+        "words": ["a", "b"],
+        "age": [3, 4],
+    }
     pq.write_table(pa.table(cells), tmp_path / "x.parquet")
-    url, options = f"file://{tmp_path}", {"label_column": "kind", "targets": dp.Targets(text="words"), "progress": False}
+    url, options = (
+        f"file://{tmp_path}",
+        {"label_column": "kind", "targets": dp.Targets(text="words"), "progress": False},
+    )
     Manifest.open(url, **options).save_index()
     asked.clear()
     found = Manifest.open(url, **options)
-    assert asked == ["index.arrow"] and found.classes == ["cat", "dog"] and found.columns["age"].tolist() == [3, 4]
+    assert (
+        asked == ["index.arrow"]
+        and found.classes == ["cat", "dog"]
+        and found.columns["age"].tolist() == [3, 4]
+    )
     assert found.take_texts("text", np.arange(2)) == ["a", "b"]
     assert opened(tmp_path).classes == ["cat", "dog"]
-    assert Manifest.open(url, label_column="label", targets=dp.Targets(text="kind"), progress=False).classes == ["0", "1"]
+    assert Manifest.open(
+        url, label_column="label", targets=dp.Targets(text="kind"), progress=False
+    ).classes == ["0", "1"]
 
 
 def test_an_index_that_would_be_empty_is_refused(tmp_path):
     folder = tars(tmp_path / "captions", (".txt",))
     for source in (folder, f"file://{folder}"):
         with pytest.raises(
-            ManifestError, match=r"would hold no image \(6 cannot be used, such as 0.tar/0.jpg: no label: .*--target\), or read"
+            ManifestError,
+            match=(
+                r"would hold no image \(6 cannot be used, such as 0.tar/0.jpg: no label: "
+                r".*--target\), or read"
+            ),
         ):
             Manifest.scan(source, progress=False).save_index()
     assert not (folder / "index.arrow").exists()
@@ -342,7 +489,12 @@ def test_the_command_indexes_captions(tmp_path, capsys):
     assert "the index is without labels" in capsys.readouterr().out and len(opened(folder)) == 6
     index(f"file://{folder}", "header", read_targets(["text=.txt"]))
     assert opened(folder).take_texts("text", np.arange(6)) == ["0", "1", "2"] * 2
-    assert read_targets(["boxes=b", "box_labels=l", "keypoints=k", "keypoint_names=[a b,c]"]).keypoint_names == ["a b", "c"]
+    assert read_targets(
+        ["boxes=b", "box_labels=l", "keypoints=k", "keypoint_names=[a b,c]"]
+    ).keypoint_names == ["a b", "c"]
     for wrong in ("texts=.txt", "text", "text="):
-        with pytest.raises(dp.ConfigError, match=f"--target {wrong}: it takes NAME=VALUE, such as text=.txt; the names are boxes"):
+        with pytest.raises(
+            dp.ConfigError,
+            match=f"--target {wrong}: it takes NAME=VALUE, such as text=.txt; the names are boxes",
+        ):
             read_targets([wrong])

@@ -1,4 +1,6 @@
-"""Hugging Face's Parquet, read as it is. The files were written by `datasets` itself: files/make.py."""
+"""Hugging Face's Parquet, read as it is. The files were written by `datasets` itself:
+files/make.py.
+"""
 
 import os
 import shutil
@@ -16,7 +18,10 @@ from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards import copies
 from dali_pipes.tools.scan.run import index
 
-FILES, NAMES = Path(__file__).with_name("files"), ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"]
+FILES, NAMES = (
+    Path(__file__).with_name("files"),
+    ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"],
+)
 CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()]
 
 
@@ -40,12 +45,17 @@ def rows():
 
 
 def test_rows_become_samples(folder):
-    made, expected = opened(folder), [row for row in rows() if row["image"] and row["image"]["bytes"]]
+    made, expected = (
+        opened(folder),
+        [row for row in rows() if row["image"] and row["image"]["bytes"]],
+    )
     assert made.classes == ["cat", "dog", "eft"] and made.task == "classification"
     assert made.labels.tolist() == [row["animal"] for row in expected] and len(made) == 9
     assert made.columns["age"].tolist() == [row["age"] for row in expected]
     assert made.columns["caption"].to_pylist() == [row["caption"] for row in expected]
-    assert [made.read(number).tobytes() for number in range(9)] == [row["image"]["bytes"] for row in expected]
+    assert [made.read(number).tobytes() for number in range(9)] == [
+        row["image"]["bytes"] for row in expected
+    ]
     assert made.sizes.tolist() == [[24, 32 + int(row["caption"].split()[-1])] for row in expected]
     assert made.problems == [(f"{NAMES[0]}#1/row 1", "no bytes in this row: no image")]
     assert made.name(3) == f"{folder}/{NAMES[0]}#1/3.jpg"
@@ -76,7 +86,9 @@ def test_a_damaged_copy_of_a_row_group_is_made_again(folder, cache):
 def test_folders_patterns_and_urls(folder, source):
     made = opened(source.format(folder))
     same = opened(folder)
-    assert len(made) == 9 and all(made.read(number).tobytes() == same.read(number).tobytes() for number in range(9))
+    assert len(made) == 9 and all(
+        made.read(number).tobytes() == same.read(number).tobytes() for number in range(9)
+    )
     assert len(opened(f"{source.format(folder).removesuffix('/images-*.parquet')}/{NAMES[1]}")) == 5
 
 
@@ -90,7 +102,10 @@ def test_the_pixels_are_those_of_the_same_images_in_files(folder, tmp_path, conf
     files = Manifest.scan(tmp_path / "files", progress=False)
     order = [int(Path(files.name(number)).stem) for number in range(len(files))]
     options = {"transform": dp.EvalTransform(size=20, resize=22), "batch_size": 4, "device": "cpu"}
-    with dp.build_loader(made.subset(order), config, **options) as one, dp.build_loader(files, config, **options) as two:
+    with (
+        dp.build_loader(made.subset(order), config, **options) as one,
+        dp.build_loader(files, config, **options) as two,
+    ):
         for a, b in zip(one, two, strict=True):
             assert torch.equal(a.images, b.images) and a.labels.tolist() == b.labels.tolist()
 
@@ -99,10 +114,17 @@ def test_objects_and_captions_out_of_list_columns(folder):
     targets = dp.Targets(boxes="boxes", box_labels="things", text="caption")
     made = opened(folder, targets=targets)
     with dp.build_loader(
-        made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=9, device="cpu", max_bad_fraction=1
+        made,
+        CONFIGS[0],
+        transform=dp.EvalTransform(size=20, resize=22),
+        batch_size=9,
+        device="cpu",
+        max_bad_fraction=1,
     ) as loader:
         batch = next(iter(loader))
-    assert made.classes == ["head"] and batch["boxes"].lengths == [number % 3 for number in range(10) if number != 4]
+    assert made.classes == ["head"] and batch["boxes"].lengths == [
+        number % 3 for number in range(10) if number != 4
+    ]
     assert batch.text[4] == "animal no. 5"
 
 
@@ -110,7 +132,9 @@ def test_the_command_writes_an_index_of_parquet_files_where_they_lie(folder, cac
     index(f"file://{folder}", "header")
     monkeypatch.setattr(copies, "_make", None)
     assert opened(f"file://{folder}").fingerprint == opened(folder).fingerprint
-    with pytest.raises(ManifestError, match=r"index.arrow: 1 of the 2 files there are not in this manifest"):
+    with pytest.raises(
+        ManifestError, match=r"index.arrow: 1 of the 2 files there are not in this manifest"
+    ):
         opened(f"file://{folder}/{NAMES[0]}").save_index()
 
 
@@ -147,7 +171,10 @@ def other_columns(folder):
 
 def no_label(folder):
     for name in NAMES:
-        pq.write_table(pq.read_table(folder / name).drop_columns(["animal"]).replace_schema_metadata(), folder / name)
+        pq.write_table(
+            pq.read_table(folder / name).drop_columns(["animal"]).replace_schema_metadata(),
+            folder / name,
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,8 +182,16 @@ def no_label(folder):
     [
         (other_columns, {}, "have not the same columns"),
         (no_label, {}, "not a table with the columns label; it has caption, age, boxes, things"),
-        (lambda folder: None, {"targets": dp.Targets(mask="caption")}, "masks are not read out of Parquet files"),
-        (lambda folder: None, {"targets": dp.Targets(text="word")}, "not a table with the columns word; it has label, caption"),
+        (
+            lambda folder: None,
+            {"targets": dp.Targets(mask="caption")},
+            "masks are not read out of Parquet files",
+        ),
+        (
+            lambda folder: None,
+            {"targets": dp.Targets(text="word")},
+            "not a table with the columns word; it has label, caption",
+        ),
     ],
 )
 def test_files_that_cannot_be_read(folder, fault, options, message):
@@ -173,12 +208,16 @@ def test_a_broken_file_is_named(folder):
 
 def test_paths_without_images_are_problems_that_say_what_to_do(tmp_path):
     images = pa.array(
-        [{"bytes": None, "path": "/a.jpg"}, {"bytes": b"GIF", "path": None}], pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        [{"bytes": None, "path": "/a.jpg"}, {"bytes": b"GIF", "path": None}],
+        pa.struct({"bytes": pa.binary(), "path": pa.string()}),
     )
     pq.write_table(pa.table({"image": images, "label": [0, 1]}), tmp_path / "x.parquet")
     made = opened(tmp_path / "x.parquet")
     assert [why for _, why in made.problems] == [
-        "no bytes in this row: only its path; embed the images (datasets.table.embed_table_storage)",
+        (
+            "no bytes in this row: only its path; embed the images "
+            "(datasets.table.embed_table_storage)"
+        ),
         "not an image, or its header is broken",
     ]
 
@@ -193,14 +232,26 @@ def test_a_cache_that_is_too_small_is_refused(folder, monkeypatch):
     made = opened(folder)
     with pytest.raises(dp.ConfigError, match="set DALI_PIPES_CACHE_GB to"):
         dp.build_loader(
-            made, CONFIGS[0], transform=dp.EvalTransform(size=20, resize=22), batch_size=4, device="cpu", max_bad_fraction=1
+            made,
+            CONFIGS[0],
+            transform=dp.EvalTransform(size=20, resize=22),
+            batch_size=4,
+            device="cpu",
+            max_bad_fraction=1,
         )
     with pytest.raises(OSError, match="more than DALI_PIPES_CACHE_GB=1e-06 allows"):
         made.read(0)
 
 
 def test_numbers_stay_numbers_without_names(tmp_path):
-    images = pa.array([{"bytes": (row["image"] or {}).get("bytes")} for row in rows()[:3]], pa.struct({"bytes": pa.large_binary()}))
+    images = pa.array(
+        [{"bytes": (row["image"] or {}).get("bytes")} for row in rows()[:3]],
+        pa.struct({"bytes": pa.large_binary()}),
+    )
     pq.write_table(pa.table({"img": images, "label": np.array([2, 0, 1])}), tmp_path / "x.parquet")
     made = opened(tmp_path / "x.parquet")
-    assert made.classes == ["0", "1", "2"] and made.labels.tolist() == [2, 0, 1] and made.name(1).endswith("x.parquet#0/row 1")
+    assert (
+        made.classes == ["0", "1", "2"]
+        and made.labels.tolist() == [2, 0, 1]
+        and made.name(1).endswith("x.parquet#0/row 1")
+    )

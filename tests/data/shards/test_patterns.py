@@ -85,24 +85,49 @@ def test_a_pattern_names_shards(pattern, names, scheme, tmp_path, cache):
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-@pytest.mark.parametrize("pattern", ["train-*.parquet", "train-*", "train-{00..01}-of-02.parquet", "train-{00,01}*"])
+@pytest.mark.parametrize(
+    "pattern", ["train-*.parquet", "train-*", "train-{00..01}-of-02.parquet", "train-{00,01}*"]
+)
 def test_a_pattern_names_parquet_files(pattern, scheme, tmp_path, cache):
-    shards(tmp_path, "train-00-of-02.parquet", "train-01-of-02.parquet", "test-00-of-01.parquet", "._train-00.parquet")
-    assert opened(f"{scheme}{tmp_path}/{pattern}") == ["train-00-of-02.parquet", "train-01-of-02.parquet"]
+    shards(
+        tmp_path,
+        "train-00-of-02.parquet",
+        "train-01-of-02.parquet",
+        "test-00-of-01.parquet",
+        "._train-00.parquet",
+    )
+    assert opened(f"{scheme}{tmp_path}/{pattern}") == [
+        "train-00-of-02.parquet",
+        "train-01-of-02.parquet",
+    ]
 
 
 def test_a_pattern_names_tfrecord_files(tmp_path):
-    files = [f"imagenet2012-{split}.tfrecord-0000{n}-of-00002" for split in ("train", "validation") for n in range(2)]
+    files = [
+        f"imagenet2012-{split}.tfrecord-0000{n}-of-00002"
+        for split in ("train", "validation")
+        for n in range(2)
+    ]
     for name in files:
         (tmp_path / name).touch()
-    for pattern in ("imagenet2012-train.tfrecord-*", "imagenet2012-train*", "*-train.tfrecord-{00000..00001}-of-00002"):
+    for pattern in (
+        "imagenet2012-train.tfrecord-*",
+        "imagenet2012-train*",
+        "*-train.tfrecord-{00000..00001}-of-00002",
+    ):
         assert list(list_shards(tmp_path / pattern)[1]) == list(map(os.fsencode, files[:2]))
 
 
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("train-{0000..0015}.tar", r"4 of the 16 names in it are missing: train-0012.tar, train-0013.tar, train-0014.tar, …"),
+        (
+            "train-{0000..0015}.tar",
+            (
+                r"4 of the 16 names in it are missing: train-0012.tar, train-0013.tar, "
+                r"train-0014.tar, …"
+            ),
+        ),
         ("{train,dev}-*.tar", r"1 of the 2 names in it are missing: dev-\*.tar; its folder has "),
         ("nothing-*.tar", r"matches nothing; its folder has train-0000.tar, .*, … \(13 in all\)"),
         ("nothing-{0..1}.tar", r"2 of the 2 names in it are missing"),
@@ -123,13 +148,18 @@ def test_what_a_pattern_does_not_find_is_said(pattern, message, scheme, tmp_path
 def test_a_pattern_of_folders_is_refused_by_name(scheme, tmp_path):
     shards(tmp_path / "a", "0.tar")
     for source in (f"{tmp_path}/*/0.tar", f"{tmp_path}/{{a,b}}/*.tar"):
-        with pytest.raises(ManifestError, match=r"only read in the last part, the names of the files.*Manifest.concat"):
+        with pytest.raises(
+            ManifestError,
+            match=r"only read in the last part, the names of the files.*Manifest.concat",
+        ):
             Manifest.open(f"{scheme}{source}", progress=False)
 
 
 def test_a_pattern_of_two_kinds_is_refused(tmp_path):
     shards(tmp_path, "a-0.tar", "a-0.parquet")
-    with pytest.raises(ManifestError, match=r"shards of two kinds, such as a-0.tar and a-0.parquet"):
+    with pytest.raises(
+        ManifestError, match=r"shards of two kinds, such as a-0.tar and a-0.parquet"
+    ):
         Manifest.open(tmp_path / "a-*", progress=False)
     with pytest.raises(ManifestError, match=r"/gone is missing"):
         Manifest.open(tmp_path / "gone" / "a-*", progress=False)
@@ -176,14 +206,21 @@ def test_a_cache_is_of_one_pattern_and_new_files_are_noticed(tmp_path):
     assert opened(pattern, cache_dir=tmp_path / "c") == TARS[:3]
     (tmp_path / "d" / TARS[0]).unlink()
     assert opened(pattern, cache_dir=tmp_path / "c") == TARS[1:3]
-    for source, names in ((pattern, TARS[1:3]), (folder, ["extra-0.tar", *TARS[1:3]]), (pattern, TARS[1:3])):
-        made = Manifest.scan(source, cache=tmp_path / "one.arrow", progress=False)  # a cache that is given for both
+    for source, names in (
+        (pattern, TARS[1:3]),
+        (folder, ["extra-0.tar", *TARS[1:3]]),
+        (pattern, TARS[1:3]),
+    ):
+        # a cache that is given for both
+        made = Manifest.scan(source, cache=tmp_path / "one.arrow", progress=False)
         assert sorted(map(os.fsdecode, made.shards.names)) == names
 
 
 SPLITS = {
     "tar": ["in1k-train-0000.tar", "in1k-train-0001.tar", "in1k-validation-00.tar"],
-    "tfrecord": [f"imagenet2012-{split}.tfrecord-00000-of-00001" for split in ("train", "validation")],
+    "tfrecord": [
+        f"imagenet2012-{split}.tfrecord-00000-of-00001" for split in ("train", "validation")
+    ],
     "parquet": ["train-00000-of-00001.parquet", "test-00000-of-00001.parquet"],
 }
 
@@ -191,7 +228,9 @@ SPLITS = {
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("kind", SPLITS)
 @pytest.mark.parametrize("source", ["", "/*"])
-def test_files_of_several_splits_are_refused_with_the_pattern_of_each(kind, scheme, source, tmp_path, cache):
+def test_files_of_several_splits_are_refused_with_the_pattern_of_each(
+    kind, scheme, source, tmp_path, cache
+):
     shards(tmp_path, *SPLITS[kind])
     with pytest.raises(ManifestError, match="holds 2 splits, which must not be mixed") as caught:
         Manifest.open(f"{scheme}{tmp_path}{source}", progress=False)
@@ -199,7 +238,9 @@ def test_files_of_several_splits_are_refused_with_the_pattern_of_each(kind, sche
     assert len(patterns) == 2 and "\n" not in str(caught.value)
     if kind != "tfrecord":
         found = [opened(pattern) for pattern in patterns]
-        assert sorted([name for each in found for name in each]) == sorted(SPLITS[kind]) and not set(found[0]) & set(found[1])
+        assert sorted([name for each in found for name in each]) == sorted(
+            SPLITS[kind]
+        ) and not set(found[0]) & set(found[1])
 
 
 def test_an_index_that_mixed_splits_is_not_read(tmp_path, cache):
@@ -219,7 +260,12 @@ def test_an_index_that_mixed_splits_is_not_read(tmp_path, cache):
 
 
 @settings(max_examples=60, deadline=None)
-@given(names=st.sets(st.tuples(st.sampled_from(["train", "val", "test", "x", "Validation"]), st.integers(0, 30)), min_size=1))
+@given(
+    names=st.sets(
+        st.tuples(st.sampled_from(["train", "val", "test", "x", "Validation"]), st.integers(0, 30)),
+        min_size=1,
+    )
+)
 def test_either_all_shards_are_read_or_every_split_is_named(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawn")
     files = [f"set-{word}-{number:02d}.tar" for word, number in names]
@@ -248,10 +294,28 @@ def test_what_systems_leave_beside_shards_is_none(tmp_path, cache):
 
 
 def test_what_macos_puts_into_a_tar_is_no_image_and_no_problem(tmp_path):
-    copies = [("._0.jpg", b"x"), ("__MACOSX/._1.jpg", b"x"), ("__MACOSX/2.jpg", b"x"), ("a/._3.cls", b"x"), ("a/Thumbs.db", b"x")]
-    tar(tmp_path / "0.tar", [("./0.jpg", JPEG), ("./0.cls", b"0"), (".data/1.jpg", JPEG), (".data/1.cls", b"1"), *copies])
+    copies = [
+        ("._0.jpg", b"x"),
+        ("__MACOSX/._1.jpg", b"x"),
+        ("__MACOSX/2.jpg", b"x"),
+        ("a/._3.cls", b"x"),
+        ("a/Thumbs.db", b"x"),
+    ]
+    tar(
+        tmp_path / "0.tar",
+        [
+            ("./0.jpg", JPEG),
+            ("./0.cls", b"0"),
+            (".data/1.jpg", JPEG),
+            (".data/1.cls", b"1"),
+            *copies,
+        ],
+    )
     made = Manifest.open(tmp_path, progress=False)
-    assert not made.problems and [Path(made.name(each)).name for each in range(len(made))] == ["0.jpg", "1.jpg"]
+    assert not made.problems and [Path(made.name(each)).name for each in range(len(made))] == [
+        "0.jpg",
+        "1.jpg",
+    ]
 
 
 def test_masks_skip_what_systems_leave(tmp_path):
@@ -263,10 +327,15 @@ def test_masks_skip_what_systems_leave(tmp_path):
     assert len(made) == 1 and not made.problems
 
 
-def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_read(tmp_path, cache, monkeypatch):
+def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_read(
+    tmp_path, cache, monkeypatch
+):
     shards(tmp_path, *TARS[:2], "val-0.tar")
     monkeypatch.setattr(Manifest, "scan", None)
-    with pytest.raises(ManifestError, match=r"1 of the 3 files there are not in this manifest, such as val-0.tar.*Manifest.save"):
+    with pytest.raises(
+        ManifestError,
+        match=r"1 of the 3 files there are not in this manifest, such as val-0.tar.*Manifest.save",
+    ):
         index(f"file://{tmp_path}/train-*", "header")
     with pytest.raises(ManifestError, match="holds 2 splits"):
         list_shards(tmp_path)
@@ -295,7 +364,9 @@ def test_the_command_line_takes_patterns(word, value):
 
 
 def test_a_sweep_takes_patterns():
-    parsed = OverridesParser.create().parse_override(as_hydra_reads("data.train=/a/{0,1}.tar,/b/{2..3}.tar", "train", sweeps=True))
+    parsed = OverridesParser.create().parse_override(
+        as_hydra_reads("data.train=/a/{0,1}.tar,/b/{2..3}.tar", "train", sweeps=True)
+    )
     assert list(parsed.sweep_string_iterator()) == ['"/a/{0,1}.tar"', '"/b/{2..3}.tar"']
     for word in ("data.train=choice(/a,[b])", "data.train=[a,b]", "lr={a}"):
         assert as_hydra_reads(word, "train", sweeps=True) == word
@@ -309,14 +380,25 @@ def test_patterns_and_splits_in_s3(tmp_path, cache):
     shards(tmp_path / "hf", "train-0.parquet", "train-1.parquet", "test-0.parquet")
     with s3_server({"patterns/set": tmp_path / "set", "patterns/hf": tmp_path / "hf"}):
         where = "s3://images/patterns/set"
-        assert opened(f"{where}/train-*") == TARS[:3] and opened(f"{where}/train-{{0000..0001}}.tar") == TARS[:2]
+        assert (
+            opened(f"{where}/train-*") == TARS[:3]
+            and opened(f"{where}/train-{{0000..0001}}.tar") == TARS[:2]
+        )
         assert opened("s3://images/patterns/hf/train-*") == ["train-0.parquet", "train-1.parquet"]
         for source in (where, f"{where}/", f"{where}/*.tar"):
-            with pytest.raises(ManifestError, match=rf"{where}/train\* \(3 of train\), {where}/val\* \(1 of val\)$"):
+            with pytest.raises(
+                ManifestError, match=rf"{where}/train\* \(3 of train\), {where}/val\* \(1 of val\)$"
+            ):
                 Manifest.open(source, progress=False)
-        with pytest.raises(ManifestError, match=r"2 of the 5 names in it are missing: train-0003.tar, train-0004.tar"):
+        with pytest.raises(
+            ManifestError,
+            match=r"2 of the 5 names in it are missing: train-0003.tar, train-0004.tar",
+        ):
             Manifest.open(f"{where}/train-{{0000..0004}}.tar", progress=False)
-        with pytest.raises(ManifestError, match=r"1 of the 4 files there are not in this manifest, such as val-0000.tar"):
+        with pytest.raises(
+            ManifestError,
+            match=r"1 of the 4 files there are not in this manifest, such as val-0000.tar",
+        ):
             index(f"{where}/train-*", "header")
         with pytest.raises(ManifestError, match="only read in the last part"):
             Manifest.open("s3://images/*/set/train-0000.tar", progress=False)

@@ -1,4 +1,6 @@
-"""Shards behind a URL: fetched whole or not at all, by one process at a time, into a folder of bounded size."""
+"""Shards behind a URL: fetched whole or not at all, by one process at a time, into a folder of
+bounded size.
+"""
 
 import multiprocessing
 import os
@@ -24,7 +26,11 @@ def fetched(monkeypatch):
     """The (path, first byte) of every request for content."""
     asked, original = [], LOCAL.cat_file
     monkeypatch.setattr(
-        LOCAL, "cat_file", lambda self, path, start=None, end=None: asked.append((path, start)) or original(self, path, start, end)
+        LOCAL,
+        "cat_file",
+        lambda self, path, start=None, end=None: (
+            asked.append((path, start)) or original(self, path, start, end)
+        ),
     )
     return asked
 
@@ -50,21 +56,38 @@ def read(url, stamp):
         os.close(number)
 
 
-@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()],
+    ids=str,
+)
 def test_the_same_samples_and_pixels_as_from_the_folder(manifest, store, cache, config):
     far = scan(store)
-    assert far.classes == manifest.classes and far.name(12) == f"file://{store}/shard-000001.tar/000000012.jpg"
+    assert (
+        far.classes == manifest.classes
+        and far.name(12) == f"file://{store}/shard-000001.tar/000000012.jpg"
+    )
     options = {"transform": dp.TrainTransform(size=48), "batch_size": 8, "last_batch": "partial"}
-    with dp.build_loader(manifest, config, **options) as one, dp.build_loader(far, config, **options) as two:
+    with (
+        dp.build_loader(manifest, config, **options) as one,
+        dp.build_loader(far, config, **options) as two,
+    ):
         for a, b in zip([*one, *one], [*two, *two], strict=True):
-            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)
+            assert (
+                torch.equal(a.ids, b.ids)
+                and torch.equal(a.labels, b.labels)
+                and torch.equal(a.images, b.images)
+            )
 
 
 def test_each_shard_is_fetched_once_and_kept(store, cache, fetched, tmp_path, monkeypatch):
     far = scan(store / "shard-000001.tar", cache_dir=tmp_path / "scans")
     assert len(far) == 11 and [far.read(number) is not None for number in range(11)]
     assert [path.rsplit("/", 1)[1] for path, _ in fetched] == ["shard-000001.tar", "classes.json"]
-    assert len(copies(cache)) == 1 and far.path(0).read_bytes() == (store / "shard-000001.tar").read_bytes()
+    assert (
+        len(copies(cache)) == 1
+        and far.path(0).read_bytes() == (store / "shard-000001.tar").read_bytes()
+    )
     monkeypatch.setattr(local, "_make", None)
     far.save(tmp_path / "m.parquet")
     assert Manifest.load(tmp_path / "m.parquet").read(3).tobytes() == far.read(3).tobytes()
@@ -77,7 +100,9 @@ def test_least_recently_used_out_and_never_more_than_the_limit(store, cache, mon
     sizes = [size for size, _ in stamps]
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", str((sizes[0] + sizes[1] + sizes[2] + 1) / 1e9))
     for number in (0, 1, 2, 0, 3):
-        assert read(urls[number], stamps[number]) == (store / f"shard-00000{number}.tar").read_bytes()
+        assert (
+            read(urls[number], stamps[number]) == (store / f"shard-00000{number}.tar").read_bytes()
+        )
         assert sum(path.stat().st_size for path in cache.iterdir()) <= sum(sizes[:3]) + 1
         time.sleep(0.01)
     assert local.copy_of(urls[1], stamps[1]).name not in copies(cache)
@@ -96,7 +121,11 @@ def in_processes(work, count):
 
 
 def test_of_several_processes_and_threads_one_fetches(store, cache, monkeypatch):
-    url, original, asked = f"file://{store}/shard-000002.tar", LOCAL.cat_file, multiprocessing.get_context("fork").SimpleQueue()
+    url, original, asked = (
+        f"file://{store}/shard-000002.tar",
+        LOCAL.cat_file,
+        multiprocessing.get_context("fork").SimpleQueue(),
+    )
     stamp, content = stamp_of(url), (store / "shard-000002.tar").read_bytes()
 
     def slow(self, path, start=None, end=None):
@@ -118,7 +147,9 @@ def test_of_several_processes_and_threads_one_fetches(store, cache, monkeypatch)
 
 
 def test_what_is_fetched_by_half_is_never_taken_for_whole(store, cache, monkeypatch):
-    """A process that dies on the way leaves a file of another name, which the next one clears away."""
+    """A process that dies on the way leaves a file of another name, which the next one clears
+    away.
+    """
     url, other = f"file://{store}/shard-000000.tar", f"file://{store}/shard-000003.tar"
     stamp = stamp_of(url)
 
@@ -137,7 +168,9 @@ def test_what_is_fetched_by_half_is_never_taken_for_whole(store, cache, monkeypa
 
 
 class Faults:
-    """Every third request fails, in one way after the other; a request that was answered by half goes on where it stopped."""
+    """Every third request fails, in one way after the other; a request that was answered by half
+    goes on where it stopped.
+    """
 
     def __init__(self, original):
         self.original, self.asked = original, 0
@@ -175,13 +208,18 @@ def test_a_store_that_stays_away_is_named_with_the_sample(store, cache, monkeypa
 
     monkeypatch.setattr(LOCAL, "cat_file", away)
     config, transform = dp.DaliConfig(device="cpu"), dp.TrainTransform(size=32)
-    with dp.build_loader(far, config, transform=transform, batch_size=4) as loader, pytest.raises(dp.BadSampleError) as caught:
+    with (
+        dp.build_loader(far, config, transform=transform, batch_size=4) as loader,
+        pytest.raises(dp.BadSampleError) as caught,
+    ):
         next(iter(loader))
     assert "jpg: cannot be fetched (2 times: connection reset by peer)" in str(caught.value)
     assert not copies(cache) and not list(cache.glob("*.part"))
 
 
-def test_while_nothing_succeeds_requests_give_up_sooner_and_say_what_they_wait_for(store, cache, monkeypatch, caplog):
+def test_while_nothing_succeeds_requests_give_up_sooner_and_say_what_they_wait_for(
+    store, cache, monkeypatch, caplog
+):
     urls = [f"file://{store}/shard-00000{number}.tar" for number in range(4)]
     stamps, original, asked = [stamp_of(url) for url in urls], LOCAL.cat_file, []
     monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
@@ -194,14 +232,20 @@ def test_while_nothing_succeeds_requests_give_up_sooner_and_say_what_they_wait_f
         monkeypatch.setattr(LOCAL, "cat_file", away)
         for url, stamp, times in zip(urls, stamps, (10, 2, 2, 2), strict=True):
             asked.clear()
-            with pytest.raises(OSError, match=rf"cannot be fetched \({times} times: connection reset by peer\)"):
+            with pytest.raises(
+                OSError, match=rf"cannot be fetched \({times} times: connection reset by peer\)"
+            ):
                 read(url, stamp)
             assert len(asked) == times
         monkeypatch.setattr(LOCAL, "cat_file", original)
         assert read(urls[0], stamps[0])
         local.copy_of(urls[0], stamps[0]).unlink()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warned) == 2 * 7 and warned[0] == f"{urls[0]}: attempt 3 of 10 failed (connection reset by peer); trying again"
+    assert (
+        len(warned) == 2 * 7
+        and warned[0]
+        == f"{urls[0]}: attempt 3 of 10 failed (connection reset by peer); trying again"
+    )
 
 
 def test_threads_that_waited_for_a_shard_share_its_failure(store, cache, monkeypatch):
@@ -240,7 +284,9 @@ def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cach
     assert scan(store).read(0).tobytes() == first
 
 
-def test_files_of_a_user_in_the_folder_stay_and_a_lower_limit_holds_at_once(store, cache, monkeypatch):
+def test_files_of_a_user_in_the_folder_stay_and_a_lower_limit_holds_at_once(
+    store, cache, monkeypatch
+):
     cache.mkdir(exist_ok=True)
     names = ["0123456789abcdef" * 2, "0123456789abcdef" * 2 + ".part", "notes.txt"]
     for name in names:
@@ -251,11 +297,15 @@ def test_files_of_a_user_in_the_folder_stay_and_a_lower_limit_holds_at_once(stor
         read(url, stamp)
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", f"{1.1 * max(size for size, _ in stamps) / 1e9:.9f}")
     local.check_folder()
-    assert [local.copy_of(url, stamp).exists() for url, stamp in zip(urls, stamps, strict=True)] == [False, False, True]
+    assert [
+        local.copy_of(url, stamp).exists() for url, stamp in zip(urls, stamps, strict=True)
+    ] == [False, False, True]
     assert all((cache / name).read_bytes() == b"mine" for name in names)
 
 
-def test_loaders_that_take_each_others_shards_are_warned_about_once(store, cache, monkeypatch, caplog):
+def test_loaders_that_take_each_others_shards_are_warned_about_once(
+    store, cache, monkeypatch, caplog
+):
     """With room for one shard, which is held elsewhere each time."""
     urls = [f"file://{store}/shard-00000{number}.tar" for number in range(2)]
     stamps = [stamp_of(url) for url in urls]
@@ -309,10 +359,14 @@ def test_a_damaged_copy_is_fetched_again(manifest, store, cache, damage, caplog)
     far = scan(store)
     for name in copies(cache):
         damage(cache / name)
-    assert [far.read(number).tobytes() for number in range(37)] == [manifest.read(number).tobytes() for number in range(37)]
+    assert [far.read(number).tobytes() for number in range(37)] == [
+        manifest.read(number).tobytes() for number in range(37)
+    ]
     assert caplog.text.count("was damaged, and is fetched again") == 4
     fetched = traffic.current().fetched
-    assert far.read(5).tobytes() == manifest.read(5).tobytes() and traffic.current().fetched == fetched
+    assert (
+        far.read(5).tobytes() == manifest.read(5).tobytes() and traffic.current().fetched == fetched
+    )
 
 
 def test_a_copy_that_is_damaged_while_it_is_held_and_read(manifest, store, cache):
@@ -331,8 +385,15 @@ def test_a_copy_that_is_damaged_while_it_is_held_and_read(manifest, store, cache
 
 
 def test_processes_that_find_a_damaged_copy_fetch_it_once(store, cache, monkeypatch):
-    url, asked = f"file://{store}/shard-000002.tar", multiprocessing.get_context("fork").SimpleQueue()
-    stamp, content, original = stamp_of(url), (store / "shard-000002.tar").read_bytes(), LOCAL.cat_file
+    url, asked = (
+        f"file://{store}/shard-000002.tar",
+        multiprocessing.get_context("fork").SimpleQueue(),
+    )
+    stamp, content, original = (
+        stamp_of(url),
+        (store / "shard-000002.tar").read_bytes(),
+        LOCAL.cat_file,
+    )
     read(url, stamp)
     cut_off(local.copy_of(url, stamp))
 

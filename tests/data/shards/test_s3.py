@@ -14,7 +14,10 @@ from dali_pipes.data.shards import remote, traffic
 
 PARQUET = Path(__file__).with_name("files")
 # what the libraries themselves leave to the garbage collector when a connection breaks
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +33,15 @@ def test_row_groups_of_parquet_files_are_fetched_by_themselves(s3, tmp_path, mon
     """Those of Hugging Face's files in test_parquet.py."""
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path))
     monkeypatch.setattr(remote, "_CHUNK", 50_000)
-    far, near = Manifest.open("s3://images/hf/*.parquet", progress=False), Manifest.open(PARQUET, progress=False)
-    assert len(far) == 9 and far.classes == near.classes and far.labels.tolist() == near.labels.tolist()
+    far, near = (
+        Manifest.open("s3://images/hf/*.parquet", progress=False),
+        Manifest.open(PARQUET, progress=False),
+    )
+    assert (
+        len(far) == 9
+        and far.classes == near.classes
+        and far.labels.tolist() == near.labels.tolist()
+    )
     assert far.name(3) == "s3://images/hf/images-00000-of-00002.parquet#1/3.jpg"
     assert far.read(8).tobytes() == near.read(8).tobytes()
     assert len([file for file in tmp_path.iterdir() if not file.suffix]) == 2  # one far, one near
@@ -54,9 +64,15 @@ def far(bucket, tmp_path, monkeypatch):
 
 
 def test_the_manifest_is_that_of_the_folder(manifest, far):
-    assert not far.problems and far.labels.tolist() == manifest.labels.tolist() and far.classes == manifest.classes
+    assert (
+        not far.problems
+        and far.labels.tolist() == manifest.labels.tolist()
+        and far.classes == manifest.classes
+    )
     assert far.name(12) == "s3://images/deep/train/shard-000001.tar/000000012.jpg"
-    assert all(far.read(number).tobytes() == manifest.read(number).tobytes() for number in range(37))
+    assert all(
+        far.read(number).tobytes() == manifest.read(number).tobytes() for number in range(37)
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,15 +85,26 @@ def test_the_manifest_is_that_of_the_folder(manifest, far):
 )
 def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):
     before, retries = dict(s3.done), traffic.current().retries
-    with dp.build_loader(far, config, transform=dp.TrainTransform(size=32), batch_size=8, last_batch="partial") as loader:
+    with dp.build_loader(
+        far, config, transform=dp.TrainTransform(size=32), batch_size=8, last_batch="partial"
+    ) as loader:
         for epoch in range(2):
             ids = [batch.ids.tolist() for batch in loader]
-            assert ids == [loader.plan.batch(epoch, step).ids.tolist() for step in range(len(loader))]
-            assert set(collections.Counter(sample for each in ids for sample in each).values()) == {1}
+            assert ids == [
+                loader.plan.batch(epoch, step).ids.tolist() for step in range(len(loader))
+            ]
+            assert set(collections.Counter(sample for each in ids for sample in each).values()) == {
+                1
+            }
         assert not loader.bad_samples
     assert all(s3.done[fault] > before[fault] for fault in s3.FAULTS), s3.done
-    broken = sum(s3.done[fault] - before[fault] for fault in s3.FAULTS if fault not in ("slow", "reset before the answer"))
-    assert traffic.current().retries - retries == broken  # aiohttp repeats what a kept connection did not answer, and nobody more
+    broken = sum(
+        s3.done[fault] - before[fault]
+        for fault in s3.FAULTS
+        if fault not in ("slow", "reset before the answer")
+    )
+    # aiohttp repeats what a kept connection did not answer, and nobody more
+    assert traffic.current().retries - retries == broken
 
 
 def test_a_bucket_that_is_not_there(s3):
@@ -105,13 +132,22 @@ def nobody(s3, monkeypatch, tmp_path):
 def test_a_public_bucket_by_the_option_that_the_error_names(s3, nobody, manifest, store, scheme):
     s3.client.create_bucket(Bucket=f"public-{scheme}", ACL="public-read")
     for shard in store.iterdir():
-        s3.client.put_object(Bucket=f"public-{scheme}", Key=f"train/{shard.name}", Body=shard.read_bytes(), ACL="public-read")
+        s3.client.put_object(
+            Bucket=f"public-{scheme}",
+            Key=f"train/{shard.name}",
+            Body=shard.read_bytes(),
+            ACL="public-read",
+        )
     url, before = f"{scheme}://public-{scheme}/train", traffic.current().retries
-    with pytest.raises(ManifestError, match=r"no credentials \(.*\); set AWS_.* of a public bucket set FSSPEC_S3_ANON=true"):
+    with pytest.raises(
+        ManifestError,
+        match=r"no credentials \(.*\); set AWS_.* of a public bucket set FSSPEC_S3_ANON=true",
+    ):
         Manifest.open(url, progress=False)
     assert traffic.current().retries - before == 1
     configured = {}
-    fsspec.config.set_conf_env(configured, {"FSSPEC_S3_ANON": "true"})  # as fsspec does when it is imported
+    # as fsspec does when it is imported
+    fsspec.config.set_conf_env(configured, {"FSSPEC_S3_ANON": "true"})
     nobody.setattr(fsspec.config, "conf", configured)
     far = Manifest.open(url, progress=False)
     assert len(far) == 37 and far.read(0).tobytes() == manifest.read(0).tobytes()
@@ -120,6 +156,9 @@ def test_a_public_bucket_by_the_option_that_the_error_names(s3, nobody, manifest
 def test_a_profile_that_is_missing_is_asked_for_once(s3, nobody):
     nobody.setenv("AWS_PROFILE", "nope")
     before = traffic.current().retries
-    with pytest.raises(ManifestError, match=r"profile \(nope\) could not be found; name a profile of ~/.aws/config with"):
+    with pytest.raises(
+        ManifestError,
+        match=r"profile \(nope\) could not be found; name a profile of ~/.aws/config with",
+    ):
         Manifest.open("s3://images/deep/train", progress=False)
     assert traffic.current().retries == before

@@ -30,7 +30,11 @@ def tar(folder, samples, name="0.tar"):
     with tarfile.open(folder / name, "w") as archive:
         for number, sample in enumerate(samples):
             for extension, content in {".jpg": encoded(format="JPEG"), **sample}.items():
-                add(archive, f"{number}{extension}", content if isinstance(content, bytes) else json.dumps(content).encode())
+                add(
+                    archive,
+                    f"{number}{extension}",
+                    content if isinstance(content, bytes) else json.dumps(content).encode(),
+                )
     return folder
 
 
@@ -43,19 +47,38 @@ OBJECTS = {"boxes": "boxes", "box_labels": "labels"}
 
 def test_objects_texts_and_masks_of_a_tar(tmp_path):
     samples = [
-        {".json": {"boxes": [[1, 2, 3, 4]] * n, "labels": ["dog", "cat"][:n], "kp": [[1, 2, 2]] * n}, ".txt": f"ü{n}".encode()}
+        {
+            ".json": {
+                "boxes": [[1, 2, 3, 4]] * n,
+                "labels": ["dog", "cat"][:n],
+                "kp": [[1, 2, 2]] * n,
+            },
+            ".txt": f"ü{n}".encode(),
+        }
         | {".png": encoded("L", value=n)}
         for n in range(3)
     ]
-    folder = tar(tar(tmp_path / "s", samples), [samples[1] | {".json": samples[1][".json"] | {"labels": ["emu"]}}], "1.tar")
-    manifest = scan(folder, **OBJECTS, keypoints="kp", keypoint_names=["nose"], text=".txt", mask=".png")
+    folder = tar(
+        tar(tmp_path / "s", samples),
+        [samples[1] | {".json": samples[1][".json"] | {"labels": ["emu"]}}],
+        "1.tar",
+    )
+    manifest = scan(
+        folder, **OBJECTS, keypoints="kp", keypoint_names=["nose"], text=".txt", mask=".png"
+    )
     assert not manifest.problems and manifest.classes == ["cat", "dog", "emu"]
     assert manifest.labels.tolist() == [[-1, -1], [1, -1], [0, 1], [2, -1]]
     objects = manifest.take_objects(np.arange(4))
     assert objects.counts.tolist() == [0, 1, 2, 1] and objects.labels.tolist() == [1, 1, 0, 2]
-    assert objects.boxes.tolist() == [[1, 2, 3, 4]] * 4 and objects.keypoints.tolist() == [[[1, 2, 2]]] * 4
+    assert (
+        objects.boxes.tolist() == [[1, 2, 3, 4]] * 4
+        and objects.keypoints.tolist() == [[[1, 2, 2]]] * 4
+    )
     assert manifest.take_texts("text", np.arange(4)) == ["ü0", "ü1", "ü2", "ü1"]
-    masks = [Image.open(io.BytesIO(Reader().read(manifest.mask_extent(number)).tobytes())) for number in range(4)]
+    masks = [
+        Image.open(io.BytesIO(Reader().read(manifest.mask_extent(number)).tobytes()))
+        for number in range(4)
+    ]
     assert [mask.getpixel((0, 0)) for mask in masks] == [0, 1, 2, 1]
 
 
@@ -66,29 +89,49 @@ def test_objects_texts_and_masks_of_a_tar(tmp_path):
         ({".json": b"{"}, "cannot be read"),
         ({".json": [1]}, "cannot be read"),
         ({".json": {"boxes": []}}, "its .json has no labels"),
-        ({".json": {"boxes": [[1, 2, 3]], "labels": [0]}}, "each object needs 4 in boxes, 1 in labels"),
+        (
+            {".json": {"boxes": [[1, 2, 3]], "labels": [0]}},
+            "each object needs 4 in boxes, 1 in labels",
+        ),
         ({".json": {"boxes": [[1, 2, 3, "x"]], "labels": [0]}}, "each object needs 4"),
         ({".json": {"boxes": [[1, 2, 3, 4]], "labels": []}}, "each object needs 4"),
         ({".json": {"boxes": [[1, 2, 3, 4]], "labels": [-(2**63) - 1]}}, "each object needs 4"),
-        ({".json": b" " * (2**20 + 1)}, "its .json has 1,048,577 bytes, and no more than 1,048,576 are read"),
-        ({".txt": b"t" * (2**20 + 1), ".json": {"boxes": [], "labels": []}}, "its .txt has 1,048,577 bytes"),
+        (
+            {".json": b" " * (2**20 + 1)},
+            "its .json has 1,048,577 bytes, and no more than 1,048,576 are read",
+        ),
+        (
+            {".txt": b"t" * (2**20 + 1), ".json": {"boxes": [], "labels": []}},
+            "its .txt has 1,048,577 bytes",
+        ),
         ({".json": {"boxes": [], "labels": []}, ".txt": None}, "no .txt of this key"),
         ({".json": {"boxes": [], "labels": []}, ".txt": b"\xff"}, "cannot be read"),
     ],
 )
 def test_a_sample_that_lacks_something_is_a_problem(tmp_path, sample, line):
     good = {".json": {"boxes": [[1, 2, 3, 4]], "labels": [0]}, ".txt": b"t"}
-    bad = {name: content for name, content in ({".txt": b"t"} | sample).items() if content is not None}
+    bad = {
+        name: content for name, content in ({".txt": b"t"} | sample).items() if content is not None
+    }
     given = scan(tar(tmp_path / "s", [good, bad, good]), **OBJECTS, text=".txt")
     ((path, why),) = given.problems
     assert path == "0.tar/1.jpg" and line in why and len(given) == 2
 
 
 def test_class_numbers_in_a_shard_with_names_are_a_problem(tmp_path):
-    samples = [{".json": {"boxes": [[1, 2, 3, 4]] * len(labels), "labels": labels}} for labels in ([0], ["dog"], ["dog", 1], [])]
+    samples = [
+        {".json": {"boxes": [[1, 2, 3, 4]] * len(labels), "labels": labels}}
+        for labels in ([0], ["dog"], ["dog", 1], [])
+    ]
     manifest = scan(tar(tmp_path / "s", samples), **OBJECTS)
-    why = "its labels has class numbers, and this shard has class names too; write one of them in all"
-    assert manifest.problems == [("0.tar/0.jpg", why), ("0.tar/2.jpg", why)] and manifest.classes == ["dog"] and len(manifest) == 2
+    why = (
+        "its labels has class numbers, and this shard has class names too; write one of them in all"
+    )
+    assert (
+        manifest.problems == [("0.tar/0.jpg", why), ("0.tar/2.jpg", why)]
+        and manifest.classes == ["dog"]
+        and len(manifest) == 2
+    )
 
 
 def test_a_text_loses_one_line_end(tmp_path):
@@ -98,27 +141,49 @@ def test_a_text_loses_one_line_end(tmp_path):
 
 
 def test_a_negative_label_in_a_shard_is_left_out_and_listed(tmp_path):
-    manifest = scan(tar(tmp_path / "s", [{".json": {"boxes": [[1, 2, 3, 4]] * 2, "labels": [0, -1]}}]), **OBJECTS)
-    assert [why for _, why in manifest.dropped] == ["object 2: its label is negative (-1); correct it or remove it"]
+    manifest = scan(
+        tar(tmp_path / "s", [{".json": {"boxes": [[1, 2, 3, 4]] * 2, "labels": [0, -1]}}]),
+        **OBJECTS,
+    )
+    assert [why for _, why in manifest.dropped] == [
+        "object 2: its label is negative (-1); correct it or remove it"
+    ]
 
 
 def test_a_bad_box_in_a_shard_is_left_out_and_listed(tmp_path):
     sample = {".json": {"boxes": [[1, 2, 3, 4], [5, 5, 5, 9]], "labels": [0, 1]}}
     manifest = scan(tar(tmp_path / "s", [sample]), **OBJECTS)
-    assert [why for _, why in manifest.dropped] == ["object 2: its box is empty or inverted (5, 5, 5, 9); correct it or remove it"]
-    assert scan(tmp_path / "s", **OBJECTS, bad_objects="problem").problems[0][1].startswith("object 2: its box is empty")
+    assert [why for _, why in manifest.dropped] == [
+        "object 2: its box is empty or inverted (5, 5, 5, 9); correct it or remove it"
+    ]
+    assert (
+        scan(tmp_path / "s", **OBJECTS, bad_objects="problem")
+        .problems[0][1]
+        .startswith("object 2: its box is empty")
+    )
 
 
 def test_a_mask_of_another_size_is_a_problem(tmp_path):
-    manifest = scan(tar(tmp_path / "s", [{".png": encoded("L")}, {".png": encoded("L", size=(30, 40))}]), mask=".png")
-    why = "set annotated='upright' if it shows the image as its EXIF tag turns it, or make them equal"
-    assert manifest.problems == [("0.tar/1.jpg", f"its mask: 30 × 40, and the image is 40 × 30; {why}")]
+    manifest = scan(
+        tar(tmp_path / "s", [{".png": encoded("L")}, {".png": encoded("L", size=(30, 40))}]),
+        mask=".png",
+    )
+    why = (
+        "set annotated='upright' if it shows the image as its EXIF tag turns it, or make them equal"
+    )
+    assert manifest.problems == [
+        ("0.tar/1.jpg", f"its mask: 30 × 40, and the image is 40 × 30; {why}")
+    ]
     assert manifest.labels.shape == (1, 0)
 
 
 def test_labels_stay_where_there_are_some(tmp_path):
-    manifest = scan(tar(tmp_path / "s", [{".txt": b"t", ".cls": b"1"}, {".txt": b"u"}]), text=".txt")
-    assert manifest.labels.tolist() == [1] and manifest.problems[0][1].startswith("no label, which others have")
+    manifest = scan(
+        tar(tmp_path / "s", [{".txt": b"t", ".cls": b"1"}, {".txt": b"u"}]), text=".txt"
+    )
+    assert manifest.labels.tolist() == [1] and manifest.problems[0][1].startswith(
+        "no label, which others have"
+    )
 
 
 def test_classes_of_a_file_are_kept_and_strange_ones_refused(tmp_path):
@@ -151,16 +216,30 @@ def feature(values):
 
 
 def record(**changed):
-    sides = {f"image/object/bbox/{side}": [value, 0.0] for side, value in zip(("xmin", "ymin"), (0.25, 0.5), strict=True)}
-    sides |= {f"image/object/bbox/{side}": [value, 1.0] for side, value in zip(("xmax", "ymax"), (0.5, 1.0), strict=True)}
-    given = {"image/encoded": [encoded(format="JPEG")], **sides, "label": [300, 2], "text": [b"dog", b"cat"]}
+    sides = {
+        f"image/object/bbox/{side}": [value, 0.0]
+        for side, value in zip(("xmin", "ymin"), (0.25, 0.5), strict=True)
+    }
+    sides |= {
+        f"image/object/bbox/{side}": [value, 1.0]
+        for side, value in zip(("xmax", "ymax"), (0.5, 1.0), strict=True)
+    }
+    given = {
+        "image/encoded": [encoded(format="JPEG")],
+        **sides,
+        "label": [300, 2],
+        "text": [b"dog", b"cat"],
+    }
     given |= {"caption": ["ü".encode()], "mask": [encoded("L", value=7)]} | changed
     features = {name: feature(values) for name, values in given.items() if values is not None}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def test_detection_examples_of_tfrecords(tmp_path):
-    empty = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")} | {"text": [], "label": []}
+    empty = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")} | {
+        "text": [],
+        "label": [],
+    }
     wrong = [
         {"image/object/bbox/xmin": None},
         {"image/object/bbox/xmin": [0.5]},
@@ -174,34 +253,67 @@ def test_detection_examples_of_tfrecords(tmp_path):
     asked = {"boxes": "image/object/bbox", "text": "caption", "mask": "mask"}
     manifest = scan(tmp_path / "x.tfrecord", **asked, box_labels="text")
     objects = manifest.take_objects(np.arange(2))
-    assert objects.boxes.tolist() == [[10, 15, 20, 30], [0, 0, 40, 30]] and objects.counts.tolist() == [2, 0]
+    assert objects.boxes.tolist() == [
+        [10, 15, 20, 30],
+        [0, 0, 40, 30],
+    ] and objects.counts.tolist() == [2, 0]
     assert manifest.classes == ["cat", "dog"] and objects.labels.tolist() == [1, 0]
     assert manifest.take_texts("text", np.arange(2)) == ["ü", "ü"]
-    assert Image.open(io.BytesIO(Reader().read(manifest.mask_extent(1)).tobytes())).getpixel((0, 0)) == 7
-    lines = ["no image/object/bbox/xmin in this record", "each object needs 4", "no caption", "no caption", "no mask"]
-    assert [path for path, _ in manifest.problems] == [f"x.tfrecord/{number}" for number in range(2, 7)]
+    assert (
+        Image.open(io.BytesIO(Reader().read(manifest.mask_extent(1)).tobytes())).getpixel((0, 0))
+        == 7
+    )
+    lines = [
+        "no image/object/bbox/xmin in this record",
+        "each object needs 4",
+        "no caption",
+        "no caption",
+        "no mask",
+    ]
+    assert [path for path, _ in manifest.problems] == [
+        f"x.tfrecord/{number}" for number in range(2, 7)
+    ]
     assert all(line in why for (_, why), line in zip(manifest.problems, lines, strict=True))
     numbered = scan(tmp_path / "x.tfrecord", **asked, box_labels="label")
-    assert numbered.take_objects(np.arange(1)).labels.tolist() == [300, 2] and len(numbered.classes) == 301
+    assert (
+        numbered.take_objects(np.arange(1)).labels.tolist() == [300, 2]
+        and len(numbered.classes) == 301
+    )
 
 
 def test_a_negative_label_of_a_tfrecord_is_left_out_and_listed(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
         writer.write(record(label=[-1, 2]))
     manifest = scan(tmp_path / "x.tfrecord", boxes="image/object/bbox", box_labels="label")
-    assert [why for _, why in manifest.dropped] == ["object 1: its label is negative (-1); correct it or remove it"]
+    assert [why for _, why in manifest.dropped] == [
+        "object 1: its label is negative (-1); correct it or remove it"
+    ]
     assert manifest.take_objects(np.arange(1)).labels.tolist() == [2]
 
 
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        (255, r"masks that were looked at have 0 and 255 alone.*only 'ground' would be learned; mask_values=\{255: 1\}"),
-        (7, r"none can be used; its mask .*0\.jpg \(its mask\): its values include 7; .*mask_values=\{7: 1\}"),
+        (
+            255,
+            (
+                r"masks that were looked at have 0 and 255 alone.*only 'ground' would be learned; "
+                r"mask_values=\{255: 1\}"
+            ),
+        ),
+        (
+            7,
+            (
+                r"none can be used; its mask .*0\.jpg \(its mask\): its values include 7; "
+                r".*mask_values=\{7: 1\}"
+            ),
+        ),
     ],
 )
 @pytest.mark.parametrize("verify", ["header", "full"])
-def test_values_of_masks_in_shards_of_a_store_are_checked_by_a_few_of_them(tmp_path, monkeypatch, value, line, verify):
+def test_values_of_masks_in_shards_of_a_store_are_checked_by_a_few_of_them(
+    tmp_path, monkeypatch, value, line, verify
+):
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
     half = Image.new("L", (40, 30))
     half.paste(value, (0, 0, 20, 30))
@@ -209,10 +321,22 @@ def test_values_of_masks_in_shards_of_a_store_are_checked_by_a_few_of_them(tmp_p
     half.save(file, "PNG")
     folder = tar(tmp_path / "s", [{".png": file.getvalue()}] * 40)
     asked = []
-    monkeypatch.setattr(mask_values, "read_object", lambda *place: asked.append(place) or remote.read_object(*place))
+    monkeypatch.setattr(
+        mask_values, "read_object", lambda *place: asked.append(place) or remote.read_object(*place)
+    )
     for source in (folder, f"file://{folder}"):
         options = {"classes": ["ground", "cell"], "verify": verify, "progress": False}
         with pytest.raises(ManifestError, match=line):
             Manifest.scan(source, targets=Targets(mask=".png"), **options)
-        assert len(Manifest.scan(source, targets=Targets(mask=".png", mask_values={value: 1}), strict=True, **options)) == 40
+        assert (
+            len(
+                Manifest.scan(
+                    source,
+                    targets=Targets(mask=".png", mask_values={value: 1}),
+                    strict=True,
+                    **options,
+                )
+            )
+            == 40
+        )
     assert len(asked) == 2 * 20  # of a store only, and no more than 32 of each scan

@@ -33,17 +33,33 @@ def scan(folder, **options):
 
 def test_ids_labels_classes_and_bytes_are_those_of_the_folder(manifest, folder):
     shards = scan(folder)
-    assert len(shards) == len(manifest) and not shards.problems and not shards.whole_files and manifest.whole_files
+    assert (
+        len(shards) == len(manifest)
+        and not shards.problems
+        and not shards.whole_files
+        and manifest.whole_files
+    )
     assert shards.classes == manifest.classes and shards.labels.tolist() == manifest.labels.tolist()
     assert (shards.sizes == manifest.sizes).all() and shards.bytes_in_all == manifest.bytes_in_all
     for number in range(len(manifest)):
-        assert shards.read(number).tobytes() == manifest.path(number).read_bytes() == manifest.read(number).tobytes()
-    assert shards.path(12) == folder / "shard-000001.tar" and shards.name(12) == f"{folder}/shard-000001.tar/000000012.jpg"
+        assert (
+            shards.read(number).tobytes()
+            == manifest.path(number).read_bytes()
+            == manifest.read(number).tobytes()
+        )
+    assert (
+        shards.path(12) == folder / "shard-000001.tar"
+        and shards.name(12) == f"{folder}/shard-000001.tar/000000012.jpg"
+    )
 
 
 def test_one_shard_is_a_data_set(folder):
     one = scan(folder / "shard-000003.tar")
-    assert len(one) == 4 and one.root == folder and one.name(0) == f"{folder}/shard-000003.tar/000000033.jpg"
+    assert (
+        len(one) == 4
+        and one.root == folder
+        and one.name(0) == f"{folder}/shard-000003.tar/000000033.jpg"
+    )
 
 
 def test_many_shards_are_read_by_processes_in_order(folder):
@@ -56,7 +72,9 @@ def test_saved_loaded_moved_and_cut(folder, tmp_path):
     loaded = Manifest.open(tmp_path / "m.parquet")
     assert loaded.table.equals(shards.table) and loaded.extent(20) == shards.extent(20)
     part = loaded.subset(np.array([30, 2, 2]))
-    assert [part.name(number) for number in range(3)] == [shards.name(number) for number in (30, 2, 2)]
+    assert [part.name(number) for number in range(3)] == [
+        shards.name(number) for number in (30, 2, 2)
+    ]
     shutil.copytree(folder, tmp_path / "moved")
     assert scan(tmp_path / "moved").fingerprint == shards.fingerprint
     assert shards.subset(np.arange(36)).fingerprint != shards.fingerprint
@@ -67,18 +85,25 @@ def test_a_manifest_from_before_there_were_shards(manifest, tmp_path):
     table = pq.read_table(tmp_path / "new.parquet")
     pq.write_table(table.drop_columns(["member", "offset", "file_bytes"]), tmp_path / "old.parquet")
     old = Manifest.load(tmp_path / "old.parquet")
-    assert old.table.equals(manifest.table) and old.fingerprint == manifest.fingerprint and old.whole_files
+    assert (
+        old.table.equals(manifest.table)
+        and old.fingerprint == manifest.fingerprint
+        and old.whole_files
+    )
     assert old.read(5).tobytes() == manifest.path(5).read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("offset", -1), ("offset", 2**62), ("bytes", 2**62), ("bytes", -5), ("file_bytes", 10)]
+    ("column", "value"),
+    [("offset", -1), ("offset", 2**62), ("bytes", 2**62), ("bytes", -5), ("file_bytes", 10)],
 )
 def test_a_manifest_that_would_read_outside_its_shard_is_refused(folder, column, value):
     table = scan(folder).table
     values = table[column].to_pylist()
     values[2] = value
-    forged = table.set_column(table.schema.get_field_index(column), column, pa.array(values, pa.int64()))
+    forged = table.set_column(
+        table.schema.get_field_index(column), column, pa.array(values, pa.int64())
+    )
     with pytest.raises(ManifestError, match="reach beyond their shard"):
         Manifest(folder, ["a"] * 5, forged)
 
@@ -108,7 +133,13 @@ def test_labels_without_a_name_are_left_out_until_they_have_one(folder, manifest
 def test_what_cannot_be_used_is_named_as_shard_and_member(folder, manifest):
     good = manifest.read(0).tobytes()
     with tarfile.open(folder / "shard-000004.tar", "w") as archive:
-        for name, content in {"0": good, "1": b"", "2": b"<html>", "3": good[: len(good) // 2], "4": good}.items():
+        for name, content in {
+            "0": good,
+            "1": b"",
+            "2": b"<html>",
+            "3": good[: len(good) // 2],
+            "4": good,
+        }.items():
             add(archive, f"{name}.jpg", content)
             add(archive, f"{name}.cls", b"99999999" if name == "4" else b"1")
         add(archive, "note.txt", b"hello")
@@ -118,7 +149,10 @@ def test_what_cannot_be_used_is_named_as_shard_and_member(folder, manifest):
     (folder / "notes.txt").write_text("not a shard")
     shards = scan(folder, verify="full")
     assert len(shards) == 37 + 1 and shards.name(37).endswith("shard-000004.tar/0.jpg")
-    assert [(name.removeprefix("shard-00000"), problem.split("(")[0].strip()) for name, problem in shards.problems] == [
+    assert [
+        (name.removeprefix("shard-00000"), problem.split("(")[0].strip())
+        for name, problem in shards.problems
+    ] == [
         ("4.tar/1.jpg", "empty file"),
         ("4.tar/2.jpg", "not an image, or its header is broken"),
         ("4.tar/3.jpg", "cannot be decoded by Pillow"),
@@ -141,7 +175,9 @@ def test_shards_without_a_sample(tmp_path):
 def test_compressed_shards_are_refused(folder, tmp_path):
     (tmp_path / "packed").mkdir()
     shutil.copy(folder / "shard-000000.tar", tmp_path / "packed" / "shard-000000.tar.gz")
-    with pytest.raises(ManifestError, match=r"shard-000000\.tar\.gz: is compressed, .* unpack it to a \.tar"):
+    with pytest.raises(
+        ManifestError, match=r"shard-000000\.tar\.gz: is compressed, .* unpack it to a \.tar"
+    ):
         scan(tmp_path / "packed")
 
 
@@ -155,12 +191,19 @@ def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = reading.read_shard
     monkeypatch.setattr(files, "in_order", lambda read_one, items, *_: map(read_one, items))
-    monkeypatch.setattr(reading, "read_shard", lambda file, **options: read.append(file) or original(file, **options))
+    monkeypatch.setattr(
+        reading,
+        "read_shard",
+        lambda file, **options: read.append(file) or original(file, **options),
+    )
     again = scan(folder, cache_dir=tmp_path / "cache")
     assert again.table.equals(first.table) and read == []
     changed = folder / "shard-000002.tar"
     os.utime(changed, ns=(0, changed.stat().st_mtime_ns + 1))
-    assert scan(folder, cache_dir=tmp_path / "cache").fingerprint == first.fingerprint and len(read) == 1
+    assert (
+        scan(folder, cache_dir=tmp_path / "cache").fingerprint == first.fingerprint
+        and len(read) == 1
+    )
     assert read[0][0] == os.fsencode(changed)
     (folder / "shard-000001.tar").unlink()
     assert len(scan(folder, cache_dir=tmp_path / "cache")) == 26 and len(read) == 1
@@ -176,9 +219,16 @@ def test_exif_is_read(tmp_path):
         add(archive, "0.jpg", (tmp_path / "turned.jpg").read_bytes())
         add(archive, "0.json", b'{"label": 0}')
     shards = scan(tmp_path)
-    assert shards.sizes.tolist() == [[6, 8]] and shards.take_sizes(np.array([0]), upright=True).tolist() == [[8, 6]]
+    assert shards.sizes.tolist() == [[6, 8]] and shards.take_sizes(
+        np.array([0]), upright=True
+    ).tolist() == [[8, 6]]
 
 
 def test_dali_native_says_that_it_cannot(folder):
     with pytest.raises(dp.ConfigError, match="these images are in shards; use DaliConfig"):
-        dp.build_loader(scan(folder), DaliNativeConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=4)
+        dp.build_loader(
+            scan(folder),
+            DaliNativeConfig(device="cpu"),
+            transform=dp.TrainTransform(size=32),
+            batch_size=4,
+        )

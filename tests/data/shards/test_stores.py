@@ -1,4 +1,6 @@
-"""Stores of every kind: what they say in a listing and what not, what they cannot do, and what they refuse."""
+"""Stores of every kind: what they say in a listing and what not, what they cannot do, and what they
+refuse.
+"""
 
 import io
 import multiprocessing
@@ -66,7 +68,9 @@ def odd(monkeypatch, store):
 
 
 def without(*names):
-    return staticmethod(lambda info: {name: value for name, value in info.items() if name not in names})
+    return staticmethod(
+        lambda info: {name: value for name, value in info.items() if name not in names}
+    )
 
 
 def with_(**more):
@@ -93,17 +97,31 @@ LISTINGS = {
 SOURCES = ["/*.tar", "/shard-{000000..000003}.tar", "/shard-000000.tar"]
 
 
-@pytest.mark.parametrize(("say", "source"), [(say, "") for say in LISTINGS] + [("no size", source) for source in SOURCES])
+@pytest.mark.parametrize(
+    ("say", "source"), [(say, "") for say in LISTINGS] + [("no size", source) for source in SOURCES]
+)
 def test_what_a_listing_lacks_is_asked_object_by_object(odd, manifest, say, source):
     odd.setattr(Odd, "listed", LISTINGS[say][0])
     odd.setattr(Odd, "informed", LISTINGS[say][1])
     far = Manifest.scan(f"odd://bucket/train{source}", workers=1, progress=False)
-    assert len(far) == (11 if "000000.tar" in source and "{" not in source else 37) and not far.problems
-    assert [far.read(number).tobytes() for number in (0, 10)] == [manifest.read(number).tobytes() for number in (0, 10)]
+    assert (
+        len(far) == (11 if "000000.tar" in source and "{" not in source else 37)
+        and not far.problems
+    )
+    assert [far.read(number).tobytes() for number in (0, 10)] == [
+        manifest.read(number).tobytes() for number in (0, 10)
+    ]
 
 
 def test_what_a_listing_says_is_not_asked_again(odd):
-    assert len(remote.list_objects("odd://bucket/train").versions(f"shard-00000{number}.tar" for number in range(4))) == 4
+    assert (
+        len(
+            remote.list_objects("odd://bucket/train").versions(
+                f"shard-00000{number}.tar" for number in range(4)
+            )
+        )
+        == 4
+    )
     assert [method for method, _ in Odd.asked] == ["ls", "info"]
 
 
@@ -130,13 +148,22 @@ def test_a_folder_that_cannot_be_listed_is_not_left_out(odd, manifest):
     assert len(Manifest.scan("odd://images", progress=False)) == 2
     odd.setattr(Odd, "_say", fail)
     odd.setattr(remote, "_ATTEMPTS", 2)
-    with pytest.raises(ManifestError, match=r"odd://images/dog: cannot be listed \(cannot be fetched \(2 times: reset by peer\)\)"):
+    with pytest.raises(
+        ManifestError,
+        match=(
+            r"odd://images/dog: cannot be listed \(cannot be fetched \(2 times: reset by "
+            r"peer\)\)"
+        ),
+    ):
         Manifest.scan("odd://images", progress=False)
 
 
 def test_a_store_that_tells_no_size_at_all_is_refused_in_one_line(odd):
     odd.setattr(Odd, "informed", staticmethod(size_of_none))
-    with pytest.raises(ManifestError, match=r"shard-000000.tar: its server does not say how large it is .*; download it") as caught:
+    with pytest.raises(
+        ManifestError,
+        match=r"shard-000000.tar: its server does not say how large it is .*; download it",
+    ) as caught:
         Manifest.open("odd://bucket/train", progress=False)
     assert "\n" not in str(caught.value)
 
@@ -175,19 +202,39 @@ def caused(error, cause):
 FOR_GOOD = {
     "401": (StatusError(401), 1, "no permission (status 401); have the credentials expired?"),
     "403": (StatusError(403), 1, "no permission (status 403)"),
-    "403 hidden in a missing file": (caused(FileNotFoundError("x"), StatusError(403)), 1, "no permission (status 403)"),
+    "403 hidden in a missing file": (
+        caused(FileNotFoundError("x"), StatusError(403)),
+        1,
+        "no permission (status 403)",
+    ),
     "no permission": (PermissionError("Access Denied"), 1, "no permission (Access Denied)"),
     "400": (StatusError(400), 2, "odd://bucket refuses it (status 400); correct the URL"),
     "501": (StatusError(501), 1, "odd://bucket does not do that (status 501)"),
-    "no credentials": (NoCredentialsError("Unable to locate credentials"), 2, "no credentials (Unable to locate credentials)"),
-    "Google's": (DefaultCredentialsError("not found"), 2, "no credentials (not found); give the credentials"),
-    "no profile": (ProfileNotFound("The profile (x) could not be found"), 1, "name a profile of ~/.aws/config with AWS_PROFILE"),
+    "no credentials": (
+        NoCredentialsError("Unable to locate credentials"),
+        2,
+        "no credentials (Unable to locate credentials)",
+    ),
+    "Google's": (
+        DefaultCredentialsError("not found"),
+        2,
+        "no credentials (not found); give the credentials",
+    ),
+    "no profile": (
+        ProfileNotFound("The profile (x) could not be found"),
+        1,
+        "name a profile of ~/.aws/config with AWS_PROFILE",
+    ),
     "no such name": (
         caused(*name_not_known(-2)),
         2,
         "the name of its host is not known (Cannot connect to host: [Errno -2] Name",
     ),
-    "no listing": (NotImplementedError("ls"), 1, "its kind of store, odd://, cannot do that (ls); download it"),
+    "no listing": (
+        NotImplementedError("ls"),
+        1,
+        "its kind of store, odd://, cannot do that (ls); download it",
+    ),
 }
 
 
@@ -208,7 +255,9 @@ PASSING = {
     "timeout": TimeoutError("timed out"),
     "reset": ConnectionResetError("reset by peer"),
     "refused": ConnectionRefusedError("connection refused"),
-    "reset, hidden in a missing file": caused(FileNotFoundError("x"), ConnectionResetError("reset by peer")),
+    "reset, hidden in a missing file": caused(
+        FileNotFoundError("x"), ConnectionResetError("reset by peer")
+    ),
 }
 
 
@@ -221,7 +270,9 @@ def test_what_may_pass_is_asked_ten_times(odd, what):
 
 
 @pytest.mark.parametrize(
-    "error", [caused(*name_not_known(-2)), DefaultCredentialsError("no token now"), StatusError(400)], ids=repr
+    "error",
+    [caused(*name_not_known(-2)), DefaultCredentialsError("no token now"), StatusError(400)],
+    ids=repr,
 )
 def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd, error):
     """In mid-run these may pass."""
@@ -235,7 +286,9 @@ def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd
 
 def test_without_a_network_the_first_failure_is_told(odd, caplog):
     odd.setattr(Odd, "error", caused(*name_not_known(-3)))
-    with pytest.raises(ManifestError, match=r"no name can be looked up \(.*\); is there a network\?"):
+    with pytest.raises(
+        ManifestError, match=r"no name can be looked up \(.*\); is there a network\?"
+    ):
         Manifest.open("odd://bucket/train", progress=False)
     assert len(Odd.asked) == 4 and "attempt 1 of 4 failed (Cannot connect to host)" in caplog.text
 
@@ -269,14 +322,22 @@ def test_shards_of_a_web_server(manifest, store, monkeypatch, able):
     monkeypatch.setattr(remote, "_CHUNK", 4096)
     with web_server(store.parent, **ABILITIES[able]) as (address, _):
         url = f"{address}/{store.name}"
-        names = ["/shard-{000000..000003}.tar", "/shard-000000.tar"] + ([] if "no listing" in able else ["", "/*.tar"])
+        names = ["/shard-{000000..000003}.tar", "/shard-000000.tar"] + (
+            [] if "no listing" in able else ["", "/*.tar"]
+        )
         for name in names:
             far = Manifest.scan(url + name, workers=1, progress=False)
-            assert len(far) == (11 if name.endswith("0.tar") else 37) and not far.problems and far.root == url
+            assert (
+                len(far) == (11 if name.endswith("0.tar") else 37)
+                and not far.problems
+                and far.root == url
+            )
             assert far.name(3) == f"{url}/shard-000000.tar/000000003.jpg"
         for copy in copies.cache_folder().glob("copy-*"):
             copy.unlink()
-        assert [far.read(number).tobytes() for number in range(11)] == [manifest.read(number).tobytes() for number in range(11)]
+        assert [far.read(number).tobytes() for number in range(11)] == [
+            manifest.read(number).tobytes() for number in range(11)
+        ]
 
 
 def test_a_server_without_ranges_sends_a_shard_once(store, monkeypatch):
@@ -299,10 +360,18 @@ def test_parquet_and_class_folders_of_a_web_server(manifest, tmp_path, ranges):
     shutil.copytree(manifest.root, tmp_path / "www" / "images")
     with web_server(tmp_path / "www", ranges=ranges) as (address, _):
         near = Manifest.open(files, progress=False)
-        for name, count in (("", 9), ("/images-{00000..00001}-of-00002.parquet", 9), ("/images-00000-of-00002.parquet", 4)):
+        for name, count in (
+            ("", 9),
+            ("/images-{00000..00001}-of-00002.parquet", 9),
+            ("/images-00000-of-00002.parquet", 4),
+        ):
             far = Manifest.open(f"{address}/hf{name}", progress=False)
-            assert len(far) == count and [far.read(n).tobytes() for n in range(4)] == [near.read(n).tobytes() for n in range(4)]
-        (tmp_path / "www" / "images" / manifest.classes[0]).rename(tmp_path / "www" / "images" / "0 ä&é")
+            assert len(far) == count and [far.read(n).tobytes() for n in range(4)] == [
+                near.read(n).tobytes() for n in range(4)
+            ]
+        (tmp_path / "www" / "images" / manifest.classes[0]).rename(
+            tmp_path / "www" / "images" / "0 ä&é"
+        )
         images = Manifest.open(f"{address}/images", progress=False)
         assert len(images) == 37 and images.classes == ["0 ä&é", *manifest.classes[1:]]
         assert images.read(5).tobytes() == manifest.read(5).tobytes()
@@ -312,21 +381,50 @@ def test_an_index_is_read_from_a_web_server(manifest, store):
     Manifest.scan(store, progress=False).save_index()
     with web_server(store.parent) as (address, asked):
         far = Manifest.open(f"{address}/{store.name}", progress=False)
-        assert len(far) == 37 and not any(path.endswith(".tar") and method == "GET" for method, path in asked)
+        assert len(far) == 37 and not any(
+            path.endswith(".tar") and method == "GET" for method, path in asked
+        )
         assert far.read(0).tobytes() == manifest.read(0).tobytes()
-        with pytest.raises(ManifestError, match=r"index.arrow: .* does not do that .*; it needs the permission to write there"):
+        with pytest.raises(
+            ManifestError,
+            match=r"index.arrow: .* does not do that .*; it needs the permission to write there",
+        ):
             far.save_index()
 
 
 @pytest.mark.parametrize(
     ("lacking", "source", "words"),
     [
-        ({"listing": False, "missing": 200}, "", "lists no files there; name the shards by a pattern with braces"),
-        ({"listing": False}, "/*.tar", "lists no files there; name the shards by a pattern with braces"),
-        ({"listing": False, "missing": 200}, "/*.tar", "lists no files there; name the shards by a pattern with braces"),
-        ({"length": False, "ranges": False}, "/shard-000000.tar", "does not say how large it is (no Content-Length)"),
-        ({"length": False, "ranges": False}, "", "does not say how large it is (no Content-Length)"),
-        ({}, "/shard-{000000..000009}.tar", "6 of the 10 names in it are missing: shard-000004.tar"),
+        (
+            {"listing": False, "missing": 200},
+            "",
+            "lists no files there; name the shards by a pattern with braces",
+        ),
+        (
+            {"listing": False},
+            "/*.tar",
+            "lists no files there; name the shards by a pattern with braces",
+        ),
+        (
+            {"listing": False, "missing": 200},
+            "/*.tar",
+            "lists no files there; name the shards by a pattern with braces",
+        ),
+        (
+            {"length": False, "ranges": False},
+            "/shard-000000.tar",
+            "does not say how large it is (no Content-Length)",
+        ),
+        (
+            {"length": False, "ranges": False},
+            "",
+            "does not say how large it is (no Content-Length)",
+        ),
+        (
+            {},
+            "/shard-{000000..000009}.tar",
+            "6 of the 10 names in it are missing: shard-000004.tar",
+        ),
         ({}, "/shard-000009.tar", "its server has no such file"),
         ({"missing": 200}, "/shard-000009.tar", "its server has no such file"),
         ({"refuse": 401}, "/shard-000000.tar", "no permission (401"),
@@ -334,7 +432,9 @@ def test_an_index_is_read_from_a_web_server(manifest, store):
         ({}, "/shard-000000.tar?download=true", "give the URL without ?download=true"),
     ],
 )
-def test_what_a_web_server_cannot_do_is_refused_in_one_line(store, monkeypatch, lacking, source, words):
+def test_what_a_web_server_cannot_do_is_refused_in_one_line(
+    store, monkeypatch, lacking, source, words
+):
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     with web_server(store.parent, **lacking) as (address, asked):
         with pytest.raises(ManifestError) as caught:
@@ -373,7 +473,10 @@ def test_other_schemes(manifest, store, scheme):
 def test_a_name_that_is_not_known(monkeypatch):
     """Of a real resolver, whether there is a network or not."""
     monkeypatch.setattr(remote, "_answered", set())
-    with pytest.raises(ManifestError, match=r"(the name of its host is not known|no name can be looked up) \(.*nowhere.invalid"):
+    with pytest.raises(
+        ManifestError,
+        match=r"(the name of its host is not known|no name can be looked up) \(.*nowhere.invalid",
+    ):
         Manifest.open("http://nowhere.invalid/train", progress=False)
 
 
@@ -382,16 +485,25 @@ def test_a_forked_process_leaves_the_connections_of_its_parent_alone(store):
     with web_server(store.parent) as (address, _):
         url = f"{address}/{store.name}/shard-000000.tar"
         content, before = remote.read_object(url), traffic.current().retries
-        process = multiprocessing.get_context("fork").Process(target=remote.read_object, args=(url,))
+        process = multiprocessing.get_context("fork").Process(
+            target=remote.read_object, args=(url,)
+        )
         process.start()
         process.join(60)
-        assert process.exitcode == 0 and remote.read_object(url) == content and traffic.current().retries == before
+        assert (
+            process.exitcode == 0
+            and remote.read_object(url) == content
+            and traffic.current().retries == before
+        )
 
 
 def test_a_login_by_the_configuration_that_the_error_names(manifest, store, monkeypatch, tmp_path):
     with web_server(store.parent, login="Bearer x") as (address, _):
         url = f"{address}/{store.name}/shard-000000.tar"
-        with pytest.raises(ManifestError, match=r"no permission .*; .* write (\{.*\}) into ~/.config/fsspec/http.json") as caught:
+        with pytest.raises(
+            ManifestError,
+            match=r"no permission .*; .* write (\{.*\}) into ~/.config/fsspec/http.json",
+        ) as caught:
             Manifest.scan(url, progress=False)
         said = re.search(r"write (\{.*\}) into", str(caught.value))[1]
         (tmp_path / "http.json").write_text(said.replace("…", "x"))

@@ -21,7 +21,9 @@ def feature(value):
     if isinstance(value, float):
         return tf.train.Feature(float_list=tf.train.FloatList(value=[value, value]))
     if isinstance(value, (int, list)):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=value if isinstance(value, list) else [value]))
+        return tf.train.Feature(
+            int64_list=tf.train.Int64List(value=value if isinstance(value, list) else [value])
+        )
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
@@ -56,7 +58,11 @@ def folder(manifest, tmp_path):
         images = ((manifest.read(number).tobytes(), int(manifest.labels[number])) for number in ids)
         records = [
             example(
-                image__encoded=image, image__class__label=label, image__filename=b"x.jpg", image__height=3, image__object__bbox=0.5
+                image__encoded=image,
+                image__class__label=label,
+                image__filename=b"x.jpg",
+                image__height=3,
+                image__object__bbox=0.5,
             )
             for image, label in images
         ]
@@ -68,19 +74,38 @@ def test_images_and_labels_are_those_that_were_written(manifest, folder):
     records = Manifest.open(folder, progress=False)
     order = [number for shard in range(3) for number in range(shard, len(manifest), 3)]
     assert records.labels.tolist() == manifest.labels[order].tolist() and not records.problems
-    assert [records.read(number).tobytes() for number in range(37)] == [manifest.read(number).tobytes() for number in order]
-    assert records.name(13) == f"{folder}/train-00001-of-00003/0" and records.classes == ["0", "1", "2", "3", "4"]
+    assert [records.read(number).tobytes() for number in range(37)] == [
+        manifest.read(number).tobytes() for number in order
+    ]
+    assert records.name(13) == f"{folder}/train-00001-of-00003/0" and records.classes == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
 
 
-@pytest.mark.parametrize("config", [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()],
+    ids=str,
+)
 def test_pixels_are_those_of_the_folder(manifest, folder, config):
     records = Manifest.open(folder, progress=False)
     order = [number for shard in range(3) for number in range(shard, len(manifest), 3)]
     options = {"transform": dp.TrainTransform(size=48), "batch_size": 8, "last_batch": "partial"}
     same = manifest.subset(np.array(order))
-    with dp.build_loader(same, config, **options) as one, dp.build_loader(records, config, **options) as two:
+    with (
+        dp.build_loader(same, config, **options) as one,
+        dp.build_loader(records, config, **options) as two,
+    ):
         for a, b in zip(one, two, strict=True):
-            assert torch.equal(a.ids, b.ids) and torch.equal(a.labels, b.labels) and torch.equal(a.images, b.images)
+            assert (
+                torch.equal(a.ids, b.ids)
+                and torch.equal(a.labels, b.labels)
+                and torch.equal(a.images, b.images)
+            )
 
 
 def test_names_of_tensorflow_datasets(tmp_path):
@@ -104,7 +129,10 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_odd_records_are_named_and_cost_no_other(tmp_path, name):
     make, message = ODD[name]
-    write(tmp_path / "a.tfrecord", [example(image=b"x", label=1), make(), example(image=b"y", label=0)])
+    write(
+        tmp_path / "a.tfrecord",
+        [example(image=b"x", label=1), make(), example(image=b"y", label=0)],
+    )
     one, odd, two = found(tmp_path / "a.tfrecord")
     assert (one.label, one.problem, two.label, two.problem) == (1, None, 0, None)
     assert odd.member == b"1" and message in (odd.problem or "")
@@ -126,8 +154,15 @@ def test_files_that_end_too_early_or_are_damaged(tmp_path):
     }.items():
         (tmp_path / "a.tfrecord").write_bytes(changed)
         *good, last = found(tmp_path / "a.tfrecord")
-        assert [part.label for part in good] == [1, 1] and last.member == b"" and message in last.problem
-    for content, message in {b"\x1f\x8b" + bytes(100): "compressed with gzip", b"junk" * 10: "is not a TFRecord file"}.items():
+        assert (
+            [part.label for part in good] == [1, 1]
+            and last.member == b""
+            and message in last.problem
+        )
+    for content, message in {
+        b"\x1f\x8b" + bytes(100): "compressed with gzip",
+        b"junk" * 10: "is not a TFRecord file",
+    }.items():
         (tmp_path / "a.tfrecord").write_bytes(content)
         with pytest.raises(dp.ConfigError, match="no usable image"):
             dp.Plan(Manifest.open(tmp_path, progress=False), dp.TrainTransform(), 1)

@@ -1,4 +1,6 @@
-"""Manifests that are mapped from a file: what they cost, and what happens if the file is not what it was."""
+"""Manifests that are mapped from a file: what they cost, and what happens if the file is not what
+it was.
+"""
 
 import os
 import pickle
@@ -51,18 +53,35 @@ def file(images, tmp_path):
 
 def large(rows):
     """A manifest of so many made-up rows, with a column of its own."""
-    same = {name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), rows) for name, value in (("bytes", 9), ("height", 8))}
-    same |= {name: pa.repeat(pa.scalar(0, SCHEMA.field(name).type), rows) for name in ("mtime_ns", "offset", "file_bytes")}
-    same |= {name: pa.repeat(pa.scalar("", SCHEMA.field(name).type), rows) for name in ("format", "member", "subsampling")}
+    same = {
+        name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), rows)
+        for name, value in (("bytes", 9), ("height", 8))
+    }
+    same |= {
+        name: pa.repeat(pa.scalar(0, SCHEMA.field(name).type), rows)
+        for name in ("mtime_ns", "offset", "file_bytes")
+    }
+    same |= {
+        name: pa.repeat(pa.scalar("", SCHEMA.field(name).type), rows)
+        for name in ("format", "member", "subsampling")
+    }
     same |= {
         "width": same["height"],
         "orientation": pa.repeat(pa.scalar(1, pa.int8()), rows),
         "problem": pa.nulls(rows, pa.string()),
     }
     paths = pa.array(np.char.mod("c/%09d.jpg", np.arange(rows))).cast(pa.large_binary())
-    same |= {"path": paths, "label": pa.array(np.arange(rows) % 10, pa.int32()), "decoded": pa.repeat(False, rows)}
+    same |= {
+        "path": paths,
+        "label": pa.array(np.arange(rows) % 10, pa.int32()),
+        "decoded": pa.repeat(False, rows),
+    }
     table = pa.table({name: same[name] for name in SCHEMA.names}, schema=SCHEMA)
-    return Manifest("/images", list("abcdefghij"), table.append_column(COLUMN + "score", pa.array(np.arange(rows), pa.int64())))
+    return Manifest(
+        "/images",
+        list("abcdefghij"),
+        table.append_column(COLUMN + "score", pa.array(np.arange(rows), pa.int64())),
+    )
 
 
 def private_mib():
@@ -76,15 +95,27 @@ def test_opening_and_looking_up_copies_no_column(tmp_path):
     before = private_mib()
     manifest = Manifest.load(tmp_path / "m.arrow")
     ids = np.random.default_rng(0).integers(0, rows, 10_000)
-    assert (manifest.take_labels(ids) == ids % 10).all() and (manifest.take_columns(ids)["score"] == ids).all()
-    assert (manifest.take_sizes(ids) == 8).all() and manifest.path_matrix(ids)[3].tobytes() == b"/images/c/%09d.jpg" % ids[3]
-    assert manifest.extent(7).file == "/images/c/000000007.jpg" and len(manifest.fingerprint) == 64 and manifest.describe()
+    assert (manifest.take_labels(ids) == ids % 10).all() and (
+        manifest.take_columns(ids)["score"] == ids
+    ).all()
+    assert (manifest.take_sizes(ids) == 8).all() and manifest.path_matrix(ids)[
+        3
+    ].tobytes() == b"/images/c/%09d.jpg" % ids[3]
+    assert (
+        manifest.extent(7).file == "/images/c/000000007.jpg"
+        and len(manifest.fingerprint) == 64
+        and manifest.describe()
+    )
     assert private_mib() - before < 3.5
 
 
 def test_a_mapped_manifest_is_the_one_that_was_saved(file, images):
     mapped = Manifest.load(file)
-    assert mapped.table.equals(images.table) and mapped.classes == images.classes and mapped.root == images.root
+    assert (
+        mapped.table.equals(images.table)
+        and mapped.classes == images.classes
+        and mapped.root == images.root
+    )
     assert mapped.fingerprint == images.fingerprint and mapped.describe() == images.describe()
     mapped.verify()
 
@@ -95,13 +126,19 @@ def test_problems_are_kept(tmp_path, image_folder):
     scanned = Manifest.scan(tmp_path / "set", progress=False)
     scanned.save(tmp_path / "m.arrow")
     mapped = Manifest.load(tmp_path / "m.arrow")
-    assert len(mapped) == 36 and mapped.problems == scanned.problems and mapped.table.equals(scanned.table)
+    assert (
+        len(mapped) == 36
+        and mapped.problems == scanned.problems
+        and mapped.table.equals(scanned.table)
+    )
 
 
 def test_another_process_gets_the_same(file):
     mapped = Manifest.load(file)
     sent = pickle.loads(pickle.dumps(mapped.subset(IDS[:3])))
-    assert sent.fingerprint == mapped.subset(IDS[:3]).fingerprint and sent.extent(1) == mapped.extent(0)
+    assert sent.fingerprint == mapped.subset(IDS[:3]).fingerprint and sent.extent(
+        1
+    ) == mapped.extent(0)
 
 
 @pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
@@ -120,7 +157,10 @@ def test_a_file_that_is_changed_while_it_is_used_ends_in_one_line(file, look_up,
 
 def test_training_on_a_file_that_is_cut_off_ends_in_one_line(file):
     with dp.build_loader(
-        Manifest.load(file), dp.TorchConfig(num_workers=0), transform=dp.EvalTransform(size=32), batch_size=4
+        Manifest.load(file),
+        dp.TorchConfig(num_workers=0),
+        transform=dp.EvalTransform(size=32),
+        batch_size=4,
     ) as loader:
         batches = iter(loader)
         next(batches)
@@ -141,7 +181,9 @@ def test_a_file_that_is_replaced_stays_what_it_was(file, manifest):
 def forged(file, name, values):
     """The file with other bytes in one column, as long as those that were there."""
     content, column = file.read_bytes(), Manifest.load(file).samples[name].chunk(0)
-    before = column.buffers()[-2 if pa.types.is_large_binary(column.type) and values.dtype == np.int64 else -1].to_pybytes()
+    before = column.buffers()[
+        -2 if pa.types.is_large_binary(column.type) and values.dtype == np.int64 else -1
+    ].to_pybytes()
     assert content.count(before) == 1 and values.nbytes <= len(before)
     file.write_bytes(content.replace(before, values.tobytes() + before[values.nbytes :]))
     return Manifest.load(file)
@@ -161,7 +203,9 @@ def forged(file, name, values):
         ("path", np.r_[0, np.full(36, -1)], "paths", "a text in it has no end"),
     ],
 )
-def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(file, name, values, look_up, message):
+def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(
+    file, name, values, look_up, message
+):
     mapped = forged(file, name, values)
     with pytest.raises(ManifestError, match=message):
         LOOK_UPS[look_up](mapped)
@@ -171,7 +215,9 @@ def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(file, name, value
 
 @pytest.mark.parametrize("name", ["format", "member", "path", "subsampling"])
 def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
-    """A text inside a column that begins far outside it: Arrow takes it without looking, and the process ends."""
+    """A text inside a column that begins far outside it: Arrow takes it without looking, and the
+    process ends.
+    """
     column = Manifest.load(file).samples[name].chunk(0)
     kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
     offsets = column.buffers()[1].to_pybytes()
@@ -195,8 +241,12 @@ def test_what_is_pickled_is_what_was_chosen(file):
 
 
 def test_a_fingerprint_of_long_texts_needs_little_memory(manifest):
-    texts = pa.array([("x" * 200_000) if number == 3 else "y" for number in range(2000)], pa.large_string())
-    table = manifest.table.take(pa.array(np.arange(2000) % 37)).append_column(COLUMN + "text", texts)
+    texts = pa.array(
+        [("x" * 200_000) if number == 3 else "y" for number in range(2000)], pa.large_string()
+    )
+    table = manifest.table.take(pa.array(np.arange(2000) % 37)).append_column(
+        COLUMN + "text", texts
+    )
     odd = Manifest(manifest.root, manifest.classes, table).subset(np.arange(2000)[::-1])
     tracemalloc.start()
     assert odd.fingerprint
@@ -207,7 +257,11 @@ def test_a_fingerprint_of_long_texts_needs_little_memory(manifest):
 
 @pytest.mark.parametrize(
     ("ids", "message"),
-    [([True] * 37, "of a mask np.flatnonzero"), ([37], "ids run from 0 to 36, and one is 37"), ([-1], "one is -1")],
+    [
+        ([True] * 37, "of a mask np.flatnonzero"),
+        ([37], "ids run from 0 to 36, and one is 37"),
+        ([-1], "one is -1"),
+    ],
 )
 def test_a_subset_of_what_are_no_ids(file, ids, message):
     for whole in (Manifest.load(file), Manifest.load(file).subset(np.arange(37))):
@@ -247,7 +301,9 @@ def test_a_damaged_file_is_refused_or_harmless(manifest, tmp_path_factory, place
         pass
 
 
-@pytest.mark.parametrize("content", [b"", b"ARROW1", b"ARROW1\0\0" + b"\0" * 100, b"ARROW1\0\0" + os.urandom(5000)])
+@pytest.mark.parametrize(
+    "content", [b"", b"ARROW1", b"ARROW1\0\0" + b"\0" * 100, b"ARROW1\0\0" + os.urandom(5000)]
+)
 def test_a_file_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "m.arrow").write_bytes(content)
     with pytest.raises(ManifestError, match="not a manifest"):

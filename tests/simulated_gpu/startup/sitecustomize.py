@@ -1,4 +1,6 @@
-"""Python imports this at its start, if this folder is in PYTHONPATH: the command `python -m tests.simulated_gpu` puts it there."""
+"""Python imports this at its start, if this folder is in PYTHONPATH: the command `python -m
+tests.simulated_gpu` puts it there.
+"""
 
 import os
 import sys

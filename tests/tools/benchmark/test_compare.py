@@ -14,9 +14,14 @@ results = later("dali_pipes.tools.benchmark.compare")
 
 
 def made_result(rate=1000.0, **work):
-    trials = [*(trial("torch", number) for number in range(1, 6)), *(trial("dali", number, rate=rate) for number in range(1, 6))]
+    trials = [
+        *(trial("torch", number) for number in range(1, 6)),
+        *(trial("dali", number, rate=rate) for number in range(1, 6)),
+    ]
     found = result_figures(trials, ["torch", "dali"], "torch")
-    arms = {arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()}
+    arms = {
+        arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()
+    }
     work = {
         "batch_size": 64,
         "workload": "loader",
@@ -34,7 +39,12 @@ def made_result(rate=1000.0, **work):
         "arms": arms,
         "work": work | {"loaders": {}},
         "protocol": {"pairs": 5, "cpus": 2},
-        "provenance": {"date": "2026-11-21T10:00:00+00:00", "hardware": hardware, "data": data, "overrides": []},
+        "provenance": {
+            "date": "2026-11-21T10:00:00+00:00",
+            "hardware": hardware,
+            "data": data,
+            "overrides": [],
+        },
     }
 
 
@@ -84,9 +94,16 @@ def test_other_images_are_refused(save, console):
 
 
 def test_transforms_of_different_kinds_are_refused(save, console):
-    kinds = [{"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]}, {"kind": "EvalTransform", "size": 224, "resize": 256}]
-    with pytest.raises(results.CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"):
-        results.compare([save(kind["kind"], made_result(transform=kind)) for kind in kinds], console)
+    kinds = [
+        {"kind": "TrainTransform", "size": 224, "scale": [0.08, 1]},
+        {"kind": "EvalTransform", "size": 224, "resize": 256},
+    ]
+    with pytest.raises(
+        results.CompareError, match=r"kind .* scale \(.* and None\), resize \(None and 256\)"
+    ):
+        results.compare(
+            [save(kind["kind"], made_result(transform=kind)) for kind in kinds], console
+        )
 
 
 def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
@@ -124,7 +141,11 @@ def test_what_is_no_result_is_refused(tmp_path, text):
 def test_a_sweep_shows_the_options_in_which_its_runs_differ(save, console, tmp_path):
     for threads in (1, 2):
         result = made_result(1000.0 * threads)
-        result["provenance"]["overrides"] = ["data.train=/my/images", "~hydra", f"loader.num_threads={threads}"]
+        result["provenance"]["overrides"] = [
+            "data.train=/my/images",
+            "~hydra",
+            f"loader.num_threads={threads}",
+        ]
         save(f"sweep/{threads}", result)
     results.collect_sweep(tmp_path / "sweep", console)
     message = console.export_text()

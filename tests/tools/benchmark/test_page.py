@@ -12,12 +12,22 @@ from test_compare import made_result
 pages = later("dali_pipes.tools.benchmark.page")
 
 
-AGREEMENT = {"images": 128, "max": 9.0, "mean": 0.16, "p99": 1.0, "same_ids": True, "reference": "torch", "arms": {"dali": {}}}
+AGREEMENT = {
+    "images": 128,
+    "max": 9.0,
+    "mean": 0.16,
+    "p99": 1.0,
+    "same_ids": True,
+    "reference": "torch",
+    "arms": {"dali": {}},
+}
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page of a run with a GPU, an arm that failed, and words that HTML must not take for its own."""
+    """The page of a run with a GPU, an arm that failed, and words that HTML must not take for its
+    own.
+    """
 
     @cache
     def written():
@@ -25,18 +35,38 @@ def page(tmp_path_factory):
 
     def write(**changes):
         tmp_path = tmp_path_factory.mktemp("run")
-        result = made_result(2000.0) | {"agreement": AGREEMENT, "workers": {}, "not_measured": {"throttled_s": "no cgroup (v2)"}}
-        result["work"]["loaders"] = {"torch": {"kind": "TorchConfig"}, "dali": {"kind": "DaliConfig"}}
+        result = made_result(2000.0) | {
+            "agreement": AGREEMENT,
+            "workers": {},
+            "not_measured": {"throttled_s": "no cgroup (v2)"},
+        }
+        result["work"]["loaders"] = {
+            "torch": {"kind": "TorchConfig"},
+            "dali": {"kind": "DaliConfig"},
+        }
         result["arms"]["broken"] = {"failed": "arm broken: </h1><script>$x", "skipped": None}
         result |= changes
         (tmp_path / "trials").mkdir()
         (tmp_path / "samples").mkdir()
         for number in range(1, 6):
             gpus = [[gpu(0.2 * at)] for at in range(4)]
-            for made in (trial("torch", number), trial("dali", number, rate=2000.0, gpus=gpus), trial("broken", number)):
-                (tmp_path / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(json.dumps(made))
-        for name in [f"{arm}_{number}{kind}" for arm in ("torch", "dali") for number in range(3) for kind in ("", "_difference")]:
-            Image.fromarray(np.full((224, 224, 3), 99, np.uint8)).save(tmp_path / f"samples/{name}.png")
+            for made in (
+                trial("torch", number),
+                trial("dali", number, rate=2000.0, gpus=gpus),
+                trial("broken", number),
+            ):
+                (tmp_path / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(
+                    json.dumps(made)
+                )
+        for name in [
+            f"{arm}_{number}{kind}"
+            for arm in ("torch", "dali")
+            for number in range(3)
+            for kind in ("", "_difference")
+        ]:
+            Image.fromarray(np.full((224, 224, 3), 99, np.uint8)).save(
+                tmp_path / f"samples/{name}.png"
+            )
         (tmp_path / "result.json").write_text(json.dumps(result))
         pages.write_page(tmp_path)
         return (tmp_path / "report.html").read_text()
@@ -62,19 +92,25 @@ def test_it_opens_offline(page):
     assert "http" not in text and "url(http" not in text and "@import" not in text
     tags = Tags(text)
     assert not tags.named("script") and not tags.named("link")
-    assert all(image["src"].startswith("data:image/webp;base64,") and image["alt"] for image in tags.named("img"))
+    assert all(
+        image["src"].startswith("data:image/webp;base64,") and image["alt"]
+        for image in tags.named("img")
+    )
 
 
 def test_it_shows_every_picture_that_is_promised(page):
     tags = Tags(page())
-    assert len(tags.named("figure")) == 6  # ratios, images/s, CPU, waits, and a timeline for each arm
+    # ratios, images/s, CPU, waits, and a timeline for each arm
+    assert len(tags.named("figure")) == 6
     assert all(svg["aria-label"] and "viewbox" in svg for svg in tags.named("svg"))
     assert len(tags.named("img")) == 3 + 3 + 3  # torch is the reference and has no difference
 
 
 def test_its_colours_follow_light_and_dark(page):
     text = page()
-    assert "#ab" not in text and "var(--c0)" in text and "var(--c1)" in text and "light-dark(" in text
+    assert (
+        "#ab" not in text and "var(--c0)" in text and "var(--c1)" in text and "light-dark(" in text
+    )
 
 
 def test_what_is_said_is_said_on_the_page(page):
@@ -91,5 +127,8 @@ def test_repeated_images_are_reported(page):
 def test_a_single_arm_has_a_page(page):
     alone = made_result()
     alone = {name: figures for name, figures in alone["arms"].items() if name == "torch"}
-    text = page(arms=alone, agreement={"images": 0, "arms": {}, "note": "fewer than two arms follow the plan"})
+    text = page(
+        arms=alone,
+        agreement={"images": 0, "arms": {}, "note": "fewer than two arms follow the plan"},
+    )
     assert "torch: 1,000 images/s" in text and "No two arms follow the plan" in text

@@ -1,4 +1,6 @@
-"""The benchmark as a whole, on trials that are made up; tests/cli/test_command.py runs a real one."""
+"""The benchmark as a whole, on trials that are made up; tests/cli/test_command.py runs a real
+one.
+"""
 
 import json
 from types import SimpleNamespace
@@ -36,7 +38,10 @@ class MadeUp:
         self.agreement = AGREES
         monkeypatch.setattr(tool.Trials, "run", lambda _, *arguments: self.run(*arguments))
         monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
-        monkeypatch.setattr("dali_pipes.tools.benchmark.run.write_page", lambda folder: (folder / "report.html").write_text("page"))
+        monkeypatch.setattr(
+            "dali_pipes.tools.benchmark.run.write_page",
+            lambda folder: (folder / "report.html").write_text("page"),
+        )
 
     def run(self, turn, loader):
         phase, number, arm = turn
@@ -61,7 +66,12 @@ def run(image_folder, tmp_path, capsys):
     def benchmark_of(arms, loaders=LOADERS, **options):
         data = DataConfig(train=str(image_folder))
         config = BenchmarkConfig(
-            data=data, transform=dp.TrainTransform(), loaders=dict(loaders), arms=arms, out=str(tmp_path / "runs"), **options
+            data=data,
+            transform=dp.TrainTransform(),
+            loaders=dict(loaders),
+            arms=arms,
+            out=str(tmp_path / "runs"),
+            **options,
         )
         error = None
         try:
@@ -77,19 +87,29 @@ def run(image_folder, tmp_path, capsys):
 def test_rounds_with_a_control_then_ratios(made_up, run, tmp_path):
     result, message, error = run(["synthetic", "torch", "dali_cpu", "dali_native"])
     assert error is None
-    orders = [[(phase, arm) for phase, each, arm in made_up.ran if each == number] for number in range(1, 7)]
+    orders = [
+        [(phase, arm) for phase, each, arm in made_up.ran if each == number]
+        for number in range(1, 7)
+    ]
     arms = [("round", arm) for arm in ("dali_cpu", "dali_native", "synthetic", "torch")]
     assert all(sorted(order) == [("control", "torch"), *arms] for order in orders)
     assert all(orders[number + 1] == orders[number][::-1] for number in (0, 2, 4))
     assert result["baseline"] == "torch" and result["control"]["holds"]
     ratio = result["arms"]["dali_cpu"]["ratio"]["images_per_s"]
-    assert ratio["claim"] == "more" and ratio["low"] < 2 < ratio["high"] and ratio["high"] - ratio["low"] < 0.02
+    assert (
+        ratio["claim"] == "more"
+        and ratio["low"] < 2 < ratio["high"]
+        and ratio["high"] - ratio["low"] < 0.02
+    )
     assert result["planning"][0]["images_per_s"]["estimate"] == pytest.approx(1 / 1.01, abs=0.01)
     assert result["arms"]["torch"]["share_of_ceiling"] == pytest.approx(500 / 9000, rel=0.01)
     assert "dali_cpu is faster than torch: 2.00" in message
     (folder,) = (tmp_path / "runs").iterdir()
     repeated = dp.Manifest.load(folder / "manifest.parquet")
-    assert len(repeated) == result["work"]["epoch"] == 5000 and result["provenance"]["data"]["images"] == 37
+    assert (
+        len(repeated) == result["work"]["epoch"] == 5000
+        and result["provenance"]["data"]["images"] == 37
+    )
     assert repeated.path(37) == repeated.path(0)
     assert json.loads((folder / "result.json").read_text()) == result
     assert {"manifest.parquet", "report.html", "trials"} <= {file.name for file in folder.iterdir()}
@@ -105,9 +125,15 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
 @pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
 def test_no_round_is_begun_that_would_end_too_late(made_up, run, monkeypatch, minutes, rounds):
     """Each round takes a minute by a made-up clock, that is three trials of 20 seconds."""
-    monkeypatch.setattr("dali_pipes.tools.benchmark.run.time", SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)))
+    monkeypatch.setattr(
+        "dali_pipes.tools.benchmark.run.time",
+        SimpleNamespace(monotonic=lambda: 20.0 * len(made_up.ran)),
+    )
     result, message, _ = run(["torch", "dali_cpu"], minutes=minutes)
-    assert result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds and len(made_up.ran) == 3 * rounds
+    assert (
+        result["protocol"]["pairs"] == made_up.ran[-1][1] == rounds
+        and len(made_up.ran) == 3 * rounds
+    )
     assert (result["control"] is None) == (rounds < 5)
     assert ("do not fit into minutes" in message) == (rounds < 6)
 
@@ -117,8 +143,13 @@ def test_an_arm_that_raises_is_a_failure_and_never_a_rate(made_up, run, when):
     made_up.failing["dali_cpu"] = when
     result, message, error = run(["torch", "dali_cpu", "dali_native"])
     assert error == "dali_cpu failed and has no figures; the reason is above"
-    assert result["arms"]["dali_cpu"] == {"failed": "arm dali_cpu: the file is broken", "skipped": None}
-    assert message.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
+    assert result["arms"]["dali_cpu"] == {
+        "failed": "arm dali_cpu: the file is broken",
+        "skipped": None,
+    }
+    assert (
+        message.count("dali_cpu FAILED and has no figures: arm dali_cpu: the file is broken") == 1
+    )
     assert made_up.ran[-1][1] == 6 and ("round", 6, "dali_cpu") not in made_up.ran
     assert result["arms"]["dali_native"]["ratio"]["images_per_s"]["claim"] == "more"
     assert result["planning"] == []
@@ -155,14 +186,20 @@ def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypa
     result, message, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
     tried = [number for phase, number, _ in made_up.ran if phase == "workers"]
     assert sorted(tried[:4]) == [2, 4, 6, 8] and tried[4:] == tried[3::-1]
-    assert result["workers"]["torch"]["kept"] == result["work"]["loaders"]["torch"]["num_workers"] == 6
+    assert (
+        result["workers"]["torch"]["kept"] == result["work"]["loaders"]["torch"]["num_workers"] == 6
+    )
     assert "torch with 6 workers, the fastest of those tried" in message
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_arms_that_need_a_gpu_say_so(made_up, run):
     result, message, error = run(["torch", "dali_cpu", "torchvision_gpu"], pairs=1)
-    assert error is None and result["arms"]["torchvision_gpu"]["skipped"] == "needs a GPU, and PyTorch sees none here"
+    assert (
+        error is None
+        and result["arms"]["torchvision_gpu"]["skipped"]
+        == "needs a GPU, and PyTorch sees none here"
+    )
     assert "torchvision_gpu is left out: it needs a GPU" in message
     _, _, error = run(["torch", "torchvision_gpu"], pairs=1)
     assert "arm torchvision_gpu: no GPU here" in error

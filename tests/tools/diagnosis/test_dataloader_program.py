@@ -23,9 +23,20 @@ class Numbers(IterableDataset):
 
 
 def test_another_number_of_workers_changes_nothing_else():
-    one = DataLoader(TensorDataset(torch.arange(10.0)), 4, num_workers=0, drop_last=True, shuffle=True, collate_fn=len)
+    one = DataLoader(
+        TensorDataset(torch.arange(10.0)),
+        4,
+        num_workers=0,
+        drop_last=True,
+        shuffle=True,
+        collate_fn=len,
+    )
     two = _again(one, num_workers=2)
-    assert (two.num_workers, two.prefetch_factor, two.collate_fn) == (2, 2, len) and two.batch_sampler is one.batch_sampler
+    assert (two.num_workers, two.prefetch_factor, two.collate_fn) == (
+        2,
+        2,
+        len,
+    ) and two.batch_sampler is one.batch_sampler
     assert list(two) == [4, 4]
     plain = _again(DataLoader(Numbers(), None), num_workers=1)
     assert plain.batch_size is None and len(list(plain)) == 32
@@ -33,13 +44,17 @@ def test_another_number_of_workers_changes_nothing_else():
 
 
 def test_epochs_follow_each_other_and_their_starts_are_known():
-    with DataLoaderProgram(loader(Samples(), workers=0, batch_size=100), computing(0)).feed() as feed:
+    with DataLoaderProgram(
+        loader(Samples(), workers=0, batch_size=100), computing(0)
+    ).feed() as feed:
         starts = [(feed.starts_epoch(), next(feed.batches))[0] for _ in range(9)]
     assert starts == [True, False, False, False] * 2 + [True]
 
 
 def test_batches_of_any_structure():
-    program = DataLoaderProgram(DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), 4), computing(0))
+    program = DataLoaderProgram(
+        DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8)), 4), computing(0)
+    )
     batch = {"images": torch.zeros(4, 3), "more": [torch.zeros(4), torch.zeros(4, 1)]}
     assert program.count(batch) == 4 and program.concat([batch, batch])["more"][1].shape == (8, 1)
     with pytest.raises(TypeError, match="a batch holds a str"):
@@ -79,13 +94,16 @@ def test_samples_of_a_batch_are_counted_in_any_layout(batch):
 
 
 def test_a_length_that_is_the_batch_size_decides():
-    assert count_items([torch.zeros(4), torch.zeros(4), torch.zeros(4)], 4) == 4  # three targets of four samples
+    # three targets of four samples
+    assert count_items([torch.zeros(4), torch.zeros(4), torch.zeros(4)], 4) == 4
     assert count_items("none") == count_items(None) == count_items([torch.zeros(())]) == 1
 
 
 def test_what_from_torch_makes_of_it_is_tried(image_folder):
     """With their own transform: the batches are those that the step expects."""
-    crop = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32, scale=True)])
+    crop = v2.Compose(
+        [v2.ToImage(), v2.RandomResizedCrop(64), v2.ToDtype(torch.float32, scale=True)]
+    )
     images = datasets.ImageFolder(image_folder, crop)
     program = DataLoaderProgram(DataLoader(images, 8, num_workers=1, drop_last=True), computing(0))
     assert len(program.paths) == 37
@@ -93,7 +111,11 @@ def test_what_from_torch_makes_of_it_is_tried(image_folder):
     assert "from_torch" in fix.what
     with fix.program.feed() as feed:
         images, labels = next(feed.batches)
-        assert tuple(images.shape) == (8, 3, 64, 64) and len(labels) == 8 and fix.program.count((images, labels)) == 8
+        assert (
+            tuple(images.shape) == (8, 3, 64, 64)
+            and len(labels) == 8
+            and fix.program.count((images, labels)) == 8
+        )
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -112,14 +134,20 @@ def test_tensors_in_memory_are_tried_in_whole_batches_that_are_the_same(drop_las
     for one, other in zip(whole, expected, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     own = DataLoader(data, 4, collate_fn=len)
-    assert not list(DataLoaderProgram(own, computing(0))._whole_batches("prep-bound (item by item)"))
+    assert not list(
+        DataLoaderProgram(own, computing(0))._whole_batches("prep-bound (item by item)")
+    )
 
 
 def test_what_cannot_be_converted_is_not_promised():
-    assert not list(DataLoaderProgram(loader(Samples()), computing(0)).fixes("prep-bound (CPU saturated)"))
+    assert not list(
+        DataLoaderProgram(loader(Samples()), computing(0)).fixes("prep-bound (CPU saturated)")
+    )
 
 
-@pytest.mark.parametrize("samples", [["a.jpg"], [{"path": "a.jpg"}], [1, 2], torch.zeros(3), [("no/such.jpg", 0)], None])
+@pytest.mark.parametrize(
+    "samples", [["a.jpg"], [{"path": "a.jpg"}], [1, 2], torch.zeros(3), [("no/such.jpg", 0)], None]
+)
 def test_samples_of_another_kind_are_left_alone(samples):
     dataset = Samples()
     dataset.samples = samples
@@ -140,7 +168,9 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
 
     for module in ("examine", "prediction"):
         monkeypatch.setattr(f"dali_pipes.tools.diagnosis.{module}.interval", failing)
-    found = examine(DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2))
+    found = examine(
+        DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2)
+    )
     assert found.one_off.larger_gain is None and found.fixes
     assert all("could not be tried: too many open files" in each.note for each in found.fixes)
 

@@ -42,7 +42,11 @@ def judged(monkeypatch):
 
     def judge_as(name, beside_others=False):
         monkeypatch.setattr(examine, "SEEN", -1.0 if beside_others else 99.0)
-        monkeypatch.setattr(examine, "judge", lambda rounds, one_off, workers, burst: Verdict(name, "medium", [name]))
+        monkeypatch.setattr(
+            examine,
+            "judge",
+            lambda rounds, one_off, workers, burst: Verdict(name, "medium", [name]),
+        )
 
     return judge_as
 
@@ -56,7 +60,12 @@ def test_a_loop_that_nothing_else_slows_down_is_given_larger_batches(program, ju
     judged("model-bound")
     loop = Loop(program)
     found = loop.run()
-    assert set(loop.sizes) == {8, 32} and found.one_off.larger_gain > 0 and not found.left_out and not program.step_may_fail
+    assert (
+        set(loop.sizes) == {8, 32}
+        and found.one_off.larger_gain > 0
+        and not found.left_out
+        and not program.step_may_fail
+    )
 
 
 def test_beside_other_programs_they_are_tried_on_one_thread(program, judged, monkeypatch):
@@ -65,11 +74,17 @@ def test_beside_other_programs_they_are_tried_on_one_thread(program, judged, mon
     with examine.threads_of_torch(2):
         loop = Loop(program)
         found = loop.run()
-        assert set(loop.sizes) == {8, 32} and found.one_off.larger_gain is None and found.one_off.one_thread_larger_gain > 0
+        assert (
+            set(loop.sizes) == {8, 32}
+            and found.one_off.larger_gain is None
+            and found.one_off.one_thread_larger_gain > 0
+        )
         assert found.one_off.one_thread_gain > 0 and torch.get_num_threads() == 2
 
         found = Loop(program, refuses=lambda batch: len(batch[0]) > 8).run()
-        assert found.one_off.one_thread_larger_gain is None and found.left_out[0] == "larger batches"
+        assert (
+            found.one_off.one_thread_larger_gain is None and found.left_out[0] == "larger batches"
+        )
         assert torch.get_num_threads() == 2
 
 
@@ -83,7 +98,11 @@ def test_a_loop_may_refuse_a_larger_batch(program, judged):
     judged("model-bound")
     loop = Loop(program, refuses=lambda batch: len(batch[0]) > 8)
     found = loop.run()
-    assert loop.sizes.count(32) == 1 and found.one_off.larger_gain is None and found.left_out[0] == "larger batches"
+    assert (
+        loop.sizes.count(32) == 1
+        and found.one_off.larger_gain is None
+        and found.left_out[0] == "larger batches"
+    )
     assert found.verdict.name == "model-bound" and not program.step_may_fail
 
 
@@ -95,19 +114,29 @@ def test_there_is_no_larger_batch_where_memory_is_short(program, judged, monkeyp
 
 
 def test_what_other_programs_hide_is_named_with_what_it_would_cost(program, monkeypatch):
-    """Beside others a step of two threads takes nearly all of the time; on one it is 40 times as fast, and the loader is slower."""
+    """Beside others a step of two threads takes nearly all of the time; on one it is 40 times as
+    fast, and the loader is slower.
+    """
     monkeypatch.setattr("dali_pipes.tools.diagnosis.prediction._cores", lambda: 2)
     monkeypatch.setattr("dali_pipes.tools.diagnosis.verdict._cores", lambda: 2)
     beside = {"busy": 1.0, "queued_s": 0.5, "cpu_s": 0.5}
-    rounds = [Round(span(100, **beside), span(1000, **beside), span(95, waits=(0.02,), **beside))] * 2
+    rounds = [
+        Round(span(100, **beside), span(1000, **beside), span(95, waits=(0.02,), **beside))
+    ] * 2
     found = examine.Examination(program, BUDGET, lambda text: None, None, rounds)
-    found._one_off = OneOffFigures(one_thread_gain=40.0, one_thread_freed=2.0, larger_gain=4.0, more_gain=1.0, is_serial=True)
+    found._one_off = OneOffFigures(
+        one_thread_gain=40.0, one_thread_freed=2.0, larger_gain=4.0, more_gain=1.0, is_serial=True
+    )
     found._undisturbed = found._without_others(found._figures())
 
     verdict = found._judge()
     assert (verdict.name, verdict.confidence) == ("other programs", "high")
     (hidden,) = verdict.also
-    assert hidden.name == "prep-bound (item by item)" and hidden.is_hidden and hidden.loss == pytest.approx(0.8, abs=0.1)
+    assert (
+        hidden.name == "prep-bound (item by item)"
+        and hidden.is_hidden
+        and hidden.loss == pytest.approx(0.8, abs=0.1)
+    )
 
     found._rounds[:] = [replace(one, together=replace(one.together, busy=0.25)) for one in rounds]
     assert not found._without_others(found._figures())

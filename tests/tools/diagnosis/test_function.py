@@ -13,11 +13,17 @@ import dali_pipes as dp
 def test_a_diagnosis_from_start_to_end(capsys):
     found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
     message = capsys.readouterr().err
-    assert found.verdict.name in message and "loader alone" in message and found.figures.loader < found.figures.model
+    assert (
+        found.verdict.name in message
+        and "loader alone" in message
+        and found.figures.loader < found.figures.model
+    )
 
 
 def test_what_cannot_be_diagnosed():
-    with pytest.raises(dp.ConfigError, match="list is not a torch DataLoader, nor a loader of dali_pipes"):
+    with pytest.raises(
+        dp.ConfigError, match="list is not a torch DataLoader, nor a loader of dali_pipes"
+    ):
         dp.diagnose([1, 2], print)
     with pytest.raises(dp.ConfigError, match="yields no batch"):
         dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)
@@ -29,15 +35,25 @@ def test_a_diagnosis_begins_with_the_answer(capsys):
     assert progress.splitlines()[0] == "the first batches"
     first = said.splitlines()[0]
     assert f"of the time for batches. {found.verdict.name} (" in first and "Do this: " in first
-    assert found.items is not None and found.items.parts[0].name == "time.sleep" and found.items.parts[0].waits
+    assert (
+        found.items is not None
+        and found.items.parts[0].name == "time.sleep"
+        and found.items.parts[0].waits
+    )
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):
     """Workers are started in the thread that calls it; in another one they ended with it."""
-    data = Subset(Samples(sleep=0.0002), range(64)) if persistent else TensorDataset(torch.zeros(64, 4))
-    short = DataLoader(data, 8, num_workers=1, multiprocessing_context=context, persistent_workers=persistent)
+    data = (
+        Subset(Samples(sleep=0.0002), range(64))
+        if persistent
+        else TensorDataset(torch.zeros(64, 4))
+    )
+    short = DataLoader(
+        data, 8, num_workers=1, multiprocessing_context=context, persistent_workers=persistent
+    )
     found = dp.diagnose(short, lambda batch: None, seconds=0.1, rounds=1, show=False)
     assert found.figures.start_share > (0 if persistent else 0.3)
     assert (found.verdict.name == "start-bound") != persistent
@@ -56,9 +72,18 @@ def test_a_loader_of_ours_goes_on_where_it_was(thumbnails):
 def test_what_the_limit_leaves_out_is_said(capsys):
     options = {"seconds": 0.3, "rounds": 3, "limit": 1}
     found = dp.diagnose(loader(Samples(sleep=0.005), workers=1), computing(0), **options)
-    assert len(found.rounds) == 1 and "2 of 3 rounds" in found.left_out and any("num_workers=" in each for each in found.left_out)
+    assert (
+        len(found.rounds) == 1
+        and "2 of 3 rounds" in found.left_out
+        and any("num_workers=" in each for each in found.left_out)
+    )
     assert f"not tried, for want of time: {'; '.join(found.left_out)}" in capsys.readouterr().err
-    assert dp.diagnose(loader(Samples(), workers=0), computing(0.01), seconds=0.1, rounds=1, show=False).left_out == ()
+    assert (
+        dp.diagnose(
+            loader(Samples(), workers=0), computing(0.01), seconds=0.1, rounds=1, show=False
+        ).left_out
+        == ()
+    )
 
 
 def test_the_lines_to_change_are_shown(tmp_path, capsys):
@@ -72,5 +97,7 @@ def test_the_lines_to_change_are_shown(tmp_path, capsys):
     file.write_text(program)
     found = runpy.run_path(str(file))["found"]
     (first, *_) = [fix for fix in found.fixes if fix.patch]
-    assert f"+found = dp.diagnose(DataLoader(Slow(), 4, {first.what.replace(': ', '=')}), lambda" in first.patch
+    assert (
+        f"+found = dp.diagnose(DataLoader(Slow(), 4, {first.what.replace(': ', '=')}), lambda"
+    ) in first.patch
     assert f"  --- {file}" in capsys.readouterr().err

@@ -13,29 +13,44 @@ from torchvision.datasets import ImageFolder
 
 from dali_pipes.tools.diagnosis.items import _BySignal, _Watched, profile_items
 
-HEAD = "import time\nimport numpy as np\nfrom PIL import Image\nfrom torchvision import transforms as T\n"
+HEAD = (
+    "import time\nimport numpy as np\nfrom PIL import Image\nfrom torchvision import "
+    "transforms as T\n"
+)
 PLANTED = {
-    "text": ("np.loadtxt", "text_parsing", "    def __getitem__(self, i):\n        return np.loadtxt(FILE)\n"),
-    "sleep": ("time.sleep", "wait", "    def __getitem__(self, i):\n        time.sleep(0.005)\n        return i\n"),
+    "text": (
+        "np.loadtxt",
+        "text_parsing",
+        "    def __getitem__(self, i):\n        return np.loadtxt(FILE)\n",
+    ),
+    "sleep": (
+        "time.sleep",
+        "wait",
+        "    def __getitem__(self, i):\n        time.sleep(0.005)\n        return i\n",
+    ),
     "loop": (
         "a Python loop in resize()",
         "python_loop",
         "    def __getitem__(self, i):\n        return resize(np.ones((60, 60)))\n"
-        "def resize(image):\n    out = np.empty((40, 40))\n    for y in range(40):\n        for x in range(40):\n"
+        "def resize(image):\n    out = np.empty((40, 40))\n    for y in range(40):\n       "
+        " for x in range(40):\n"
         "            out[y, x] = image[int(y * 1.5), int(x * 1.5)]\n    return out\n",
     ),
     "rotation": (
         "RandomRotation",
         "transform",
-        "    turn = T.Compose([T.RandomRotation(20, T.InterpolationMode.BILINEAR), T.PILToTensor()])\n"
+        "    turn = T.Compose([T.RandomRotation(20, T.InterpolationMode.BILINEAR), "
+        "T.PILToTensor()])\n"
         "    image = Image.new('RGB', (256, 256))\n"
         "    def __getitem__(self, i):\n        return self.turn(self.image)\n",
     ),
     "products": (
         "multiply()",
         "operator",
-        "    weights = np.eye(200)\n    def __getitem__(self, i):\n        return multiply(self.weights)\n"
-        "def multiply(weights):\n    product = weights\n    for _ in range(10):\n        product = product @ weights\n"
+        "    weights = np.eye(200)\n    def __getitem__(self, i):\n        return "
+        "multiply(self.weights)\n"
+        "def multiply(weights):\n    product = weights\n    for _ in range(10):\n        "
+        "product = product @ weights\n"
         "    return product\n",
     ),
     "tokens": (
@@ -78,7 +93,9 @@ def test_a_sleep_waits_also_beside_a_thread_that_computes():
     beside = threading.Thread(target=compute)
     beside.start()
     try:
-        part = profile_items(Data(), [[i] for i in range(100_000)], lambda items: items, 0.4).parts[0]
+        part = profile_items(Data(), [[i] for i in range(100_000)], lambda items: items, 0.4).parts[
+            0
+        ]
     finally:
         over.set()
         beside.join()
@@ -86,7 +103,9 @@ def test_a_sleep_waits_also_beside_a_thread_that_computes():
 
 
 def test_decoding_of_a_folder(image_folder):
-    found = profile_items(ImageFolder(image_folder), [[i % 4] for i in range(100_000)], lambda items: items, 0.4)
+    found = profile_items(
+        ImageFolder(image_folder), [[i % 4] for i in range(100_000)], lambda items: items, 0.4
+    )
     assert found.parts[0].kind == "decode" and found.parts[0].where == "", found.parts
 
 
@@ -109,12 +128,18 @@ def test_random_states_are_put_back_and_errors_are_not_swallowed():
 def test_tensors():
     large = TensorDataset(torch.zeros(64, 100_000))  # so that collating takes most of the time
     found = profile_items(large, [range(64)] * 200, default_collate, 0.3)
-    assert found.items and not [part for part in found.parts if part.kind in ("python_loop", "wait", "decode")]
-    assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
+    assert found.items and not [
+        part for part in found.parts if part.kind in ("python_loop", "wait", "decode")
+    ]
+    assert "collating (torch.stack)" in {
+        part.name for part in found.parts if part.kind == "collate"
+    }, found.parts
     assert all("<" not in part.name for part in found.parts), found.parts
     with torch.device("cpu"):  # a mode, whose function is called for each of PyTorch's
         found = profile_items(large, [range(64)] * 200, default_collate, 0.3)
-    assert "collating (torch.stack)" in {part.name for part in found.parts if part.kind == "collate"}, found.parts
+    assert "collating (torch.stack)" in {
+        part.name for part in found.parts if part.kind == "collate"
+    }, found.parts
 
 
 def test_a_handler_that_is_interrupted_counts_for_what_it_interrupted():

@@ -9,7 +9,9 @@ from dali_pipes.tools.diagnosis.patch import patch_of
 OPTIONS = {"num_workers": 4, "persistent_workers": True}
 CHANGED = {
     "DataLoader(data, 8)": "DataLoader(data, 8, num_workers=4, persistent_workers=True)",
-    "DataLoader(data, batch_size=8, num_workers=2)": "DataLoader(data, batch_size=8, num_workers=4, persistent_workers=True)",
+    "DataLoader(data, batch_size=8, num_workers=2)": (
+        "DataLoader(data, batch_size=8, num_workers=4, persistent_workers=True)"
+    ),
     "torch.utils.data.DataLoader(data, 8, True, None, None, 0)": (
         "torch.utils.data.DataLoader(data, 8, True, None, None, 4, persistent_workers=True)"
     ),
@@ -50,13 +52,21 @@ def test_the_options_are_written_into_the_call(patched, call):
 
 def test_an_option_that_goes_is_set_to_what_it_is_without(patched):
     call = "loader = DataLoader(data, num_workers=8, persistent_workers=True, prefetch_factor=4)"
-    after = patched(call, {"num_workers": 0, "persistent_workers": None, "prefetch_factor": None, "timeout": None})
-    assert after == "loader = DataLoader(data, num_workers=0, persistent_workers=False, prefetch_factor=None)"
+    after = patched(
+        call,
+        {"num_workers": 0, "persistent_workers": None, "prefetch_factor": None, "timeout": None},
+    )
+    assert after == (
+        "loader = DataLoader(data, num_workers=0, persistent_workers=False, prefetch_factor=None)"
+    )
 
 
 def test_the_call_at_the_line_is_changed_and_where_it_is_not_known_nothing_is_said(patched):
     two = "train = DataLoader(data)\ntest = DataLoader(data)"
-    assert patched(two, {"num_workers": 1}, line=2) == "train = DataLoader(data)\ntest = DataLoader(data, num_workers=1)"
+    assert (
+        patched(two, {"num_workers": 1}, line=2)
+        == "train = DataLoader(data)\ntest = DataLoader(data, num_workers=1)"
+    )
     for text, line in [
         (two, None),
         ("loader = DataLoader(data, **options)", 1),

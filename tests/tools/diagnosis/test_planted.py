@@ -1,4 +1,6 @@
-"""Real programs with a planted fault get the right verdict. docs/diagnose.md has the table, and what it cannot announce."""
+"""Real programs with a planted fault get the right verdict. docs/diagnose.md has the table, and
+what it cannot announce.
+"""
 
 import os
 import time
@@ -52,21 +54,61 @@ def in_memory():
 
 # cause: loader and step, what else is done, the verdict
 PLANTED = {
-    "slow storage": (lambda: (loader(Samples(sleep=0.01)), computing(0.001)), nullcontext, "fetch-bound"),
-    "one worker": (lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001)), nullcontext, "prep-bound (too few workers)"),
-    "all cores decode": (lambda: (loader(Samples(cpu=0.003)), computing(0.001)), nullcontext, "prep-bound (CPU saturated)"),
-    "affinity of one core": (lambda: (loader(Samples(cpu=0.003)), computing(0.001)), one_core, "prep-bound (CPU saturated)"),
+    "slow storage": (
+        lambda: (loader(Samples(sleep=0.01)), computing(0.001)),
+        nullcontext,
+        "fetch-bound",
+    ),
+    "one worker": (
+        lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001)),
+        nullcontext,
+        "prep-bound (too few workers)",
+    ),
+    "all cores decode": (
+        lambda: (loader(Samples(cpu=0.003)), computing(0.001)),
+        nullcontext,
+        "prep-bound (CPU saturated)",
+    ),
+    "affinity of one core": (
+        lambda: (loader(Samples(cpu=0.003)), computing(0.001)),
+        one_core,
+        "prep-bound (CPU saturated)",
+    ),
     "other programs": (
         lambda: (loader(Samples(cpu=0.003), workers=1), computing(0.001)),
         lambda: hogs(2),
         "other programs",
     ),
-    "CPU quota": (lambda: (loader(Samples(cpu=0.003)), computing(0.001)), lambda: quota(0.5), "cgroup-throttled"),
-    "blocking step": (lambda: (loader(Samples()), lambda batch: time.sleep(0.03)), nullcontext, "sync-bound"),
-    "tiny batches": (lambda: (loader(in_memory(), workers=0, batch_size=1), training(16, 20)), nullcontext, "launch-bound"),
-    "slow samples": (lambda: (loader(Samples(cpu=0.001, slow_s=0.3)), computing(0.001)), nullcontext, "straggler"),
-    "slow model": (lambda: (loader(Samples(side=32), batch_size=16), training(128, 4)), nullcontext, "model-bound"),
-    "fast loader": (lambda: (loader(in_memory(), workers=0, batch_size=64), training(32)), nullcontext, "model-bound"),
+    "CPU quota": (
+        lambda: (loader(Samples(cpu=0.003)), computing(0.001)),
+        lambda: quota(0.5),
+        "cgroup-throttled",
+    ),
+    "blocking step": (
+        lambda: (loader(Samples()), lambda batch: time.sleep(0.03)),
+        nullcontext,
+        "sync-bound",
+    ),
+    "tiny batches": (
+        lambda: (loader(in_memory(), workers=0, batch_size=1), training(16, 20)),
+        nullcontext,
+        "launch-bound",
+    ),
+    "slow samples": (
+        lambda: (loader(Samples(cpu=0.001, slow_s=0.3)), computing(0.001)),
+        nullcontext,
+        "straggler",
+    ),
+    "slow model": (
+        lambda: (loader(Samples(side=32), batch_size=16), training(128, 4)),
+        nullcontext,
+        "model-bound",
+    ),
+    "fast loader": (
+        lambda: (loader(in_memory(), workers=0, batch_size=64), training(32)),
+        nullcontext,
+        "model-bound",
+    ),
     "decode beside the model": (
         lambda: (loader(Samples(cpu=0.001, side=32), batch_size=32), training(64)),
         nullcontext,
@@ -76,7 +118,9 @@ PLANTED = {
 
 
 def test_beside_other_programs_one_thread_is_faster_than_two_that_wait_for_each_other():
-    """How much they wait is up to the kernel: where it gives both a core at the same time, there is nothing to find."""
+    """How much they wait is up to the kernel: where it gives both a core at the same time, there is
+    nothing to find.
+    """
     threads, gain = torch.get_num_threads(), None
     for _ in range(ATTEMPTS):
         with hogs(2):
@@ -88,14 +132,19 @@ def test_beside_other_programs_one_thread_is_faster_than_two_that_wait_for_each_
         if gain and gain >= 1.5:
             break
     else:
-        pytest.skip(f"the threads of a step hardly wait for each other here: one thread has {gain} of their pace")
+        pytest.skip(
+            f"the threads of a step hardly wait for each other here: one thread has {gain} of "
+            "their pace"
+        )
     (one_thread,) = [fix for fix in found.fixes if fix.threads == 1]
     assert one_thread.predicted.estimate > 1
 
 
 @pytest.mark.parametrize("cause", PLANTED)
 def test_a_planted_cause_is_found(cause):
-    """On a machine that something else disturbs, as its own figures announce, there is another cause: it is looked at again."""
+    """On a machine that something else disturbs, as its own figures announce, there is another
+    cause: it is looked at again.
+    """
     make, condition, expected = PLANTED[cause]
     disturbed = False
     for _ in range(ATTEMPTS):

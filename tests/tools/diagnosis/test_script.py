@@ -47,7 +47,9 @@ def diagnose(tmp_path):
         words = ["diagnose", "seconds=0.1", "rounds=1", *options, "--", "train.py", "lr=1", "--x"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-m", "dali_pipes.cli", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+        )
 
     return run
 
@@ -55,30 +57,51 @@ def diagnose(tmp_path):
 def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tmp_path):
     ended = diagnose(TRAINS, "out=kept")
     result = json.loads(ended.stdout)
-    assert ended.returncode == 0 and result["loop"].endswith("train.py:9") and "train.py:8: 8 batches" in result["loops_before"][0]
+    assert (
+        ended.returncode == 0
+        and result["loop"].endswith("train.py:9")
+        and "train.py:8: 8 batches" in result["loops_before"][0]
+    )
     assert "words ['lr=1', '--x']" in ended.stderr and "uploaded" not in ended.stderr
     (file,) = tmp_path.glob("kept/*/result.json")
-    assert json.loads(file.read_text()) == result and result["program"] == ["train.py", "lr=1", "--x"] and str(file) in ended.stderr
+    assert (
+        json.loads(file.read_text()) == result
+        and result["program"] == ["train.py", "lr=1", "--x"]
+        and str(file) in ended.stderr
+    )
     assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
 
 
 def test_a_program_that_fails_ends_with_its_own_status_and_traceback(diagnose):
     ended = diagnose("print('x', file=sys.stderr)\nraise SystemExit(3)")
-    assert ended.returncode == 3 and "train.py lr=1 --x was not diagnosed (it ended by itself with 3" in ended.stderr
+    assert (
+        ended.returncode == 3
+        and "train.py lr=1 --x was not diagnosed (it ended by itself with 3" in ended.stderr
+    )
     assert not ended.stdout
 
 
 def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
     ended = diagnose("", "limit=5", program="import time\n\ntime.sleep(100)\n")
-    assert ended.returncode == 1 and "within limit=5 s" in ended.stderr and "train.py:3" in ended.stderr
+    assert (
+        ended.returncode == 1
+        and "within limit=5 s" in ended.stderr
+        and "train.py:3" in ended.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["torchrun", "--nproc-per-node", "2", "t.py", "--lr", "1"], "torchrun .* diagnose -- t.py --lr 1$"),
+        (
+            ["torchrun", "--nproc-per-node", "2", "t.py", "--lr", "1"],
+            "torchrun .* diagnose -- t.py --lr 1$",
+        ),
         (["accelerate", "launch", "t.py"], "accelerate .* diagnose -- t.py$"),
-        (["python", "-m", "torch.distributed.run", "t.py"], "torch.distributed.run .* diagnose -- t.py$"),
+        (
+            ["python", "-m", "torch.distributed.run", "t.py"],
+            "torch.distributed.run .* diagnose -- t.py$",
+        ),
         (["uv", "run", "t.py"], "uv: .* diagnose -- t.py$"),
         (["a.ipynb"], "notebook"),
         (["a.ipy"], "IPython"),
@@ -97,13 +120,20 @@ def test_what_is_no_program_is_refused_by_name(words, message):
         read_program(words)
 
 
-@pytest.mark.parametrize("start", [[], ["python"], ["python3.11", "-u", "-W", "ignore"], ["/usr/bin/python3", "-O"], ["ipython"]])
+@pytest.mark.parametrize(
+    "start",
+    [[], ["python"], ["python3.11", "-u", "-W", "ignore"], ["/usr/bin/python3", "-O"], ["ipython"]],
+)
 def test_python_may_stand_in_front(tmp_path, start):
     from dali_pipes.tools.diagnosis.script import read_program
 
     (tmp_path / "t.py").touch()
     read = read_program([*start, str(tmp_path / "t.py"), "--lr", "1"])
-    assert read.words == [str(tmp_path / "t.py"), "--lr", "1"] and list(read.flags) == start[1:] and not read.is_module
+    assert (
+        read.words == [str(tmp_path / "t.py"), "--lr", "1"]
+        and list(read.flags) == start[1:]
+        and not read.is_module
+    )
 
 
 LIGHTNING = """
@@ -141,9 +171,11 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(x).sum()}
 
 data = [{"x": torch.zeros(4), "labels": torch.zeros(1)}] * 64
-options = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "use_cpu": True, "report_to": [], "logging_steps": 1}
-saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4, "gradient_accumulation_steps": 2}
-Trainer(Model(), TrainingArguments("out", **options, **saves), train_dataset=data, eval_dataset=data).train()
+options = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "use_cpu": True}
+logs = {"report_to": [], "logging_steps": 1, "gradient_accumulation_steps": 2}
+saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4}
+arguments = TrainingArguments("out", **options, **logs, **saves)
+Trainer(Model(), arguments, train_dataset=data, eval_dataset=data).train()
 print("uploaded")
 """
 
@@ -151,14 +183,20 @@ print("uploaded")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
-    [LIGHTNING.format(library="lightning"), LIGHTNING.format(library="pytorch_lightning"), HUGGING_FACE],
+    [
+        LIGHTNING.format(library="lightning"),
+        LIGHTNING.format(library="pytorch_lightning"),
+        HUGGING_FACE,
+    ],
     ids=["lightning", "pytorch_lightning", "transformers"],
 )
 def test_loops_of_libraries_are_measured_beyond_their_epoch(diagnose, tmp_path, program):
     ended = diagnose("", program=program.replace("{", "{{").replace("}", "}}"))
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
-    assert not result["ended_early"] and not result["other_loaders"] and "train.py" in result["loop"]
+    assert (
+        not result["ended_early"] and not result["other_loaders"] and "train.py" in result["loop"]
+    )
     assert "validates 1" not in ended.stderr and "uploaded" not in ended.stderr
     assert not list(tmp_path.glob("out/checkpoint*")) and not list(tmp_path.glob("checkpoints/*"))
 
@@ -167,7 +205,8 @@ TENSORFLOW = """
 import keras, sys
 import tensorflow as tf
 
-data = tf.data.Dataset.from_tensor_slices((tf.zeros([64, 4]), tf.zeros([64, 1]))).shuffle(64).cache().batch(8)
+data = tf.data.Dataset.from_tensor_slices((tf.zeros([64, 4]), tf.zeros([64, 1])))
+data = data.shuffle(64).cache().batch(8)
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 
@@ -175,7 +214,8 @@ model.compile("sgd", "mse")
 def train(x, y):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x) - y) ** 2)
-    model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    weights = model.trainable_variables
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
 
 @tf.function
 def train_epoch(batches):
@@ -188,11 +228,18 @@ print("uploaded")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", ["for step, (x, y) in enumerate(data):\n    train(x, y)", "model.fit(data, epochs=1)"])
+@pytest.mark.parametrize(
+    "loop", ["for step, (x, y) in enumerate(data):\n    train(x, y)", "model.fit(data, epochs=1)"]
+)
 def test_loops_over_tf_data_are_measured_and_their_pipeline_is_read(diagnose, loop):
-    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    ended = diagnose(
+        "", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}")
+    )
     assert ended.returncode == 0, ended.stderr
-    assert "wrong: cache() comes after shuffle()" in json.loads(ended.stdout)["remarks"][0] and "uploaded" not in ended.stderr
+    assert (
+        "wrong: cache() comes after shuffle()" in json.loads(ended.stdout)["remarks"][0]
+        and "uploaded" not in ended.stderr
+    )
 
 
 @pytest.mark.slow
@@ -204,17 +251,23 @@ def test_loops_over_tf_data_are_measured_and_their_pipeline_is_read(diagnose, lo
     ],
 )
 def test_what_is_not_seen_of_tensorflow_is_said(diagnose, loop, message):
-    ended = diagnose("", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}"))
+    ended = diagnose(
+        "", program=TENSORFLOW.replace("{loop}", loop).replace("{", "{{").replace("}", "}}")
+    )
     assert ended.returncode == 1 and message in ended.stderr and "uploaded" not in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_diagnosis_that_is_stopped_leaves_no_process(tmp_path, number):
-    """Its workers are in a process that is not a child of the command, and get no signal of a terminal."""
+    """Its workers are in a process that is not a child of the command, and get no signal of a
+    terminal.
+    """
     (tmp_path / "train.py").write_text(WAITS)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "dali_pipes.cli", "diagnose", "--", "train.py"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not (tmp_path / "worker").exists():
             time.sleep(0.02)
         pids = [int(each) for each in (tmp_path / "worker").read_text().split()]

@@ -19,16 +19,20 @@ def endless(seconds=0.0):
 
 def test_the_time_of_each_step_is_measured_separately():
     starts = itertools.cycle([True, False, False, False])
-    found = drive(watch(endless(0.02), len, 0.3, 4, lambda: next(starts)), lambda batch: time.sleep(0.03))
+    found = drive(
+        watch(endless(0.02), len, 0.3, 4, lambda: next(starts)), lambda batch: time.sleep(0.03)
+    )
     steps = len(found.waits_s)
     assert found.images == 2 * steps and found.rate == pytest.approx(found.images / found.seconds)
     assert found.waits_s[0] is None and found.waits_s[4] is None and all(found.waits_s[1:4])
     assert len(found.starts_s) == -(-steps // 4)
     waited = sum(found.starts_s) + sum(wait for wait in found.waits_s if wait is not None)
     assert 0.02 * steps * 0.99 <= waited <= found.seconds - 0.03 * steps + 0.001
-    # the first waits count as much as the others do, and what they take longer as the start of an epoch
+    # the first waits count as much as the others do, and what they take longer as the start of an
+    # epoch
     assert (found.wait_share + found.start_share) * found.seconds == pytest.approx(waited, rel=0.5)
-    assert 0.03 * steps * 0.9 <= found.blocked_s <= found.seconds  # sleeping is neither running nor standing in line
+    # sleeping is neither running nor standing in line
+    assert 0.03 * steps * 0.9 <= found.blocked_s <= found.seconds
 
 
 def test_epochs_of_one_batch_hide_no_waiting():
@@ -41,16 +45,26 @@ def test_the_starts_of_epochs_count_as_often_as_they_come():
     waits = (None, *[0.01] * 9)
     few = made(waits_s=waits, starts_s=(1.01,), seconds=1.2, epoch=100)
     assert (
-        few.start_share == pytest.approx(1 / 3) and few.wait_share == pytest.approx(1 / 3) and few.rate == pytest.approx(2 / 0.03)
+        few.start_share == pytest.approx(1 / 3)
+        and few.wait_share == pytest.approx(1 / 3)
+        and few.rate == pytest.approx(2 / 0.03)
     )
     assert few.step_s == pytest.approx(0.01)
     whole = made(waits_s=waits, starts_s=(1.01,), seconds=1.2, epoch=10)
     assert whole.rate == pytest.approx(20 / 1.2) and whole.start_share == pytest.approx(1 / 1.2)
-    assert replace(whole, starts_s=(), waits_s=(0.01,) * 10).rate == pytest.approx(20 / 1.2)  # no epoch began
+    # no epoch began
+    assert replace(whole, starts_s=(), waits_s=(0.01,) * 10).rate == pytest.approx(20 / 1.2)
 
 
 def made(**figures):
-    usual = {"cpu_s": 0.0, "gaps_s": None, "blocked_s": 0.0, "busy": 0.5, "throttled_s": None, "memory_stall": None}
+    usual = {
+        "cpu_s": 0.0,
+        "gaps_s": None,
+        "blocked_s": 0.0,
+        "busy": 0.5,
+        "throttled_s": None,
+        "memory_stall": None,
+    }
     return Span(images=2 * len(figures["waits_s"]), alloc_retries=0, **usual | figures)
 
 
@@ -86,12 +100,18 @@ def test_time_in_the_run_queue_is_counted():
 
 
 def test_at_most_so_many_images():
-    assert drive(watch(endless(), len, 10, 5, lambda: False, most=8), lambda batch: None).images == 8
+    assert (
+        drive(watch(endless(), len, 10, 5, lambda: False, most=8), lambda batch: None).images == 8
+    )
 
 
 def test_computing_is_not_waiting():
     found = drive(watch(endless(), len, 0.3, 3, lambda: False), lambda batch: compute(0.02))
-    assert found.blocked_s < 0.3 * found.seconds and found.cpu_s > 0.5 * 0.02 * len(found.waits_s) and 0 < found.busy <= 1
+    assert (
+        found.blocked_s < 0.3 * found.seconds
+        and found.cpu_s > 0.5 * 0.02 * len(found.waits_s)
+        and 0 < found.busy <= 1
+    )
 
 
 def test_at_least_so_many_steps():

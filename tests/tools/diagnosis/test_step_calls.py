@@ -50,8 +50,15 @@ def test_calls_are_found_and_those_of_pytorch_are_not(step, expected):
         watched(BATCH)
     *found, looked_at = calls.remarks(pin_memory=False)
     assert "looked at in 3 steps" in looked_at and len(found) == len(expected), found
-    assert all(each.startswith("possible on a GPU: ") and part in each for each, part in zip(found, expected, strict=True))
-    assert all("test_step_calls.py:" in each for each, part in zip(found, expected, strict=True) if "float32" not in part)
+    assert all(
+        each.startswith("possible on a GPU: ") and part in each
+        for each, part in zip(found, expected, strict=True)
+    )
+    assert all(
+        "test_step_calls.py:" in each
+        for each, part in zip(found, expected, strict=True)
+        if "float32" not in part
+    )
 
 
 def test_a_call_once_in_many_steps_is_no_cause():
@@ -72,7 +79,9 @@ def test_everything_is_put_back_after_some_steps():
     assert torch.Tensor.item is not before[0]
     for _ in range(STEPS):
         watched(BATCH)
-    assert [getattr(torch.Tensor, name) for name in names] == before and set(vars(torch.Tensor)) == owned
+    assert [getattr(torch.Tensor, name) for name in names] == before and set(
+        vars(torch.Tensor)
+    ) == owned
     calls.end_step()
     assert torch.autocast.__enter__ is enter and calls.steps == STEPS
 
@@ -81,4 +90,6 @@ def test_what_the_loader_calls_is_not_the_steps():
     calls = StepCalls(is_step=lambda: False)
     watched = calls.watching(lambda batch: batch.sum().item())
     watched(BATCH)
-    assert calls.remarks(pin_memory=True) == [each for each in calls.remarks(pin_memory=True) if "nothing was found" in each]
+    assert calls.remarks(pin_memory=True) == [
+        each for each in calls.remarks(pin_memory=True) if "nothing was found" in each
+    ]

@@ -1,4 +1,6 @@
-"""The rules, on made-up figures; tests/tools/diagnosis/test_planted.py has real programs with real faults."""
+"""The rules, on made-up figures; tests/tools/diagnosis/test_planted.py has real programs with real
+faults.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +9,24 @@ import pytest
 
 from dali_pipes.tools.diagnosis import verdict as module
 from dali_pipes.tools.diagnosis.span import Round, Span
-from dali_pipes.tools.diagnosis.verdict import VERDICTS, Figures, OneOffFigures, causes, figures, freed, judge, straggling
+from dali_pipes.tools.diagnosis.verdict import (
+    VERDICTS,
+    Figures,
+    OneOffFigures,
+    causes,
+    figures,
+    freed,
+    judge,
+    straggling,
+)
 
 WAITING = Figures(
     model=1000, loader=100,
-    together=98, wait_share=0.9, start_share=0.0, overlap=0.98, contention=0.01, loader_cores=2.0, busy=0.6,
+    together=98, wait_share=0.9, start_share=0.0, overlap=0.98, contention=0.01,
+    loader_cores=2.0, busy=0.6,
     others=0.0, loader_freed=1.0, model_freed=1.0,
-    blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0, memory_stall=0.0, alloc_retries=0,
+    blocked=0.0, straggling=0.0, throttled=0.0, model_throttled=0.0,
+    memory_stall=0.0, alloc_retries=0,
 )  # fmt: skip
 COMPUTING = replace(WAITING, loader=10_000, together=990, wait_share=0.01)
 
@@ -49,16 +62,25 @@ def test_steps_that_are_slower_beside_a_slower_loader_are_its_fault():
     """With all cores busy it is the step that takes longer, rather than next()."""
     beside = replace(WAITING, wait_share=0.1, contention=0.8, together=90, busy=1.0)
     (cause,) = causes(beside, OneOffFigures(), 2)
-    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(0.1 + 0.8 * 0.9)
+    assert cause.name == "prep-bound (CPU saturated)" and cause.loss == pytest.approx(
+        0.1 + 0.8 * 0.9
+    )
     assert said(beside, decodes_on_gpu=True) == "decode-contention"
     disturbed = replace(beside, others=2.0, loader_freed=1.6, model_freed=1.8)
-    assert [each.name for each in causes(disturbed, OneOffFigures(), 2)] == ["prep-bound (CPU saturated)", "other programs"]
+    assert [each.name for each in causes(disturbed, OneOffFigures(), 2)] == [
+        "prep-bound (CPU saturated)",
+        "other programs",
+    ]
 
 
 def test_items_that_wait_are_not_short_of_cores():
-    """However many cores their workers keep busy, as beside other programs, or with more workers than cores."""
+    """However many cores their workers keep busy, as beside other programs, or with more workers
+    than cores.
+    """
     assert said(WAITING, item_waits=0.9) == "fetch-bound"
-    assert said(replace(WAITING, loader_cores=0.2), item_waits=0.1) == "prep-bound (too few workers)"
+    assert (
+        said(replace(WAITING, loader_cores=0.2), item_waits=0.1) == "prep-bound (too few workers)"
+    )
     assert said(replace(WAITING, busy=0.97), item_waits=0.9) == "fetch-bound"
 
 
@@ -78,23 +100,35 @@ def test_what_other_numbers_of_workers_gain_decides():
 def test_the_first_batches_of_too_many_workers_belong_to_that_cause():
     found = replace(WAITING, together=400, wait_share=0.2, start_share=0.4)
     names = {
-        anew: [each.name for each in causes(found, OneOffFigures(fewer_gain=2.0, starts_anew=anew), 64)] for anew in (True, False)
+        anew: [
+            each.name for each in causes(found, OneOffFigures(fewer_gain=2.0, starts_anew=anew), 64)
+        ]
+        for anew in (True, False)
     }
-    assert names == {True: ["start-bound", "prep-bound (too many workers)"], False: ["prep-bound (too many workers)"]}
+    assert names == {
+        True: ["start-bound", "prep-bound (too many workers)"],
+        False: ["prep-bound (too many workers)"],
+    }
 
 
 def test_the_dearest_cause_comes_first_and_the_others_are_named():
     both = replace(WAITING, together=200, wait_share=0.3, start_share=0.5)
-    assert [each.name for each in causes(both, OneOffFigures(), 2)] == ["start-bound", "prep-bound (too few workers)"]
+    assert [each.name for each in causes(both, OneOffFigures(), 2)] == [
+        "start-bound",
+        "prep-bound (too few workers)",
+    ]
     both = replace(WAITING, together=700, wait_share=0.3, loader_freed=1.5, blocked=0.8)
     assert [(each.name, each.loss) for each in causes(both, OneOffFigures(), 2)] == [
-        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)), ("prep-bound (too few workers)", pytest.approx(0.2 + 0.01 * 0.7)),
+        ("sync-bound", pytest.approx(0.8 * 0.7 * 0.99)),
+        ("prep-bound (too few workers)", pytest.approx(0.2 + 0.01 * 0.7)),
         ("other programs", pytest.approx(0.1))
     ]  # fmt: skip
 
 
 def test_other_programs_take_no_more_than_what_we_stood_in_line_for():
-    """Of four cores three are taken: a loader that computes would be twice as fast, one that sleeps as fast as before."""
+    """Of four cores three are taken: a loader that computes would be twice as fast, one that sleeps
+    as fast as before.
+    """
     computing = span(cpu_s=1.0, busy=1.0, queued_s=1.0)
     assert freed(computing, 2) == pytest.approx(2)
     assert freed(replace(computing, cpu_s=0.05, queued_s=0.04), 2) == pytest.approx(1 / 0.98)
@@ -104,7 +138,10 @@ def test_other_programs_take_no_more_than_what_we_stood_in_line_for():
 
 def test_more_workers_than_cores_need_not_all_be_busy():
     assert said(replace(WAITING, loader_cores=3.0), workers=16) == "prep-bound (too few workers)"
-    assert said(replace(WAITING, loader_cores=3.0, busy=0.8), workers=16) == "prep-bound (CPU saturated)"
+    assert (
+        said(replace(WAITING, loader_cores=3.0, busy=0.8), workers=16)
+        == "prep-bound (CPU saturated)"
+    )
     assert said(replace(WAITING, busy=0.8), workers=3) == "prep-bound (too few workers)"
 
 
@@ -118,8 +155,13 @@ def test_what_keeps_the_model():
 
 
 def test_on_a_gpu_its_own_figures_decide():
-    """The host may wait for the GPU, or be launched far ahead of it; only a GPU that stands still is a fault."""
-    assert said(replace(COMPUTING, blocked=0.9), larger_gain=2.0, device_busy=0.95, syncs=3) == "model-bound"
+    """The host may wait for the GPU, or be launched far ahead of it; only a GPU that stands still
+    is a fault.
+    """
+    assert (
+        said(replace(COMPUTING, blocked=0.9), larger_gain=2.0, device_busy=0.95, syncs=3)
+        == "model-bound"
+    )
     assert said(COMPUTING, device_busy=0.5, syncs=3) == "sync-bound"
     assert said(COMPUTING, device_busy=0.5, syncs=0) == "launch-bound"
 
@@ -163,8 +205,13 @@ def test_a_verdict_that_few_rounds_share_is_none():
     found = judge(rounds, looked_inside, 2, 1)
     assert (found.name, found.confidence) == ("model-bound", "medium") and len(found.rounds) == 3
     assert judge(rounds[:2], looked_inside, 2, 1).confidence == "high"
-    assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "medium"  # nothing else was found, no more
-    split = [one_round(0.0), replace(one_round(0.9), together=span(900, waits=(0.9,), busy=1.0, cpu_s=4.0)), one_round(0.9)]
+    # nothing else was found, no more
+    assert judge(rounds[:2], OneOffFigures(), 2, 1).confidence == "medium"
+    split = [
+        one_round(0.0),
+        replace(one_round(0.9), together=span(900, waits=(0.9,), busy=1.0, cpu_s=4.0)),
+        one_round(0.9),
+    ]
     split[2] = replace(split[2], loader=span(10_000, cpu_s=0.01))
     assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"
 
@@ -172,24 +219,41 @@ def test_a_verdict_that_few_rounds_share_is_none():
 def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():
     alone = [one_round(0.9)] * 3
     assert judge(alone, OneOffFigures(), 2, 1).confidence == "high"
-    beside = [replace(one, model=replace(one.model, blocked_s=0.9), together=span(1000, waits=(0.55,))) for one in alone]
+    beside = [
+        replace(one, model=replace(one.model, blocked_s=0.9), together=span(1000, waits=(0.55,)))
+        for one in alone
+    ]
     found = judge(beside, OneOffFigures(), 2, 1)
     assert (found.name, found.confidence) == ("prep-bound (too few workers)", "high")
-    assert judge([replace(one, together=span(1000, waits=(0.5,))) for one in beside], OneOffFigures(), 2, 1).confidence == "medium"
+    assert (
+        judge(
+            [replace(one, together=span(1000, waits=(0.5,))) for one in beside],
+            OneOffFigures(),
+            2,
+            1,
+        ).confidence
+        == "medium"
+    )
 
 
 def test_figures_are_medians():
-    rounds = [Round(span(rate, waits=(0.0,) * 4), span(2 * rate), span(rate / 4, waits=(0.1, 0.1))) for rate in (100, 120, 1000)]
+    rounds = [
+        Round(span(rate, waits=(0.0,) * 4), span(2 * rate), span(rate / 4, waits=(0.1, 0.1)))
+        for rate in (100, 120, 1000)
+    ]
     found = figures(rounds, 2, 1)
     assert (found.model, found.loader, found.together) == (120, 240, 30) and found.overlap == 0.25
-    assert found.wait_share == pytest.approx(0.2) and found.contention == pytest.approx(1 - 0.25 / 0.4)
+    assert found.wait_share == pytest.approx(0.2) and found.contention == pytest.approx(
+        1 - 0.25 / 0.4
+    )
 
 
 def test_stragglers_are_distinguished_from_bursts():
     slow = [0.01] * 10 + [0.5] + [0.01] * 10
     assert straggling(span(waits=slow), 1) == pytest.approx(0.49)
     assert straggling(span(waits=[0.0, 0.0, 0.0, 0.1] * 6), 4) == 0  # four workers deliver at once
-    assert straggling(span(waits=[None, *[0.01] * 20]), 1) == 0  # the start of an epoch is another thing
+    # the start of an epoch is another thing
+    assert straggling(span(waits=[None, *[0.01] * 20]), 1) == 0
 
 
 def test_every_cause_has_its_words():

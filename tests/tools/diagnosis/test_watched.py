@@ -1,4 +1,6 @@
-"""What diagnose finds in programs as people write them, and that nothing of what follows their loop runs."""
+"""What diagnose finds in programs as people write them, and that nothing of what follows their loop
+runs.
+"""
 
 import json
 import os
@@ -75,7 +77,8 @@ for i, (x, y) in enumerate(loader):  # loop
         optimizer.step()
 """,
     "a schedule of one epoch": """
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=1, steps_per_epoch=len(loader))
+steps = len(loader)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=1, steps_per_epoch=steps)
 for x, y in loader:  # loop
     step(x)
     schedule.step()
@@ -113,17 +116,40 @@ for epoch in range(1000):
 """,
 }
 ENDS = {
-    "list": ("for epoch in range(3):\n    for x, y in list(loader):\n        step(x)", "in which an optimizer steps", 1),
-    "an error of its own": ("for x, y in loader:\n    raise ValueError('mine')", "ValueError: mine", 1),
+    "list": (
+        "for epoch in range(3):\n    for x, y in list(loader):\n        step(x)",
+        "in which an optimizer steps",
+        1,
+    ),
+    "an error of its own": (
+        "for x, y in loader:\n    raise ValueError('mine')",
+        "ValueError: mine",
+        1,
+    ),
     "sys.exit": ("sys.exit(3)", "ended by itself with 3", 3),
-    "left": ("for i, (x, y) in enumerate(loader):\n    step(x)\n    if i == 3:\n        break", "left by the program itself", 1),
+    "left": (
+        "for i, (x, y) in enumerate(loader):\n    step(x)\n    if i == 3:\n        break",
+        "left by the program itself",
+        1,
+    ),
     "left in each epoch": (
-        "for epoch in range(2):\n    for i, (x, y) in enumerate(loader):\n        step(x)\n        if i == 3:\n            break",
+        (
+            "for epoch in range(2):\n    for i, (x, y) in enumerate(loader):\n        "
+            "step(x)\n        if i == 3:\n            break"
+        ),
         "the one around it is over after 7 measured batches",
         1,
     ),
-    "ranks": ("import torch.distributed as dist\ndist.init_process_group('gloo', rank=0, world_size=2)", "several processes", 1),
-    "spawn": ("import torch.multiprocessing as mp\nmp.spawn(step, nprocs=2)", "processes of its own", 1),
+    "ranks": (
+        ("import torch.distributed as dist\ndist.init_process_group('gloo', rank=0, world_size=2)"),
+        "several processes",
+        1,
+    ),
+    "spawn": (
+        "import torch.multiprocessing as mp\nmp.spawn(step, nprocs=2)",
+        "processes of its own",
+        1,
+    ),
 }
 
 
@@ -131,7 +157,9 @@ ENDS = {
 def server():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, forked_programs.__file__]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
     yield process
     process.stdin.close()
     process.wait(20)
@@ -143,8 +171,19 @@ def watch(server, tmp_path):
     def run(text, **options):
         file = tmp_path / "train.py"
         file.write_text(text)
-        job = {"program": ["train.py", "--lr"], "module": False, "seconds": 0.01, "rounds": 1, "cold": False, "width": 120}
-        job |= {"start": time.time(), "dump": str(tmp_path / "dump"), "folder": str(tmp_path)} | options
+        job = {
+            "program": ["train.py", "--lr"],
+            "module": False,
+            "seconds": 0.01,
+            "rounds": 1,
+            "cold": False,
+            "width": 120,
+        }
+        job |= {
+            "start": time.time(),
+            "dump": str(tmp_path / "dump"),
+            "folder": str(tmp_path),
+        } | options
         print(json.dumps(job), file=server.stdin, flush=True)
         answer = json.loads(server.stdout.readline())
         return answer["answers"], answer["status"], (tmp_path / "output").read_text()
@@ -165,29 +204,55 @@ def test_the_loop_that_trains_is_found_and_measured(watch, kind):
 def test_what_cannot_be_measured_is_said(watch, kind):
     loop, message, expected = ENDS[kind]
     answers, status, output = watch(HEAD + loop + "\nprint('uploaded')\n")
-    assert message in answers["error"] + answers["trace"] and status == expected and "diagnosis" not in answers
+    assert (
+        message in answers["error"] + answers["trace"]
+        and status == expected
+        and "diagnosis" not in answers
+    )
     assert "uploaded" not in output or kind == "list"
 
 
 def test_the_lines_to_change_are_those_that_build_the_loader(watch):
-    slow = "class Slow(TensorDataset):\n    def __getitem__(self, index):\n        time.sleep(0.001)\n        return index\n"
+    slow = (
+        "class Slow(TensorDataset):\n    def __getitem__(self, index):\n        "
+        "time.sleep(0.001)\n        return index\n"
+    )
     answers, _, _ = watch(
-        HEAD + slow + "slow = DataLoader(Slow(torch.zeros(64)), 4)\nfor x in slow:\n    step(torch.zeros(1, 4))\n"
+        HEAD
+        + slow
+        + (
+            "slow = DataLoader(Slow(torch.zeros(64)), 4)\nfor x in slow:\n    "
+            "step(torch.zeros(1, 4))\n"
+        )
     )
     patch = next(each["patch"] for each in answers["diagnosis"]["fixes"] if each["patch"])
-    assert "\n-slow = DataLoader(Slow(torch.zeros(64)), 4)\n+slow = DataLoader(Slow(torch.zeros(64)), 4, num_workers=" in patch
+    assert (
+        "\n-slow = DataLoader(Slow(torch.zeros(64)), 4)\n+slow = "
+        "DataLoader(Slow(torch.zeros(64)), 4, num_workers="
+    ) in patch
 
 
 def test_calls_of_the_step_are_named_and_those_of_the_loader_are_not(watch):
-    reads = "class Reads(TensorDataset):\n    def __getitem__(self, index):\n        return self.tensors[0][index].sum().item()\n"
-    loop = "for x in DataLoader(Reads(torch.zeros(64, 4)), 4):\n    repr(step(torch.zeros(1, 4)))  # prints\n"
+    reads = (
+        "class Reads(TensorDataset):\n    def __getitem__(self, index):\n        return "
+        "self.tensors[0][index].sum().item()\n"
+    )
+    loop = (
+        "for x in DataLoader(Reads(torch.zeros(64, 4)), 4):\n    repr(step(torch.zeros(1, 4))) "
+        " # prints\n"
+    )
     answers, _, _ = watch(HEAD + reads + loop)
-    line = (HEAD + reads + loop).splitlines().index("    repr(step(torch.zeros(1, 4)))  # prints") + 1
+    line = (HEAD + reads + loop).splitlines().index(
+        "    repr(step(torch.zeros(1, 4)))  # prints"
+    ) + 1
     remarks = answers["diagnosis"]["remarks"]
     assert (
-        remarks[0].startswith(f"possible on a GPU: an f-string in train.py:{line} ") or f"print() in train.py:{line} " in remarks[0]
+        remarks[0].startswith(f"possible on a GPU: an f-string in train.py:{line} ")
+        or f"print() in train.py:{line} " in remarks[0]
     )
-    assert not any(".item()" in each for each in remarks) and "no autocast was seen" in answers["text"]
+    assert (
+        not any(".item()" in each for each in remarks) and "no autocast was seen" in answers["text"]
+    )
 
 
 def test_a_traceback_is_the_programs_own(watch):
@@ -198,46 +263,74 @@ def test_a_traceback_is_the_programs_own(watch):
 
 def test_the_dearer_of_two_loaders_is_examined(watch):
     answers, _, _ = watch(HEAD + LOOPS["zip, the dear one first"], seconds=0.2)
-    assert answers["diagnosis"]["figures"]["loader"] < 1000 and answers["diagnosis"]["items"]["parts"][0]["name"] == "time.sleep"
+    assert (
+        answers["diagnosis"]["figures"]["loader"] < 1000
+        and answers["diagnosis"]["items"]["parts"][0]["name"] == "time.sleep"
+    )
 
 
 def test_other_loaders_of_the_loop_are_said(watch):
     answers, _, _ = watch(HEAD + LOOPS["zip"])
-    assert answers["diagnosis"]["other_loaders"] == 1 and "from 1 other DataLoader:" in answers["text"]
+    assert (
+        answers["diagnosis"]["other_loaders"] == 1 and "from 1 other DataLoader:" in answers["text"]
+    )
 
 
 def test_batches_that_are_taken_without_training_are_no_loop(watch):
     program = "for i, (x, y) in enumerate(loader):\n    if i < 3:\n        step(x)\n"
     answers, status, _ = watch(HEAD + program, seconds=30)
-    assert status == 1 and "1,000 batches were taken in a row without an optimizer's step" in answers["error"]
+    assert (
+        status == 1
+        and "1,000 batches were taken in a row without an optimizer's step" in answers["error"]
+    )
 
 
 def test_a_program_that_fails_after_a_round_is_still_diagnosed(watch):
-    text = HEAD + "for i, (x, y) in enumerate(loader):\n    step(x)\n    if i == 200:\n        raise ValueError('mine')\n"
+    text = HEAD + (
+        "for i, (x, y) in enumerate(loader):\n    step(x)\n    if i == 200:\n        raise "
+        "ValueError('mine')\n"
+    )
     answers, status, output = watch(text, rounds=10_000)
-    assert status == 0 and "failed by itself" in answers["diagnosis"]["ended_early"] and "ValueError: mine" in output
+    assert (
+        status == 0
+        and "failed by itself" in answers["diagnosis"]["ended_early"]
+        and "ValueError: mine" in output
+    )
     assert any("rounds" in each for each in answers["diagnosis"]["left_out"])
 
 
-# A loader of ours, built and from a DataLoader, that is waited for: decoding takes much longer than the step.
+# A loader of ours, built and from a DataLoader, that is waited for: decoding takes much longer than
+# the step.
 OURS = {
-    "build_loader": "dp.build_loader(dp.Manifest.scan({images!r}), dp.TorchConfig(num_workers=0), batch_size=4,\n"
+    "build_loader": "dp.build_loader(dp.Manifest.scan({images!r}), dp.TorchConfig(num_workers=0), "
+    "batch_size=4,\n"
     "                         transform=dp.TrainTransform(size=32))",
-    "from_torch": "dp.from_torch(DataLoader(ImageFolder({images!r}, v2.Compose([v2.ToImage(), v2.RandomResizedCrop(32),\n"
+    "from_torch": "dp.from_torch(DataLoader(ImageFolder({images!r}, v2.Compose([v2.ToImage(), "
+    "v2.RandomResizedCrop(32),\n"
     "                       v2.ToDtype(torch.float32, scale=True)])), batch_size=4, shuffle=True))",
 }
 
 
 @pytest.mark.parametrize("kind", OURS)
 def test_a_loop_over_a_loader_of_ours_is_measured(watch, kind, image_folder):
-    text = HEAD + "import dali_pipes as dp\nfrom torchvision.datasets import ImageFolder\nfrom torchvision.transforms import v2\n"
+    text = HEAD + (
+        "import dali_pipes as dp\nfrom torchvision.datasets import ImageFolder\nfrom "
+        "torchvision.transforms import v2\n"
+    )
     text += f"ours = {OURS[kind].format(images=str(image_folder))}\n"
-    text += "for epoch in range(9):\n    for images, *rest in ours:  # loop\n        step(images[:, 0, 0, :4])\nprint('uploaded')\n"
+    text += (
+        "for epoch in range(9):\n    for images, *rest in ours:  # loop\n        "
+        "step(images[:, 0, 0, :4])\nprint('uploaded')\n"
+    )
     answers, status, output = watch(text)
     line = next(number for number, each in enumerate(text.splitlines(), 1) if "# loop" in each)
     assert status == 0, answers
     diagnosis = answers["diagnosis"]
-    assert diagnosis["loop"] == f"train.py:{line}" and diagnosis["figures"]["wait_share"] > 0.3 and "uploaded" not in output
+    assert (
+        diagnosis["loop"] == f"train.py:{line}"
+        and diagnosis["figures"]["wait_share"] > 0.3
+        and "uploaded" not in output
+    )
 
 
 # A step that costs the same for a few samples as for many.
@@ -257,7 +350,11 @@ for x, y in loader:
 def test_a_loop_of_small_batches_is_given_a_larger_one(watch):
     answers, status, output = watch(LAUNCHES + "    print('of', len(x))\n")
     diagnosis = answers["diagnosis"]
-    assert status == 0 and diagnosis["verdict"] == "launch-bound" and diagnosis["figures"]["larger_gain"] > 2
+    assert (
+        status == 0
+        and diagnosis["verdict"] == "launch-bound"
+        and diagnosis["figures"]["larger_gain"] > 2
+    )
     assert "of 8\n" in output and "of 32\n" in output and "a larger batch_size" in answers["text"]
 
 
@@ -266,8 +363,14 @@ def test_a_loop_of_small_batches_is_given_a_larger_one(watch):
 def test_a_loop_that_refuses_a_larger_batch_is_diagnosed_without_it(watch, end):
     answers, status, output = watch(LAUNCHES + f"    if len(x) != 8:\n        {end}\n", rounds=2)
     diagnosis = answers["diagnosis"]
-    assert status == 0 and (diagnosis["verdict"], diagnosis["confidence"]) == ("model-bound", "medium")
-    assert "does not take batches of another size" in diagnosis["ended_early"] and diagnosis["figures"]["larger_gain"] is None
+    assert status == 0 and (diagnosis["verdict"], diagnosis["confidence"]) == (
+        "model-bound",
+        "medium",
+    )
+    assert (
+        "does not take batches of another size" in diagnosis["ended_early"]
+        and diagnosis["figures"]["larger_gain"] is None
+    )
     assert diagnosis["left_out"] == ["larger batches"] and "mine" not in output
 
 

@@ -36,7 +36,9 @@ def made_up_machine(monkeypatch):
         monkeypatch.setattr(torch.version, "cuda", torch_cuda)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        properties = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9, minor=0, uuid="1-2")
+        properties = SimpleNamespace(
+            name="NVIDIA H200", total_memory=140 * 2**30, major=9, minor=0, uuid="1-2"
+        )
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
         monkeypatch.setattr(machine, "adds", lambda: adds)
 
@@ -56,8 +58,16 @@ def test_a_gpu_that_works(made_up_machine):
 @pytest.mark.parametrize(
     ("trouble", "found", "remedy"),
     [
-        ({"cuda": 11040}, "driver 570.86 for CUDA 11.4 is too old: PyTorch is built for CUDA 12.8", "update the driver"),
-        ({"torch_cuda": "13.0"}, "is too old: PyTorch is built for CUDA 13.0", "install the builds for CUDA 12"),
+        (
+            {"cuda": 11040},
+            "driver 570.86 for CUDA 11.4 is too old: PyTorch is built for CUDA 12.8",
+            "update the driver",
+        ),
+        (
+            {"torch_cuda": "13.0"},
+            "is too old: PyTorch is built for CUDA 13.0",
+            "install the builds for CUDA 12",
+        ),
         ({"torch_cuda": None}, "no GPU for this build of PyTorch", "install a build with CUDA"),
         ({"gpus": 0, "usable": False}, "no GPU: NVML: the driver knows no GPU", "--gpus all"),
         ({"usable": False}, "CUDA_VISIBLE_DEVICES is ''", "nvidia-smi -L"),
@@ -77,8 +87,12 @@ def test_a_container_without_the_capability_utility(made_up_machine, monkeypatch
     made_up_machine()
     monkeypatch.setattr(pynvml, "nvmlInit", raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     finding = machine.driver_and_gpus()
-    assert finding.status == "failed" and finding.found.startswith("PyTorch sees a GPU, and NVML cannot be asked")
-    assert WITH_UTILITY in finding.remedy and finding.remedy.endswith("CPU loaders work: loader=dali_cpu")
+    assert finding.status == "failed" and finding.found.startswith(
+        "PyTorch sees a GPU, and NVML cannot be asked"
+    )
+    assert WITH_UTILITY in finding.remedy and finding.remedy.endswith(
+        "CPU loaders work: loader=dali_cpu"
+    )
 
 
 def test_no_driver(monkeypatch):
@@ -86,7 +100,10 @@ def test_no_driver(monkeypatch):
     with pytest.raises(NoGpu):
         driver()
     finding = machine.driver_and_gpus()
-    assert finding.status == "failed" and finding.found == "no GPU: NVML: NVML Shared Library Not Found"
+    assert (
+        finding.status == "failed"
+        and finding.found == "no GPU: NVML: NVML Shared Library Not Found"
+    )
 
 
 class MadeUpGpu:
@@ -112,14 +129,21 @@ def nvml(made_up_machine, monkeypatch):
 
 def test_all_figures_of_nvml(nvml):
     finding = machine.nvml_figures()
-    assert finding.status == "ok" and "sm_utilization 50%" in finding.found and "energy_j 0 J" in finding.found
+    assert (
+        finding.status == "ok"
+        and "sm_utilization 50%" in finding.found
+        and "energy_j 0 J" in finding.found
+    )
 
 
 def test_figures_that_nvml_cannot_give_have_their_reason(nvml):
     nvml("missing", {"nvjpg_utilization": "NVML: Not Supported"})
     nvml("busy", None)
     finding = machine.nvml_figures()
-    assert finding.status == "warning" and "not: nvjpg_utilization (NVML: Not Supported)" in finding.found
+    assert (
+        finding.status == "warning"
+        and "not: nvjpg_utilization (NVML: Not Supported)" in finding.found
+    )
 
 
 @pytest.fixture
@@ -143,7 +167,9 @@ def engines(nvml, monkeypatch):
 
 def test_engines_are_proved_by_their_counter(engines):
     asked = engines(0.8)
-    assert decode.jpeg_engines() == Finding("ok", "used up to 80% while DALI decoded baseline JPEGs")
+    assert decode.jpeg_engines() == Finding(
+        "ok", "used up to 80% while DALI decoded baseline JPEGs"
+    )
     assert asked == [{"hw_decoder_load": 1.0, "jpeg_fancy_upsampling": True}]
 
 
@@ -156,13 +182,27 @@ def test_engines_that_need_an_option(engines):
 @pytest.mark.parametrize(
     ("capabilities", "remedy"),
     [
-        ("compute,utility", "NVIDIA_DRIVER_CAPABILITIES is 'compute,utility'; start the container with compute,utility,video"),
-        (None, "this GPU has none, or a container was started without NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"),
+        (
+            "compute,utility",
+            (
+                "NVIDIA_DRIVER_CAPABILITIES is 'compute,utility'; start the container with "
+                "compute,utility,video"
+            ),
+        ),
+        (
+            None,
+            (
+                "this GPU has none, or a container was started without "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+            ),
+        ),
         ("all", "this GPU has none."),
         ("compute,video", "this GPU has none."),
     ],
 )
-def test_engines_that_do_not_move_are_not_there_whatever_the_gpu_s_name(engines, monkeypatch, capabilities, remedy):
+def test_engines_that_do_not_move_are_not_there_whatever_the_gpu_s_name(
+    engines, monkeypatch, capabilities, remedy
+):
     engines(0.0)
     if capabilities:
         monkeypatch.setenv("NVIDIA_DRIVER_CAPABILITIES", capabilities)
@@ -176,7 +216,10 @@ def test_engines_whose_counter_cannot_be_read_are_unknown(engines, nvml):
     nvml("busy", None)
     nvml("missing", {"nvjpg_utilization": "NVML: Not Supported"})
     finding = decode.jpeg_engines()
-    assert finding.status == "warning" and finding.found == "unknown: their use cannot be read (NVML: Not Supported)"
+    assert (
+        finding.status == "warning"
+        and finding.found == "unknown: their use cannot be read (NVML: Not Supported)"
+    )
 
 
 def test_engines_that_somebody_else_uses_are_unknown(engines, nvml):
@@ -187,7 +230,10 @@ def test_engines_that_somebody_else_uses_are_unknown(engines, nvml):
 
 def test_dali_on_the_cpu_has_pillow_s_pixels():
     finding = decode.dali_on_cpu()
-    assert finding.status == "ok" and "CPU pipeline ran; mean |difference| from Pillow's pixels 0.00 of 255" in finding.found
+    assert (
+        finding.status == "ok"
+        and "CPU pipeline ran; mean |difference| from Pillow's pixels 0.00 of 255" in finding.found
+    )
 
 
 def test_a_decoder_with_wrong_pixels_fails(monkeypatch):
@@ -201,24 +247,43 @@ def test_pixels_are_compared():
     _, expected = make_jpeg()
     assert difference(expected, expected) == 0 and difference(255 - expected, expected) > 20
     assert difference(expected[1:], expected) == float("inf")
-    assert [judge("x", mean).status for mean in (0.9, 1.8, 16, float("inf"))] == ["ok", "warning", "failed", "failed"]
-    assert difference(expected[..., ::-1], expected) > 2 * images.FAR < difference(np.roll(expected, 1, 0), expected)
+    assert [judge("x", mean).status for mean in (0.9, 1.8, 16, float("inf"))] == [
+        "ok",
+        "warning",
+        "failed",
+        "failed",
+    ]
+    assert (
+        difference(expected[..., ::-1], expected)
+        > 2 * images.FAR
+        < difference(np.roll(expected, 1, 0), expected)
+    )
     assert make_jpeg()[0] == make_jpeg()[0]
 
 
 def test_the_graph_of_the_engines(monkeypatch):
     """Constructed, which needs no GPU: a mixed decoder that is asked to give all to the engines."""
     monkeypatch.setattr(decode.Pipeline, "build", decode.Pipeline._build_graph)
-    pipeline = decode._pipeline(make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=False)
-    decoder = next(operator for operator in pipeline._ops if getattr(operator._op, "schema_name", "") == "decoders__Image")
+    pipeline = decode._pipeline(
+        make_jpeg()[0], decode.BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=False
+    )
+    decoder = next(
+        operator
+        for operator in pipeline._ops
+        if getattr(operator._op, "schema_name", "") == "decoders__Image"
+    )
     assert decoder._op.device == "mixed" and pipeline.max_batch_size == decode.BATCH
-    assert "hw_decoder_load: 1.0" in str(decoder.spec) and "jpeg_fancy_upsampling: False" in str(decoder.spec)
+    assert "hw_decoder_load: 1.0" in str(decoder.spec) and "jpeg_fancy_upsampling: False" in str(
+        decoder.spec
+    )
 
 
 @pytest.fixture
 def codec(made_up_machine, monkeypatch):
     def set_up(image):
-        monkeypatch.setattr(nvimgcodec, "Decoder", lambda options: SimpleNamespace(decode=lambda stream: image))
+        monkeypatch.setattr(
+            nvimgcodec, "Decoder", lambda options: SimpleNamespace(decode=lambda stream: image)
+        )
 
     return set_up
 
@@ -229,9 +294,15 @@ def test_nvimagecodec(codec, made_up_machine):
     found = software.nvimagecodec().found
     assert software.nvimagecodec().status == "ok" and "decoded a JPEG on the GPU" in found
     message = str(choose(dp.DaliConfig(), dp.TrainTransform(), on_gpu=True))
-    assert found.startswith(f"nvImageCodec {nvimgcodec.__version__} ") and f"decode=auto takes {message}" in found
+    assert (
+        found.startswith(f"nvImageCodec {nvimgcodec.__version__} ")
+        and f"decode=auto takes {message}" in found
+    )
     codec(None)
-    assert software.nvimagecodec().status == "failed" and "cannot decode a JPEG" in software.nvimagecodec().found
+    assert (
+        software.nvimagecodec().status == "failed"
+        and "cannot decode a JPEG" in software.nvimagecodec().found
+    )
     made_up_machine(usable=False)
     assert "reads headers; it decodes on a GPU only" in software.nvimagecodec().found
 
@@ -250,7 +321,9 @@ def test_cupy_that_cannot_compile_raises(monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "status"), [(1, "ok"), (0, "failed")])
-def test_a_kernel_on_the_gpu_has_to_give_the_right_values(made_up_machine, monkeypatch, value, status):
+def test_a_kernel_on_the_gpu_has_to_give_the_right_values(
+    made_up_machine, monkeypatch, value, status
+):
     def raw_kernel(source, name):
         assert name in source
 
@@ -260,6 +333,8 @@ def test_a_kernel_on_the_gpu_has_to_give_the_right_values(made_up_machine, monke
         return launch
 
     nvrtc = SimpleNamespace(nvrtc=SimpleNamespace(getVersion=lambda: (12, 8)))
-    fake = SimpleNamespace(cuda=nvrtc, __version__="14", zeros=np.zeros, float32=np.float32, RawKernel=raw_kernel)
+    fake = SimpleNamespace(
+        cuda=nvrtc, __version__="14", zeros=np.zeros, float32=np.float32, RawKernel=raw_kernel
+    )
     monkeypatch.setitem(sys.modules, "cupy", fake)
     assert software.cupy_kernel().status == status

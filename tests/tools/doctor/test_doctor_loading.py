@@ -1,4 +1,6 @@
-"""The decoding that a loader's options come to: tried for real on the CPU, and judged on figures that nobody measured."""
+"""The decoding that a loader's options come to: tried for real on the CPU, and judged on figures
+that nobody measured.
+"""
 
 import io
 from pathlib import Path
@@ -55,7 +57,9 @@ def test_made_images_are_of_every_kind(made, tmp_path):
         assert len(files) == len(SIZES) == 12
         for file in files:
             with Image.open(file) as image:
-                assert f"{image.height}x{image.width}" == file.stem and image.mode == ("L" if kind.startswith("gray") else "RGB")
+                assert f"{image.height}x{image.width}" == file.stem and image.mode == (
+                    "L" if kind.startswith("gray") else "RGB"
+                )
                 assert ("progressive" in image.info) == (kind == "progressive")
                 if kind.startswith("gray"):
                     assert image.layer[0][1:3] == ((2, 1) if kind == "gray-422" else (1, 1))
@@ -78,18 +82,26 @@ def test_the_truncated_one_has_a_header_and_no_end(made):
 def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
     """The real thing, but for the GPU and the child process: with the loader's own options."""
     monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
-    monkeypatch.setattr(decode_probe, "in_child", lambda function, limit_s, *job: Answer(decode_compare.compare(*job), ""))
+    monkeypatch.setattr(
+        decode_probe,
+        "in_child",
+        lambda function, limit_s, *job: Answer(decode_compare.compare(*job), ""),
+    )
     finding = images.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
     assert finding.status == "ok", finding
     assert "72 images, mean |difference| from the CPU's pixels 0.00 of 255" in finding.found
-    assert "whole images, then cropped" in finding.found and "CPU-ms an image, a loader on the CPU" in finding.found
+    assert (
+        "whole images, then cropped" in finding.found
+        and "CPU-ms an image, a loader on the CPU" in finding.found
+    )
 
 
 def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
     finding = images.judge_probe(FINE, dp.DaliConfig())
     assert finding.status == "ok"
     assert finding.found == (
-        "60 images, mean |difference| from the CPU's pixels 0.12 of 255; 0.40 CPU-ms an image, a loader on the CPU 2.00; "
+        "60 images, mean |difference| from the CPU's pixels 0.12 of 255; 0.40 CPU-ms an "
+        "image, a loader on the CPU 2.00; "
         "JPEG engines up to 30%; SM up to 20%; DALI on GPU 0 decodes whole images"
     )
     assert "JPEG engines" not in images.judge_probe(with_(nvjpg=None), dp.DaliConfig()).found
@@ -98,7 +110,10 @@ def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        ({"fallbacks": {"ROI unsupported": 9}}, "decoded on the CPU, at least 9 × nvImageCodec: ROI unsupported"),
+        (
+            {"fallbacks": {"ROI unsupported": 9}},
+            "decoded on the CPU, at least 9 × nvImageCodec: ROI unsupported",
+        ),
         ({"nvjpg": 0.0, "cpu_ms": 2.1}, "the counter of the JPEG engines stayed at 0%"),
         ({"far": {"a.jpg": 30.0}}, "a.jpg by 30.0 of 255"),
         ({"refused": ["a.jpg"], "accepted": ["b.jpg"]}, "1 images are refused"),
@@ -112,7 +127,11 @@ def test_decoding_on_the_cpu_and_wrong_pixels_fail(wrong, found):
 
 def test_a_damaged_image_that_nvjpeg_takes_is_a_warning():
     finding = images.judge_probe(with_(accepted=["b.jpg"]), dp.DaliConfig())
-    assert finding.status == "warning" and "1 damaged images are delivered" in finding.found and "verify=full" in finding.remedy
+    assert (
+        finding.status == "warning"
+        and "1 damaged images are delivered" in finding.found
+        and "verify=full" in finding.remedy
+    )
 
 
 def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
@@ -142,24 +161,38 @@ def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
     ],
 )
 def test_the_remedy_is_what_these_options_leave(monkeypatch, nvimgcodec, nvjpeg, options, remedy):
-    monkeypatch.setattr(decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, nvjpeg))
-    assert images.remedy(dp.DaliConfig(**options)) == ", or ".join([*remedy, "loader=dali_cpu, which needs no GPU"])
+    monkeypatch.setattr(
+        decoding, "installed_versions", lambda: decoding.Versions(nvimgcodec, nvjpeg)
+    )
+    assert images.remedy(dp.DaliConfig(**options)) == ", or ".join(
+        [*remedy, "loader=dali_cpu, which needs no GPU"]
+    )
 
 
 def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
     asked = []
 
     def records(manifest, exif, loader, batch_size, device, limit_s):
-        asked.append((len(manifest), Path(manifest.root).is_dir(), loader, batch_size, str(device), limit_s))
+        asked.append(
+            (len(manifest), Path(manifest.root).is_dir(), loader, batch_size, str(device), limit_s)
+        )
         return FINE
 
     monkeypatch.setattr(images, "probe", records)
     loader = dp.DaliConfig(decode="whole")
     checks = all_checks(DoctorConfig(loader=loader, batch_size=32, limit_s=50), manifest)
-    for check in (each for each in checks if each.name in ("DALI", "your images") and each.group == "GPU"):
+    for check in (
+        each for each in checks if each.name in ("DALI", "your images") and each.group == "GPU"
+    ):
         assert check.needs_gpu and check.run(1).status == "ok"
     made = len(KINDS) * len(SIZES) + 1
-    assert asked == [(made, True, loader, 32, "cuda:0", 50), (len(manifest), True, loader, 32, "cuda:0", 50)]
+    assert asked == [
+        (made, True, loader, 32, "cuda:0", 50),
+        (len(manifest), True, loader, 32, "cuda:0", 50),
+    ]
     without = [check.name for check in all_checks(DoctorConfig(), None) if check.group == "GPU"]
     assert without == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
-    assert DoctorConfig().loader == dp.DaliConfig() and DoctorConfig(loader=DaliNativeConfig()).loader == DaliNativeConfig()
+    assert (
+        DoctorConfig().loader == dp.DaliConfig()
+        and DoctorConfig(loader=DaliNativeConfig()).loader == DaliNativeConfig()
+    )

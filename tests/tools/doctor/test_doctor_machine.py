@@ -18,7 +18,9 @@ from dali_pipes.tools.doctor.report import Finding, size
 
 
 def in_a_process_with(limit, check):
-    """The finding of a check after this call, which sets a limit for good, in a process of its own."""
+    """The finding of a check after this call, which sets a limit for good, in a process of its
+    own.
+    """
     context = multiprocessing.get_context("fork")
     found, finding = context.Pipe(duplex=False)
     process = context.Process(target=lambda: (limit(), finding.send(check())))
@@ -35,7 +37,9 @@ def limits(number, soft, hard):
 
 def test_a_low_limit_of_open_files():
     finding = in_a_process_with(limits(resource.RLIMIT_NOFILE, 300, 400), lambda: open_files(16))
-    assert finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
+    assert (
+        finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
+    )
     assert finding.remedy == "ulimit -n 65536; the hard limit is 400, which root can raise"
 
 
@@ -53,7 +57,10 @@ def test_locked_memory_matters_where_there_is_infiniband(tmp_path, monkeypatch):
     (tmp_path / "mlx5_0").mkdir()
     monkeypatch.setattr(machine, "INFINIBAND", tmp_path)
     finding = in_a_process_with(lowered, locked_memory)
-    assert finding.status == "warning" and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
+    assert (
+        finding.status == "warning"
+        and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
+    )
     assert "ulimit -l unlimited" in finding.remedy
     monkeypatch.setattr(machine, "INFINIBAND", tmp_path / "none")
     finding = in_a_process_with(lowered, locked_memory)
@@ -61,14 +68,20 @@ def test_locked_memory_matters_where_there_is_infiniband(tmp_path, monkeypatch):
 
 
 def test_no_limit_of_locked_memory(monkeypatch):
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (machine.resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(
+        machine.resource, "getrlimit", lambda _: (machine.resource.RLIM_INFINITY,) * 2
+    )
     assert locked_memory() == Finding("ok", "no limit")
 
 
 @pytest.fixture
 def tiny_shm(tmp_path, monkeypatch):
     """A tmpfs of 64 MiB, which is what a container gets by default."""
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
     monkeypatch.setattr(machine, "SHM", tmp_path)
@@ -78,17 +91,29 @@ def tiny_shm(tmp_path, monkeypatch):
 
 def test_a_tiny_shm(tiny_shm):
     finding = shared_memory(8, 256)
-    assert finding.status == "warning" and f"64.0 MiB of 64.0 MiB free in {tiny_shm}" in finding.found
-    assert "8 workers of loader=torch need 588 MiB at batch_size=256" in finding.found and "--shm-size=1g" in finding.remedy
+    assert (
+        finding.status == "warning" and f"64.0 MiB of 64.0 MiB free in {tiny_shm}" in finding.found
+    )
+    assert (
+        "8 workers of loader=torch need 588 MiB at batch_size=256" in finding.found
+        and "--shm-size=1g" in finding.remedy
+    )
     assert shared_memory(1, 64).status == "ok"
     (tiny_shm / "other").write_bytes(bytes(60 << 20))
     assert shared_memory(1, 64).status == "warning"
 
 
 def test_shm_as_the_file_system_says_it(monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=2**21, f_bfree=2**20, f_bavail=2**20, f_frsize=4096))
+    monkeypatch.setattr(
+        os,
+        "statvfs",
+        lambda _: SimpleNamespace(f_blocks=2**21, f_bfree=2**20, f_bavail=2**20, f_frsize=4096),
+    )
     assert shared_memory(8, 256) == Finding("ok", "4.0 GiB of 8.0 GiB free in /dev/shm")
-    assert "need 9.2 GiB" in shared_memory(128, 256).found and "--shm-size=10g" in shared_memory(128, 256).remedy
+    assert (
+        "need 9.2 GiB" in shared_memory(128, 256).found
+        and "--shm-size=10g" in shared_memory(128, 256).remedy
+    )
 
 
 def test_one_core_of_several(monkeypatch):
@@ -99,7 +124,11 @@ def test_one_core_of_several(monkeypatch):
         finding = cores()
     finally:
         os.sched_setaffinity(0, mine)
-    assert finding.status == "warning" and "1 of the machine's 16 cores" in finding.found and "--cpuset-cpus" in finding.remedy
+    assert (
+        finding.status == "warning"
+        and "1 of the machine's 16 cores" in finding.found
+        and "--cpuset-cpus" in finding.remedy
+    )
 
 
 def test_all_cores(monkeypatch):
@@ -112,7 +141,11 @@ def test_all_cores(monkeypatch):
     ("allowed", "status", "found"),
     [
         (None, "ok", "no limit"),
-        (4.0, "ok", "4 cores, no less than the 4 it may run on; kept from running for 1.5 s so far"),
+        (
+            4.0,
+            "ok",
+            "4 cores, no less than the 4 it may run on; kept from running for 1.5 s so far",
+        ),
         (2.5, "warning", "2.5 of the 4 cores it may run on; kept from running for 1.5 s so far"),
     ],
 )
@@ -160,9 +193,17 @@ def new_group(request):
 
 
 def test_a_real_quota(new_group):
-    join = new_group("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}, {"cpu.max": "50000 100000"})
+    join = new_group(
+        "cpu",
+        {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"},
+        {"cpu.max": "50000 100000"},
+    )
     finding = in_a_process_with(join, quota)
-    assert finding.status == "warning" and finding.found.startswith("0.5 of the ") and "OMP_NUM_THREADS=1" in finding.remedy
+    assert (
+        finding.status == "warning"
+        and finding.found.startswith("0.5 of the ")
+        and "OMP_NUM_THREADS=1" in finding.remedy
+    )
 
 
 def test_a_real_limit_of_memory(new_group):
@@ -178,18 +219,30 @@ def test_page_cache_counts_as_free_and_shared_memory_does_not(tmp_path, monkeypa
     (tmp_path / "memory.limit_in_bytes").write_text("1000\n")
     (tmp_path / "memory.usage_in_bytes").write_text("900\n")
     (tmp_path / "memory.stat").write_text("cache 1\ntotal_cache 500\ntotal_shmem 100\n")
-    monkeypatch.setattr("dali_pipes.system.memory.cgroup_folders", lambda controller: [tmp_path] if controller else [])
+    monkeypatch.setattr(
+        "dali_pipes.system.memory.cgroup_folders",
+        lambda controller: [tmp_path] if controller else [],
+    )
     assert memory_left() == 500
 
 
 def test_without_a_limit_the_host_s_memory_counts(monkeypatch):
     monkeypatch.setattr("dali_pipes.system.memory.cgroup_folders", lambda controller: [])
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=2**36, available=2**35))
+    monkeypatch.setattr(
+        psutil, "virtual_memory", lambda: SimpleNamespace(total=2**36, available=2**35)
+    )
     assert machine.memory() == Finding("ok", "32.0 GiB left, of 64.0 GiB on this machine")
 
 
 @pytest.mark.parametrize(
-    ("count", "message"), [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**20 * 200, "200 MiB"), (2**50, "1,048,576 GiB")]
+    ("count", "message"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1536, "1.5 KiB"),
+        (2**20 * 200, "200 MiB"),
+        (2**50, "1,048,576 GiB"),
+    ],
 )
 def test_sizes(count, message):
     assert size(count) == message

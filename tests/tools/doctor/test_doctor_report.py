@@ -3,11 +3,22 @@ import io
 import pytest
 from rich.console import Console
 
-from dali_pipes.tools.doctor.report import Finding, Line, as_json, can_train_on_gpu, closing_sentence, print_lines
+from dali_pipes.tools.doctor.report import (
+    Finding,
+    Line,
+    as_json,
+    can_train_on_gpu,
+    closing_sentence,
+    print_lines,
+)
 
 FINE = Line("software", "DALI", Finding("ok", "DALI 2.4.0 [bold]ran[/bold]"))
 DOUBT = Line("storage", "speed", Finding("warning", "120 MB/s", "a faster disk " * 12))
-WRONG = Line("GPU", "driver and GPUs", Finding("failed", "no GPU: " + "NVML " * 30, "CPU loaders work: loader=dali_cpu"))
+WRONG = Line(
+    "GPU",
+    "driver and GPUs",
+    Finding("failed", "no GPU: " + "NVML " * 30, "CPU loaders work: loader=dali_cpu"),
+)
 
 
 def printed(lines, width):
@@ -21,10 +32,15 @@ def test_it_reads_well_at_any_width(width):
     message = printed([FINE, DOUBT, WRONG], width)
     lines = [line.rstrip() for line in message.splitlines()]
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if line in ("software", "storage", "GPU")] == ["software", "storage", "GPU"]
+    assert [line for line in lines if line in ("software", "storage", "GPU")] == [
+        "software",
+        "storage",
+        "GPU",
+    ]
     assert "ok       DALI             DALI 2.4.0 [bold]ran[/bold]" in lines
     found = next(line for line in lines if line.startswith("failed "))
-    assert found.index("no GPU") == 26  # under each other, and so is what does not fit into one line
+    # under each other, and so is what does not fit into one line
+    assert found.index("no GPU") == 26
     assert all(line.startswith(" " * 26) for line in lines[lines.index(found) + 1 : -2])
     assert "→ CPU loaders work: loader=dali_cpu" in " ".join(message.split())
 
@@ -38,7 +54,11 @@ def test_the_last_sentence():
 
 def test_a_program_reads_the_same():
     message = as_json([FINE, WRONG], {"torch": "2.10"})
-    assert message["schema"] == 1 and message["can_train_on_gpu"] is False and message["versions"] == {"torch": "2.10"}
+    assert (
+        message["schema"] == 1
+        and message["can_train_on_gpu"] is False
+        and message["versions"] == {"torch": "2.10"}
+    )
     assert message["findings"][0] == {
         "group": "software",
         "check": "DALI",

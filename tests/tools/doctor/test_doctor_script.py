@@ -51,12 +51,17 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     assert [check for group, check in found if group == "storage"] == ["page cache", "speed"]
     assert "CPU loaders work: loader=dali_cpu" in found["GPU", "driver and GPUs"]["remedy"]
     assert all(
-        found["software", check]["status"] == "ok" for check in ("Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy")
+        found["software", check]["status"] == "ok"
+        for check in ("Python", "PyTorch", "one CUDA", "DALI", "nvImageCodec", "CuPy")
     )
     assert {"python", "torch", "nvidia-dali-cuda120"} <= set(message["versions"])
-    assert done.stderr.splitlines()[-1].startswith("Training on a GPU cannot work here; failed: driver and GPUs (GPU)")
+    assert done.stderr.splitlines()[-1].startswith(
+        "Training on a GPU cannot work here; failed: driver and GPUs (GPU)"
+    )
     assert all(len(line) <= 80 for line in done.stderr.splitlines()[:-1])
-    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.endswith(".arrow")]
+    assert os.listdir(tmp_path) == [
+        name for name in os.listdir(tmp_path) if name.endswith(".arrow")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,13 +84,16 @@ def test_a_mistake_of_the_user_is_no_finding(doctor, argument, message):
 
 REPO = Path(__file__).parents[3]
 SCRIPT = [str(REPO / "scripts/doctor.py")]
-COMMAND = ["-c", "from dali_pipes.cli import main; main()", "doctor"]  # what the installed command does
+# what the installed command does
+COMMAND = ["-c", "from dali_pipes.cli import main; main()", "doctor"]
 
 
 def process(*arguments, cwd, program=SCRIPT, **options):
     command = [sys.executable, *program, *arguments, f"data.cache_dir={cwd}"]
     environment = {**os.environ, "PYTHONPATH": f"{cwd}:{os.environ.get('PYTHONPATH', '')}"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, **options
+    )
 
 
 def limited():
@@ -95,30 +103,55 @@ def limited():
 
 @pytest.mark.slow
 def test_a_machine_that_is_set_up_wrongly(tmp_path):
-    """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
+    """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot
+    be loaded.
+    """
     (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
-    (tmp_path / "cupy_cuda13x-14.2.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.2.0\n")
+    (tmp_path / "cupy_cuda13x-14.2.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.2.0\n"
+    )
     (tmp_path / "cupy").mkdir()
     (tmp_path / "cupy/__init__.py").write_text("import os\nos.abort()\n")
     (tmp_path / "nvidia").mkdir()
-    (tmp_path / "nvidia/__init__.py").write_text("raise ImportError('libnvjpeg.so.12: cannot open shared object file')\n")
+    (tmp_path / "nvidia/__init__.py").write_text(
+        "raise ImportError('libnvjpeg.so.12: cannot open shared object file')\n"
+    )
     done = process("num_workers=4", cwd=tmp_path, preexec_fn=limited)
     found, _ = findings(done)
     assert done.returncode == 1
-    assert found["software", "one CUDA"]["status"] == "failed" and "cupy-cuda13x 13" in found["software", "one CUDA"]["found"]
-    assert found["software", "DALI"]["status"] == "failed" and "libnvjpeg.so.12" in found["software", "DALI"]["found"]
-    assert found["software", "nvImageCodec"]["status"] == "warning" and "libnvjpeg" in found["software", "nvImageCodec"]["found"]
-    assert found["software", "CuPy"]["status"] == "warning" and "SIGABRT" in found["software", "CuPy"]["found"]
+    assert (
+        found["software", "one CUDA"]["status"] == "failed"
+        and "cupy-cuda13x 13" in found["software", "one CUDA"]["found"]
+    )
+    assert (
+        found["software", "DALI"]["status"] == "failed"
+        and "libnvjpeg.so.12" in found["software", "DALI"]["found"]
+    )
+    assert (
+        found["software", "nvImageCodec"]["status"] == "warning"
+        and "libnvjpeg" in found["software", "nvImageCodec"]["found"]
+    )
+    assert (
+        found["software", "CuPy"]["status"] == "warning"
+        and "SIGABRT" in found["software", "CuPy"]["found"]
+    )
     assert found["CPU and memory", "open files"]["found"].startswith("260; about 336 are needed")
     if os.cpu_count() > 1:
-        assert found["CPU and memory", "cores"]["found"].startswith("this process may run on 1 of the machine's")
-    assert "not checked" in found["storage", "speed"]["found"] and "data.train=DIR" in found["storage", "speed"]["remedy"]
+        assert found["CPU and memory", "cores"]["found"].startswith(
+            "this process may run on 1 of the machine's"
+        )
+    assert (
+        "not checked" in found["storage", "speed"]["found"]
+        and "data.train=DIR" in found["storage", "speed"]["remedy"]
+    )
     assert "DALI (software)" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("program", [SCRIPT, COMMAND], ids=["script", "command"])
 def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, program):
-    (tmp_path / "torch.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')\n")
+    (tmp_path / "torch.py").write_text(
+        "raise ImportError('libcudnn.so.9: cannot open shared object file')\n"
+    )
     done = process(cwd=tmp_path, program=program)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "libcudnn.so.9" in done.stderr and "bash scripts/setup.sh" in done.stderr

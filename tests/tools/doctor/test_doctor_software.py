@@ -7,7 +7,13 @@ import torch
 
 from dali_pipes.tools.doctor import software
 from dali_pipes.tools.doctor.report import Finding
-from dali_pipes.tools.doctor.software import cuda_major, installed, one_cuda, python_version, pytorch
+from dali_pipes.tools.doctor.software import (
+    cuda_major,
+    installed,
+    one_cuda,
+    python_version,
+    pytorch,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +59,19 @@ def test_who_shares_libraries_cannot_have_two_cuda_majors(made_up, torch_cuda, n
     made_up(torch_cuda, *names)
     finding = one_cuda()
     assert finding.status == "failed" and "install builds for one of them" in finding.remedy
-    assert all(name in finding.found for name in names) and "12" in finding.found and "13" in finding.found
+    assert (
+        all(name in finding.found for name in names)
+        and "12" in finding.found
+        and "13" in finding.found
+    )
 
 
 def test_dali_of_another_major_is_named_and_no_fault(made_up):
     """As on the H100 of docs/benchmarks/gpu_h100_2026-11-25."""
     made_up("13.0", "nvidia-dali-cuda120", "nvidia-nvimgcodec-cu12", "cupy-cuda13x")
-    assert one_cuda() == Finding("ok", "CUDA 12: nvidia-dali-cuda120, nvidia-nvimgcodec-cu12; CUDA 13: cupy-cuda13x, torch")
+    assert one_cuda() == Finding(
+        "ok", "CUDA 12: nvidia-dali-cuda120, nvidia-nvimgcodec-cu12; CUDA 13: cupy-cuda13x, torch"
+    )
 
 
 def test_one_major_is_named_with_who_has_it(made_up):
@@ -76,7 +88,10 @@ def test_pytorch_without_cuda(made_up):
     assert pytorch() == Finding("ok", f"PyTorch {torch.__version__}, built for CUDA 12.8")
 
 
-@pytest.mark.parametrize(("version", "status"), [((3, 10), "failed"), ((3, 11), "ok"), ((3, 13), "ok"), ((3, 14), "warning")])
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [((3, 10), "failed"), ((3, 11), "ok"), ((3, 13), "ok"), ((3, 14), "warning")],
+)
 def test_python(monkeypatch, version, status):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     finding = python_version()

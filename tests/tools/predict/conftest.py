@@ -36,7 +36,9 @@ def config(thumbnails, network, tmp_path, monkeypatch):
                 "data": DataConfig(val=str(tmp_path / "set.arrow")),
                 "transform": EVAL,
                 "loader": dp.DaliConfig(device="cpu", num_threads=1),
-                "model": ModelConfig(name=None if "function" in options else NETWORK, channels_last=False),
+                "model": ModelConfig(
+                    name=None if "function" in options else NETWORK, channels_last=False
+                ),
                 "checkpoint": None if "function" in options else "weights.pt",
                 "batch_size": 4,
                 "part_batches": 2,
@@ -64,5 +66,11 @@ def run(config, capsys):
 
 
 def contents(folder):
-    """The bytes of every file; but for what a process that is killed as it comes may leave, which readers leave out."""
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if not file.name.startswith("._predict")}
+    """The bytes of every file; but for what a process that is killed as it comes may leave, which
+    readers leave out.
+    """
+    return {
+        file.name: file.read_bytes()
+        for file in sorted(folder.iterdir())
+        if not file.name.startswith("._predict")
+    }

@@ -1,4 +1,6 @@
-"""Three ranks killed by SIGKILL at random, three times: then every image is there once, as if nothing had happened."""
+"""Three ranks killed by SIGKILL at random, three times: then every image is there once, as if
+nothing had happened.
+"""
 
 import os
 import random
@@ -10,7 +12,8 @@ from tools.predict.conftest import contents
 
 pytestmark = pytest.mark.slow
 
-# Ranks are forked: what takes seconds to import is imported once, and a rank is in the middle of its work when it is killed.
+# Ranks are forked: what takes seconds to import is imported once, and a rank is in the middle of
+# its work when it is killed.
 DRIVER = """
 import os, random, signal, sys, time, traceback
 from pathlib import Path
@@ -31,8 +34,9 @@ def rank(index, count, out):
     os.environ.update(RANK=str(index), WORLD_SIZE=str(count))
     try:
         predict(PredictConfig(
-            data=DataConfig(val=manifest), transform=dp.EvalTransform(size=32, resize=36), batch_size=1, part_batches=1, threads=1,
-            loader=dp.DaliConfig(device="cpu", num_threads=1), function="slow_model:make", model=ModelConfig(name=None), out=out,
+            data=DataConfig(val=manifest), transform=dp.EvalTransform(size=32, resize=36),
+            loader=dp.DaliConfig(device="cpu", num_threads=1), function="slow_model:make",
+            model=ModelConfig(name=None), out=out, batch_size=1, part_batches=1, threads=1,
         ))
         os._exit(0)
     except BaseException:
@@ -77,10 +81,19 @@ def test_three_ranks_killed_three_times_equal_an_uninterrupted_run(thumbnails, t
     thumbnails.save(tmp_path / "set.arrow")
     (tmp_path / "slow_model.py").write_text(MODEL)
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "set.arrow"), str(seed)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     *killed, last = [line.split() for line in done.stdout.splitlines() if not line.startswith("{")]
     shown = f"seed {seed}\n{done.stdout}\n{done.stderr[-2000:]}"
     assert done.returncode == 0 and len(killed) == 3, shown
-    assert all("-9" in statuses for *statuses, _ in killed) and sum(line.count("-9") for line in killed) >= 6, shown
+    assert (
+        all("-9" in statuses for *statuses, _ in killed)
+        and sum(line.count("-9") for line in killed) >= 6
+    ), shown
     assert 0 < int(killed[0][-1]) < 37 and last == ["0", "0", "0", "37"], shown
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole"), shown

@@ -1,4 +1,6 @@
-"""dali-pipes predict: every image once, as a loop of PyTorch has it; bad images, other processes, and what is refused."""
+"""dali-pipes predict: every image once, as a loop of PyTorch has it; bad images, other processes,
+and what is refused.
+"""
 
 import importlib
 import json
@@ -31,7 +33,9 @@ def linear():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 4))
 def maps(): return lambda images: images
 def pairs(): return lambda images: (images, images)
-def convolution(): return torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+def convolution():
+    pooled = torch.nn.AdaptiveAvgPool2d(1)
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), pooled, torch.nn.Flatten())
 def nothing(): return 3
 """
 
@@ -64,26 +68,34 @@ def test_logits_are_those_of_a_loop(run, loop, network, thumbnails):
     rows, line = run()
     assert torch.equal(column(rows, "logits"), loop(network))
     assert [row["id"] for row in rows] == list(range(37))
-    assert [str(thumbnails.root / row["path"]) for row in rows] == [thumbnails.name(each) for each in range(37)]
+    assert [str(thumbnails.root / row["path"]) for row in rows] == [
+        thumbnails.name(each) for each in range(37)
+    ]
     assert {row["problem"] for row in rows} == {None}
     assert (line["images"], line["problems"], line["files"], line["images_now"]) == (37, 0, 5, 37)
 
 
 def test_images_in_shards_are_named_by_shard_and_member(run, loop, network, thumbnails, tmp_path):
     rows, _ = run(data=DataConfig(val=str(tar_shards(thumbnails, tmp_path / "shards", 20))))
-    assert [rows[0]["path"], rows[36]["path"]] == ["shard-000000.tar/000000000.jpg", "shard-000001.tar/000000036.jpg"]
+    assert [rows[0]["path"], rows[36]["path"]] == [
+        "shard-000000.tar/000000000.jpg",
+        "shard-000001.tar/000000036.jpg",
+    ]
     assert torch.equal(column(rows, "logits"), loop(network))
 
 
 def test_top_k(run, loop, network):
     rows, _ = run(output="topk", k=3)
     scores, classes = loop(network).softmax(1).topk(3)
-    assert torch.equal(column(rows, "classes"), classes) and torch.equal(column(rows, "scores"), scores)
+    assert torch.equal(column(rows, "classes"), classes) and torch.equal(
+        column(rows, "scores"), scores
+    )
 
 
 def test_embeddings_are_what_goes_into_the_last_linear_layer(run, loop, network):
     rows, _ = run(output="embeddings")
-    batches = column(rows, "embedding").split(4)  # as in the loop: the last bits depend on the size of a batch
+    # as in the loop: the last bits depend on the size of a batch
+    batches = column(rows, "embedding").split(4)
     assert torch.equal(torch.cat([network.fc(batch) for batch in batches]), loop(network))
     assert len(rows[0]["embedding"]) == network.fc.in_features
 
@@ -93,13 +105,20 @@ def test_half_precision_is_autocast(run, loop):
     model = importlib.import_module("my_functions").linear()
     with torch.autocast("cpu", torch.bfloat16):
         expected = loop(model)
-    assert expected.dtype == torch.bfloat16 and torch.equal(column(rows, "logits"), expected.float())
+    assert expected.dtype == torch.bfloat16 and torch.equal(
+        column(rows, "logits"), expected.float()
+    )
 
 
 def test_the_types_of_the_columns(run, tmp_path):
     run(output="topk", k=2)
     schema = pa.parquet.read_schema(tmp_path / "out/part-000000.parquet")
-    types = {"id": pa.int64(), "path": pa.string(), "classes": pa.list_(pa.int32(), 2), "scores": pa.list_(pa.float32(), 2)}
+    types = {
+        "id": pa.int64(),
+        "path": pa.string(),
+        "classes": pa.list_(pa.int32(), 2),
+        "scores": pa.list_(pa.float32(), 2),
+    }
     assert dict(zip(schema.names, schema.types, strict=True)) == types | {"problem": pa.string()}
 
 
@@ -109,14 +128,22 @@ def test_a_function_of_ones_own(run, loop):
 
 
 def test_a_function_gets_bytes_if_the_transform_says_so(run):
-    rows, _ = run(function="my_functions:pixels", transform=dp.EvalTransform(size=32, resize=36, dtype="uint8"))
+    rows, _ = run(
+        function="my_functions:pixels",
+        transform=dp.EvalTransform(size=32, resize=36, dtype="uint8"),
+    )
     values = column(rows, "logits")
     assert torch.equal(values, values.round()) and values.max() > 200
 
 
 def test_weights_of_training_bring_their_name_classes_and_average(run, loop, network, tmp_path):
     average = {f"module.{name}": value * 1.5 for name, value in network.state_dict().items()}
-    state = {"name": NETWORK, "classes": list("abcdefg"), "model": network.state_dict(), "ema": average | {"n_averaged": 1}}
+    state = {
+        "name": NETWORK,
+        "classes": list("abcdefg"),
+        "model": network.state_dict(),
+        "ema": average | {"n_averaged": 1},
+    }
     checkpoint.save(state, tmp_path / "best.pt")
     rows, _ = run(checkpoint="best.pt", model=ModelConfig(name=None, channels_last=False))
     averaged = type(network)([4, 8, 4], [24, 48, 96, 192, 1024], 7).eval()
@@ -130,7 +157,9 @@ class Killed(BaseException):
 
 
 def killed_at(monkeypatch, number):
-    """The process ends in the middle of the file that it writes as the `number`-th; what it has written of that stays."""
+    """The process ends in the middle of the file that it writes as the `number`-th; what it has
+    written of that stays.
+    """
     write, count = parts.pq.write_table, iter(range(number + 1))
 
     def dying(table, file, **options):
@@ -155,7 +184,10 @@ def test_killed_ranks_go_on_in_any_number(config, run, monkeypatch, tmp_path, ca
                     predict(config())
             else:
                 predict(config())
-        assert there.items() <= {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("out/part-*")}.items()
+        assert (
+            there.items()
+            <= {file.name: file.stat().st_mtime_ns for file in tmp_path.glob("out/part-*")}.items()
+        )
     assert len(capsys.readouterr().out.splitlines()) == 1, "the last one says that all is there"
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
@@ -191,23 +223,35 @@ def paths(manifest):
 
 @pytest.fixture
 def spoiled(scanned, tmp_path):
-    """37 images, of which the scan found one unusable; then one in a batch, the two of another batch and the last one went bad."""
+    """37 images, of which the scan found one unusable; then one in a batch, the two of another
+    batch and the last one went bad.
+    """
     scanned.path(3).write_bytes(b"no image")
     manifest = dp.Manifest.scan(scanned.root, cache=tmp_path / "spoiled.arrow", progress=False)
     assert len(manifest) == 36
-    for sample_id, fault in zip((5, 8, 9, 35), ("truncated to half", "deleted", "garbage", "zero bytes"), strict=True):
+    for sample_id, fault in zip(
+        (5, 8, 9, 35), ("truncated to half", "deleted", "garbage", "zero bytes"), strict=True
+    ):
         FAULTS[fault](manifest.path(sample_id))
     return manifest
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_bad_images_are_listed_and_cost_no_other(run, loop, network, thumbnails, spoiled, tmp_path, size):
+def test_bad_images_are_listed_and_cost_no_other(
+    run, loop, network, thumbnails, spoiled, tmp_path, size
+):
     data = DataConfig(val=str(tmp_path / "spoiled.arrow"))
     rows, line = run(data=data, batch_size=size, part_batches=3, max_bad_fraction=0.2)
     bad = [row for row in rows if row["problem"]]
     unusable = str(thumbnails.path(3).relative_to(thumbnails.root))
     assert sorted(row["path"] for row in rows) == sorted(paths(thumbnails))
-    assert [(row["id"], row["logits"]) for row in bad] == [(5, None), (8, None), (9, None), (35, None), (None, None)]
+    assert [(row["id"], row["logits"]) for row in bad] == [
+        (5, None),
+        (8, None),
+        (9, None),
+        (35, None),
+        (None, None),
+    ]
     assert (
         bad[-1]["path"] == unusable
         and bad[1]["problem"] == "no such file or directory"
@@ -230,10 +274,15 @@ def test_the_share_that_may_be_bad_is_of_all_images(run, spoiled, tmp_path):
 def test_nothing_but_bad_images(run, tmp_path):
     (tmp_path / "bad/class").mkdir(parents=True)
     (tmp_path / "bad/class/a.jpg").write_bytes(b"no image")
-    with pytest.raises(dp.ManifestError, match=r"1 of 1 images cannot be used, more than max_bad_fraction=0\.1 allows"):
+    with pytest.raises(
+        dp.ManifestError,
+        match=r"1 of 1 images cannot be used, more than max_bad_fraction=0\.1 allows",
+    ):
         run(data=DataConfig(val=str(tmp_path / "bad")))
     rows, _ = run(data=DataConfig(val=str(tmp_path / "bad")), max_bad_fraction=1)
-    assert [(row["id"], row["path"], row["logits"]) for row in rows] == [(None, "class/a.jpg", None)] and rows[0]["problem"]
+    assert [(row["id"], row["path"], row["logits"]) for row in rows] == [
+        (None, "class/a.jpg", None)
+    ] and rows[0]["problem"]
 
 
 def test_a_disk_that_is_gone_is_not_a_result(config, spoiled, tmp_path):
@@ -241,16 +290,24 @@ def test_a_disk_that_is_gone_is_not_a_result(config, spoiled, tmp_path):
         spoiled.path(sample_id).unlink(missing_ok=True)
     with pytest.raises(dp.BadSampleError, match=r"more than max_bad_fraction allows"):
         predict(config(data=DataConfig(val=str(tmp_path / "spoiled.arrow"))))
-    assert (tmp_path / "out/part-000000.parquet").exists() and not (tmp_path / "out/part-000003.parquet").exists()
+    assert (tmp_path / "out/part-000000.parquet").exists() and not (
+        tmp_path / "out/part-000003.parquet"
+    ).exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"batch_size": 5}, "batch_size was 4, and now is 5"),
-        ({"transform": dp.EvalTransform(size=32, resize=40)}, "transform.resize was 36, and now is 40"),
+        (
+            {"transform": dp.EvalTransform(size=32, resize=40)},
+            "transform.resize was 36, and now is 40",
+        ),
         ({"output": "topk"}, "output was logits, and now is top-5"),
-        ({"loader": dp.TorchConfig(num_workers=0)}, "loader.kind was DaliConfig, and now is TorchConfig"),
+        (
+            {"loader": dp.TorchConfig(num_workers=0)},
+            "loader.kind was DaliConfig, and now is TorchConfig",
+        ),
         ({"checkpoint": "other.pt"}, "model.sha256.checkpoint was "),
         ({"data": "other"}, "images was "),
         ({"threads": 2}, "threads was 1, and now is 2"),
@@ -259,7 +316,9 @@ def test_a_disk_that_is_gone_is_not_a_result(config, spoiled, tmp_path):
 def test_other_work_is_refused_by_name(config, network, thumbnails, tmp_path, options, message):
     predict(config())
     before = contents(tmp_path / "out")
-    torch.save({name: value + 1 for name, value in network.state_dict().items()}, tmp_path / "other.pt")
+    torch.save(
+        {name: value + 1 for name, value in network.state_dict().items()}, tmp_path / "other.pt"
+    )
     thumbnails.subset(np.arange(36)).save(tmp_path / "other.arrow")
     if "data" in options:
         options = {"data": DataConfig(val=str(tmp_path / "other.arrow"))}
@@ -285,7 +344,9 @@ WRONG = {
     "for benchmarks only": {"loader": dp.SyntheticConfig()},
     "no such checkpoint": {"checkpoint": "none.pt"},
     "neither a checkpoint of training nor a state dict": {"checkpoint": "text.pt"},
-    r"weights.pt: not the weights of this model .* Missing key": {"model": ModelConfig(name="resnet18")},
+    r"weights.pt: not the weights of this model .* Missing key": {
+        "model": ModelConfig(name="resnet18")
+    },
     "no model is named": {"model": ModelConfig(name=None)},
     "weights.pt: not the weights": {"function": "my_functions:means", "checkpoint": "weights.pt"},
     "there is no module nowhere in": {"function": "nowhere:make"},
@@ -293,7 +354,10 @@ WRONG = {
     "returns int; it must return the model": {"function": "my_functions:nothing"},
     r"gives \(1, 3, 32, 32\)": {"function": "my_functions:maps"},
     "my_functions:pairs gives tuple": {"function": "my_functions:pairs"},
-    "my_functions:convolution has none; use output=logits": {"function": "my_functions:convolution", "output": "embeddings"},
+    "my_functions:convolution has none; use output=logits": {
+        "function": "my_functions:convolution",
+        "output": "embeddings",
+    },
     f"k=8, but {NETWORK} has 7 outputs": {"output": "topk", "k": 8},
 }
 
@@ -307,8 +371,22 @@ def test_what_cannot_work_is_named(config, tmp_path, message):
 
 
 def test_the_command(command, config, tmp_path, monkeypatch):
-    small = ["transform.size=32", "transform.resize=36", "batch_size=4", "part_batches=2", "loader=dali_cpu", "threads=1"]
-    words = ["predict", f"data.val={tmp_path / 'set.arrow'}", "checkpoint=weights.pt", f"model.name={NETWORK}", "out=mine", *small]
+    small = [
+        "transform.size=32",
+        "transform.resize=36",
+        "batch_size=4",
+        "part_batches=2",
+        "loader=dali_cpu",
+        "threads=1",
+    ]
+    words = [
+        "predict",
+        f"data.val={tmp_path / 'set.arrow'}",
+        "checkpoint=weights.pt",
+        f"model.name={NETWORK}",
+        "out=mine",
+        *small,
+    ]
     config()
     write, calls = parts.pq.write_table, iter(range(99))
 
@@ -320,10 +398,16 @@ def test_the_command(command, config, tmp_path, monkeypatch):
     monkeypatch.setattr(parts.pq, "write_table", interrupted)
     done = command(*words)
     assert done.returncode == 130 and done.stdout == ""
-    assert done.stderr == "2 of 5 files are written; the same command goes on from there\nerror: interrupted\n"
+    assert done.stderr == (
+        "2 of 5 files are written; the same command goes on from there\nerror: interrupted\n"
+    )
     done = command(*words)
     assert done.returncode == 0 and json.loads(done.stdout)["images_now"] == 37 - 16
     assert done.stderr.endswith("; mine: images 37, problems 0, files 5\n")
     assert done.stderr.startswith("21 images now, ") and done.stderr.count("\n") == 1
     done = command(*words, "output=topk", "k=3")
-    assert done.returncode == 2 and "output was logits, and now is top-3" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and "output was logits, and now is top-3" in done.stderr
+        and done.stderr.count("\n") == 1
+    )

@@ -24,7 +24,9 @@ def large_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def mixed_folder(tmp_path) -> Path:
-    """Class a: JPEG, PNG and WebP of one stem, turned images, a broken and a truncated file; b: nothing; c: one image."""
+    """Class a: JPEG, PNG and WebP of one stem, turned images, a broken and a truncated file; b:
+    nothing; c: one image.
+    """
     root = tmp_path / "mixed"
     for name in "abc":
         (root / name).mkdir(parents=True)

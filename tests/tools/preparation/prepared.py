@@ -21,7 +21,11 @@ def config(folder, out, **options) -> PrepareConfig:
         "eval_transform": dp.EvalTransform(size=96, resize=110),
         "loader": dp.DaliConfig(device="cpu"),
     }
-    return PrepareConfig(data=DataConfig(train=str(folder)), out=str(out), **{"agreement_images": 0} | transforms | options)
+    return PrepareConfig(
+        data=DataConfig(train=str(folder)),
+        out=str(out),
+        **{"agreement_images": 0} | transforms | options,
+    )
 
 
 def prepared(folder, out, **options) -> Path:
@@ -43,13 +47,19 @@ def digests(folder) -> dict[str, str]:
 
 def result(out, split="train") -> dict:
     found = json.loads((Path(out) / "prepared.json").read_text())["splits"][split]["result"]
-    assert {"date", "hardware", "versions", "data", "commit", "overrides"} == {*found.pop("provenance")}
+    assert {"date", "hardware", "versions", "data", "commit", "overrides"} == {
+        *found.pop("provenance")
+    }
     return found
 
 
 def killed(until, folder, out, **options) -> None:
-    """Starts preparing in a process of its own, and kills it as soon as `until()`; its workers have to end as well."""
-    process = multiprocessing.get_context("fork").Process(target=prepared, args=(folder, out), kwargs=options)
+    """Starts preparing in a process of its own, and kills it as soon as `until()`; its workers have
+    to end as well.
+    """
+    process = multiprocessing.get_context("fork").Process(
+        target=prepared, args=(folder, out), kwargs=options
+    )
     process.start()
     leader = psutil.Process(process.pid)
     try:
@@ -60,7 +70,14 @@ def killed(until, folder, out, **options) -> None:
     finally:
         process.kill()
         process.join()
-    wait_for(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+    wait_for(
+        lambda: (
+            not any(
+                worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE
+                for worker in workers
+            )
+        )
+    )
 
 
 def wait_for(condition, seconds=60) -> None:

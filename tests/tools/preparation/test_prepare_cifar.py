@@ -1,4 +1,6 @@
-"""CIFAR from a small archive that is made here in the official layout, and from archives that are not what they should be."""
+"""CIFAR from a small archive that is made here in the official layout, and from archives that are
+not what they should be.
+"""
 
 import gzip
 import hashlib
@@ -30,7 +32,9 @@ def cifar10() -> dict[str, bytes]:
     files = {"cifar-10-batches-bin/batches.meta.txt": ("\n".join(CIFAR10) + "\n\n").encode()}
     for name, labels in LABELS.items():
         records = zip(labels, PIXELS[name], strict=True)
-        files[f"cifar-10-batches-bin/{name}"] = b"".join(bytes([label]) + planes.tobytes() for label, planes in records)
+        files[f"cifar-10-batches-bin/{name}"] = b"".join(
+            bytes([label]) + planes.tobytes() for label, planes in records
+        )
     return files | {"cifar-10-batches-bin/readme.html": b"<meta>"}
 
 
@@ -47,7 +51,10 @@ def cifar100() -> dict[str, bytes]:
 
 def packed(file, files, members=()):
     with tarfile.open(file, "w:gz") as tar:
-        for member, content in [*((tarfile.TarInfo(name), content) for name, content in files.items()), *members]:
+        for member, content in [
+            *((tarfile.TarInfo(name), content) for name, content in files.items()),
+            *members,
+        ]:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return file
@@ -68,7 +75,9 @@ def test_every_pixel_and_label_arrives(tmp_path, capsys):
         for sample_id in range(len(images)):
             number = int(images.path(sample_id).stem)
             assert images.labels[sample_id] == labels[number]
-            assert np.array_equal(np.asarray(Image.open(images.path(sample_id))), pixels[number].transpose(1, 2, 0))
+            assert np.array_equal(
+                np.asarray(Image.open(images.path(sample_id))), pixels[number].transpose(1, 2, 0)
+            )
     assert capsys.readouterr().out.splitlines() == [
         *("train: 60 images of 10 classes", "val: 12 images of 10 classes"),
         f"Use them with data.root={tmp_path / 'out'}",
@@ -82,7 +91,10 @@ def test_loaders_read_it(tmp_path):
     for loader in (dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu")):
         with dp.build_loader(images, loader, transform=transform, batch_size=12) as batches:
             batch = next(iter(batches))
-        expected = [PIXELS["test_batch.bin"][int(images.path(sample_id).stem)] for sample_id in batch.ids.tolist()]
+        expected = [
+            PIXELS["test_batch.bin"][int(images.path(sample_id).stem)]
+            for sample_id in batch.ids.tolist()
+        ]
         assert np.array_equal(batch.images.numpy(), np.stack(expected))
 
 
@@ -105,19 +117,29 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(tmp_path, capsys):
     run(archive, tmp_path / "out")
     assert digests(tmp_path / "out") == before
     assert {file: file.stat().st_mtime_ns for file in files[3:]} == stamps
-    assert "train: 60 images of 10 classes, 57 of them kept from an earlier run" in capsys.readouterr().out
+    assert (
+        "train: 60 images of 10 classes, 57 of them kept from an earlier run"
+        in capsys.readouterr().out
+    )
 
 
 def test_another_archive_into_the_same_folder_is_refused(tmp_path):
     run(packed(tmp_path / "c.tar.gz", cifar10()), tmp_path / "out")
-    with pytest.raises(dp.DaliPipesError, match="was begun differently: source was cifar10, and now is cifar100"):
+    with pytest.raises(
+        dp.DaliPipesError, match="was begun differently: source was cifar10, and now is cifar100"
+    ):
         run(packed(tmp_path / "d.tar.gz", cifar100()), tmp_path / "out", source="cifar100")
 
 
-def test_an_archive_that_is_not_the_official_one_is_refused_without_being_read(tmp_path, monkeypatch):
+def test_an_archive_that_is_not_the_official_one_is_refused_without_being_read(
+    tmp_path, monkeypatch
+):
     archive = packed(tmp_path / "c.tar.gz", cifar10())
     monkeypatch.setattr("dali_pipes.tools.preparation.run.read_archive", None)
-    with pytest.raises(dp.DaliPipesError, match=f"and not {LAYOUTS['cifar10'].sha256}, the one of the official cifar-10-binary"):
+    with pytest.raises(
+        dp.DaliPipesError,
+        match=f"and not {LAYOUTS['cifar10'].sha256}, the one of the official cifar-10-binary",
+    ):
         run(archive, tmp_path / "out", sha256=None)
     with pytest.raises(dp.DaliPipesError, match=f"and not {'ab' * 32}, the one that was asked for"):
         run(archive, tmp_path / "out", sha256="AB" * 32)
@@ -132,7 +154,10 @@ class Bomb:
 def test_the_python_version_is_named_and_no_pickle_is_read(tmp_path):
     files = {"cifar-10-batches-py/data_batch_1": pickle.dumps(Bomb())}
     archive = packed(tmp_path / "cifar-10-python.tar.gz", files)
-    with pytest.raises(dp.DaliPipesError, match=r"is the Python version, made of pickles.*; give the binary version"):
+    with pytest.raises(
+        dp.DaliPipesError,
+        match=r"is the Python version, made of pickles.*; give the binary version",
+    ):
         run(archive, tmp_path / "out", sha256=None)
     with pytest.raises(dp.DaliPipesError, match=r"holds no cifar-10-batches-bin/"):
         run(archive, tmp_path / "out")
@@ -201,10 +226,16 @@ def test_nothing_is_extracted_and_links_and_other_names_are_passed_over(tmp_path
         (tarfile.TarInfo("cifar-10-batches-bin/../../escaped"), b"x"),
     ]
     (tmp_path / "deep/er").mkdir(parents=True)
-    archive = packed(tmp_path / "deep/er/c.tar.gz", {}, [*evil, *((tarfile.TarInfo(n), c) for n, c in cifar10().items())])
+    archive = packed(
+        tmp_path / "deep/er/c.tar.gz",
+        {},
+        [*evil, *((tarfile.TarInfo(n), c) for n, c in cifar10().items())],
+    )
     run(archive, tmp_path / "deep/er/out")
     assert len(list((tmp_path / "deep/er/out").rglob("*.png"))) == 72
-    assert not list(tmp_path.rglob("*escaped*")) and {file.name for file in (tmp_path / "deep/er").iterdir()} == {"c.tar.gz", "out"}
+    assert not list(tmp_path.rglob("*escaped*")) and {
+        file.name for file in (tmp_path / "deep/er").iterdir()
+    } == {"c.tar.gz", "out"}
     with pytest.raises(dp.DaliPipesError, match=r"holds no cifar-10-batches-bin/data_batch_1.bin"):
         files = {name: content for name, content in cifar10().items() if "batch_1" not in name}
         read_archive(packed(tmp_path / "linked.tar.gz", files, evil), "cifar10")
@@ -219,4 +250,8 @@ def test_an_archive_that_grows_beyond_measure_is_refused(tmp_path, monkeypatch):
 
 def test_no_such_archive(tmp_path):
     with pytest.raises(dp.DaliPipesError, match=r"none.tar.gz: no such file"):
-        prepare(PrepareConfig(source="cifar10", archive=str(tmp_path / "none.tar.gz"), out=str(tmp_path / "out")))
+        prepare(
+            PrepareConfig(
+                source="cifar10", archive=str(tmp_path / "none.tar.gz"), out=str(tmp_path / "out")
+            )
+        )

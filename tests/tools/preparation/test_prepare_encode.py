@@ -38,7 +38,9 @@ def as_loaded(path, upright=False):
 
 @pytest.mark.parametrize("name", USABLE_SCAN)
 def test_every_odd_input_becomes_what_loaders_see_of_it_or_is_left_out(tmp_path, name):
-    """As close as JPEG of quality 95 is; the mean of |difference| of another image would be tens."""
+    """As close as JPEG of quality 95 is; the mean of |difference| of another image would be
+    tens.
+    """
     ODD[name](tmp_path / "x.jpg")
     (path,) = tmp_path.iterdir()
     header = read_header(path)
@@ -52,7 +54,9 @@ def test_every_odd_input_becomes_what_loaders_see_of_it_or_is_left_out(tmp_path,
     assert suits_hardware(made.content) and made.extension == "jpg"
     expected = as_loaded(path)
     scale = min(1, 100 / min(expected.size))
-    expected = expected.resize([int(side * scale + 1e-9) for side in expected.size], Image.Resampling.BILINEAR)
+    expected = expected.resize(
+        [int(side * scale + 1e-9) for side in expected.size], Image.Resampling.BILINEAR
+    )
     with Image.open(io.BytesIO(made.content)) as image:
         assert image.size == expected.size and image.info.get("progressive") is None
         got = np.asarray(image.convert("RGB")).astype(int)
@@ -67,8 +71,17 @@ def test_orientation_is_kept_as_a_tag_or_applied(tmp_path, orientation):
         (tmp_path / "kept.jpg").write_bytes(encoded(path, encoding).content)
         assert read_header(tmp_path / "kept.jpg").orientation == orientation
         for upright in (False, True):
-            kept, source = as_loaded(tmp_path / "kept.jpg", upright), as_loaded(path, upright).resize
-            assert np.abs(np.asarray(kept).astype(int) - np.asarray(source(kept.size, Image.Resampling.BILINEAR))).mean() < 6
+            kept, source = (
+                as_loaded(tmp_path / "kept.jpg", upright),
+                as_loaded(path, upright).resize,
+            )
+            assert (
+                np.abs(
+                    np.asarray(kept).astype(int)
+                    - np.asarray(source(kept.size, Image.Resampling.BILINEAR))
+                ).mean()
+                < 6
+            )
     (tmp_path / "applied.jpg").write_bytes(encoded(path, APPLY).content)
     assert read_header(tmp_path / "applied.jpg").orientation == 1
     applied = as_loaded(tmp_path / "applied.jpg")
@@ -77,7 +90,9 @@ def test_orientation_is_kept_as_a_tag_or_applied(tmp_path, orientation):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_image_is_turned_as_the_scan_has_found_and_not_as_the_file_may_say_elsewhere(tmp_path, way):
+def test_an_image_is_turned_as_the_scan_has_found_and_not_as_the_file_may_say_elsewhere(
+    tmp_path, way
+):
     write, expected = WAYS[way]
     (tmp_path / "x.jpg").write_bytes(write(6))
     for encoding in (KEEP, Encoding(None, 95, "apply")):
@@ -92,21 +107,34 @@ def test_an_image_is_turned_as_the_scan_has_found_and_not_as_the_file_may_say_el
 @pytest.mark.parametrize("limit", [1, 64, 100, 224])
 def test_the_size_is_that_of_torchvision_and_never_larger(tmp_path, size, limit):
     photo(*size).save(tmp_path / "x.png")
-    with Image.open(io.BytesIO(encoded(tmp_path / "x.png", Encoding(limit, 90, "keep")).content)) as image:
+    with Image.open(
+        io.BytesIO(encoded(tmp_path / "x.png", Encoding(limit, 90, "keep")).content)
+    ) as image:
         got = image.size
     if min(size) <= limit:
         assert got == size[::-1]
     else:
-        assert got == v2.functional.resize(photo(*size), [limit], v2.InterpolationMode.BILINEAR).size
+        assert (
+            got == v2.functional.resize(photo(*size), [limit], v2.InterpolationMode.BILINEAR).size
+        )
 
 
 def test_a_small_baseline_jpeg_loses_nothing_but_its_metadata(tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "where it was taken"
-    photo(90, 120).save(tmp_path / "x.jpg", subsampling="4:2:0", quality=70, exif=exif, icc_profile=b"p" * 500, comment=b"mine")
+    photo(90, 120).save(
+        tmp_path / "x.jpg",
+        subsampling="4:2:0",
+        quality=70,
+        exif=exif,
+        icc_profile=b"p" * 500,
+        comment=b"mine",
+    )
     made = encoded(tmp_path / "x.jpg", KEEP)
     assert made.same_pixels
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(made.content))), np.asarray(Image.open(tmp_path / "x.jpg")))
+    assert np.array_equal(
+        np.asarray(Image.open(io.BytesIO(made.content))), np.asarray(Image.open(tmp_path / "x.jpg"))
+    )
     assert not any(word in made.content for word in (b"where", b"pppp", b"mine"))
     assert not encoded(tmp_path / "x.jpg", Encoding(80, 90, "keep")).same_pixels
 
@@ -114,7 +142,14 @@ def test_a_small_baseline_jpeg_loses_nothing_but_its_metadata(tmp_path):
 def test_an_encoded_file_has_no_metadata_and_is_420(tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "where it was taken"
-    photo().save(tmp_path / "x.jpg", subsampling="4:4:4", exif=exif, icc_profile=b"p" * 500, comment=b"mine", dpi=(72, 72))
+    photo().save(
+        tmp_path / "x.jpg",
+        subsampling="4:4:4",
+        exif=exif,
+        icc_profile=b"p" * 500,
+        comment=b"mine",
+        dpi=(72, 72),
+    )
     made = encoded(tmp_path / "x.jpg", Encoding(None, 90, "keep"))
     assert not made.same_pixels
     assert not any(word in made.content for word in (b"where", b"pppp", b"mine", b"Exif"))
@@ -123,7 +158,14 @@ def test_an_encoded_file_has_no_metadata_and_is_420(tmp_path):
 
 
 def test_without_an_encoding_bytes_stay_and_the_extension_says_the_format(tmp_path):
-    for form, extension in {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "PPM": "ppm"}.items():
+    for form, extension in {
+        "JPEG": "jpg",
+        "PNG": "png",
+        "WEBP": "webp",
+        "BMP": "bmp",
+        "TIFF": "tif",
+        "PPM": "ppm",
+    }.items():
         photo().save(tmp_path / "x.jpg", form)
         made = encoded(tmp_path / "x.jpg", None)
         assert made == ((tmp_path / "x.jpg").read_bytes(), extension, True, None)
@@ -141,5 +183,7 @@ def test_a_file_that_has_changed_or_gone_is_left_out(tmp_path):
 
 def test_what_jpeg_cannot_hold_is_left_out(tmp_path):
     Image.new("RGB", (70_000, 1)).save(tmp_path / "x.png")
-    with pytest.raises(LeftOutError, match="70000 × 1 pixels, and libjpeg writes 65,500 a side at most"):
+    with pytest.raises(
+        LeftOutError, match="70000 × 1 pixels, and libjpeg writes 65,500 a side at most"
+    ):
         encoded(tmp_path / "x.png", KEEP)

@@ -1,4 +1,6 @@
-"""A folder of images to a folder of smaller JPEGs: the same samples in the same order, whole files only, and nothing lost."""
+"""A folder of images to a folder of smaller JPEGs: the same samples in the same order, whole files
+only, and nothing lost.
+"""
 
 import fcntl
 import os
@@ -16,7 +18,9 @@ from dali_pipes.tools.preparation.run import prepare
 
 
 def first_batch(manifest, loader, transform):
-    with dp.build_loader(manifest, loader, transform=transform, batch_size=len(manifest), shuffle=False) as batches:
+    with dp.build_loader(
+        manifest, loader, transform=transform, batch_size=len(manifest), shuffle=False
+    ) as batches:
         return next(iter(batches))
 
 
@@ -32,16 +36,29 @@ def test_ids_labels_and_classes_stay(image_folder, manifest, tmp_path):
     assert all(suits_hardware(written.path(number).read_bytes()) for number in range(37))
     message = result(tmp_path / "out")
     assert message["images"] == 37 and message["left_out"] == [] and 0 < message["same_pixels"] < 37
-    assert message["bytes_after"] == written.bytes_in_all < message["bytes_before"] == manifest.bytes_in_all
+    assert (
+        message["bytes_after"]
+        == written.bytes_in_all
+        < message["bytes_before"]
+        == manifest.bytes_in_all
+    )
 
 
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
-def test_training_sees_the_same_before_and_after_under_either_orientation(mixed_folder, tmp_path, exif):
-    """Evaluated at the size that they were made smaller to, images differ by what JPEG loses; turned wrongly, by tens."""
+def test_training_sees_the_same_before_and_after_under_either_orientation(
+    mixed_folder, tmp_path, exif
+):
+    """Evaluated at the size that they were made smaller to, images differ by what JPEG loses;
+    turned wrongly, by tens.
+    """
     transform = dp.EvalTransform(size=90, resize=90, dtype="uint8", exif=exif)
     written = scan(prepared(mixed_folder, tmp_path / "out", resize=90, quality=95))
     source = scan(mixed_folder)
-    good = source.subset(np.array([number for number in range(len(source)) if "half" not in str(source.path(number))]))
+    good = source.subset(
+        np.array(
+            [number for number in range(len(source)) if "half" not in str(source.path(number))]
+        )
+    )
     before = first_batch(good, dp.TorchConfig(num_workers=0), transform)
     for loader in (dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu")):
         after = first_batch(written, loader, transform)
@@ -56,9 +73,13 @@ def test_applied_orientation_is_what_loaders_see_without_asking(mixed_folder, tm
     assert set(written.table["orientation"].to_pylist()) == {1}
     at = next(number for number in range(len(written)) if "turned" in str(written.path(number)))
     source = scan(mixed_folder)
-    turned = source.subset(np.array([number for number in range(len(source)) if "turned" in str(source.path(number))]))
+    turned = source.subset(
+        np.array([number for number in range(len(source)) if "turned" in str(source.path(number))])
+    )
     (before,) = first_batch(
-        turned, dp.TorchConfig(num_workers=0), dp.EvalTransform(size=90, resize=90, dtype="uint8", exif="apply")
+        turned,
+        dp.TorchConfig(num_workers=0),
+        dp.EvalTransform(size=90, resize=90, dtype="uint8", exif="apply"),
     ).images
     after = first_batch(written, dp.TorchConfig(num_workers=0), transform).images[at]
     assert (after.int() - before.int()).abs().float().mean() < 8
@@ -73,7 +94,10 @@ def test_bad_files_are_named_and_left_out(mixed_folder, tmp_path, capsys):
     left_out = dict(result(tmp_path / "out")["left_out"])
     assert {*left_out} == {"a/empty.jpg", "a/half.jpg"} and left_out["a/empty.jpg"] == "empty file"
     message = capsys.readouterr().out
-    assert "left out: a/empty.jpg: empty file" in message and "left out: a/half.jpg: cannot be decoded" in message
+    assert (
+        "left out: a/empty.jpg: empty file" in message
+        and "left out: a/half.jpg: cannot be decoded" in message
+    )
     assert f"Use them with data.train={folder}" in message
 
 
@@ -81,13 +105,17 @@ def test_a_name_that_is_not_utf8_is_kept_or_reported(tmp_path, capfd):
     (tmp_path / "set/a").mkdir(parents=True)
     for name in ("name that is not UTF-8", "baseline JPEG 4:2:0"):
         ODD[name](tmp_path / "set/a/x.jpg")
-    (tmp_path / "set/a" / os.fsdecode(b"\xe9.png")).write_bytes((tmp_path / "set/a/x.jpg").read_bytes()[:-99])
+    (tmp_path / "set/a" / os.fsdecode(b"\xe9.png")).write_bytes(
+        (tmp_path / "set/a/x.jpg").read_bytes()[:-99]
+    )
     folder = prepared(tmp_path / "set", tmp_path / "out", resize=64)
     assert sorted(os.listdir(os.fsencode(folder / "a"))) == [b"caf\xe9.jpg", b"x.jpg"]
     assert r"left out: a/\xe9.png: cannot be decoded" in capfd.readouterr().out
 
 
-def test_a_measurement_that_cannot_work_is_reported_before_anything_is_written(image_folder, tmp_path):
+def test_a_measurement_that_cannot_work_is_reported_before_anything_is_written(
+    image_folder, tmp_path
+):
     with pytest.raises(dp.ConfigError, match="cpus is 100000"):
         prepared(image_folder, tmp_path / "out", resize=64, measure=True, cpus=100_000)
     assert not (tmp_path / "out").exists()
@@ -106,12 +134,18 @@ def test_both_splits_of_a_root(image_folder, tmp_path):
     options = config(None, tmp_path / "out", resize=64)
     options.data = DataConfig(root=str(tmp_path / "set"))
     prepare(options)
-    assert digests(tmp_path / "out/train") == digests(tmp_path / "out/val") and len(scan(tmp_path / "out/val")) == 37
+    assert (
+        digests(tmp_path / "out/train") == digests(tmp_path / "out/val")
+        and len(scan(tmp_path / "out/val")) == 37
+    )
 
 
 def test_a_second_run_keeps_what_is_there(image_folder, tmp_path):
     folder = prepared(image_folder, tmp_path / "out", resize=64)
-    before, stamps = digests(folder), [file.stat().st_mtime_ns for file in sorted(folder.rglob("*.jpg"))]
+    before, stamps = (
+        digests(folder),
+        [file.stat().st_mtime_ns for file in sorted(folder.rglob("*.jpg"))],
+    )
     prepared(image_folder, tmp_path / "out", resize=64)
     assert digests(folder) == before
     assert [file.stat().st_mtime_ns for file in sorted(folder.rglob("*.jpg"))] == stamps
@@ -157,7 +191,13 @@ def test_other_images_into_the_same_folder_are_refused(image_folder, mixed_folde
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "{}", "[]", '{"schema": 1, "options": 3, "splits": {}}', '{"schema": 1, "options": {}, "splits": {"train": 5}}'],
+    [
+        "{",
+        "{}",
+        "[]",
+        '{"schema": 1, "options": 3, "splits": {}}',
+        '{"schema": 1, "options": {}, "splits": {"train": 5}}',
+    ],
 )
 def test_a_record_that_is_none_is_refused(image_folder, tmp_path, content):
     (tmp_path / "out").mkdir()
@@ -205,14 +245,19 @@ def test_no_usable_image_is_an_error(tmp_path):
     photo(20, 20).save(tmp_path / "set/a/x.jpg")
     content = (tmp_path / "set/a/x.jpg").read_bytes()
     (tmp_path / "set/a/x.jpg").write_bytes(content[:-30])
-    with pytest.raises(dp.DaliPipesError, match=r"none of its 1 images can be used, such as a/x.jpg: cannot be decoded"):
+    with pytest.raises(
+        dp.DaliPipesError,
+        match=r"none of its 1 images can be used, such as a/x.jpg: cannot be decoded",
+    ):
         prepared(tmp_path / "set", tmp_path / "out", resize=64)
 
 
 def test_difference_is_none_where_no_pixel_changes_and_some_where_they_do(tmp_path):
     (tmp_path / "set/a").mkdir(parents=True)
     for number in range(5):
-        photo(120 + number, 170).save(tmp_path / f"set/a/{number}.jpg", subsampling="4:2:0", quality=95)
+        photo(120 + number, 170).save(
+            tmp_path / f"set/a/{number}.jpg", subsampling="4:2:0", quality=95
+        )
     prepared(tmp_path / "set", tmp_path / "same", resize=200, agreement_images=4)
     same = result(tmp_path / "same")["difference"]
     assert same["images"] == 4 and same["evaluation"]["max"] == same["training"]["max"] == 0

@@ -34,7 +34,11 @@ def jpegs(draw):
         "exif": draw(st.sampled_from([b"", exif])),
     }
     if mode == "RGB":
-        options |= draw(st.sampled_from([{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"keep_rgb": True}]))
+        options |= draw(
+            st.sampled_from(
+                [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"keep_rgb": True}]
+            )
+        )
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", **options)
     return buffer.getvalue() + draw(st.sampled_from([b"", b"garbage \xff\xd9", JPEG]))
@@ -56,7 +60,9 @@ def test_without_metadata_are_the_same_pixels(content):
         assert not {"icc_profile", "comment", "photoshop"} & {*image.info}
         assert dict(image.getexif()) == ({} if orientation == 1 else {0x0112: orientation})
     assert without_metadata(bare, orientation) == bare
-    assert b"where it was taken" not in bare and b"message" not in bare and bare.endswith(b"\xff\xd9")
+    assert (
+        b"where it was taken" not in bare and b"message" not in bare and bare.endswith(b"\xff\xd9")
+    )
 
 
 @given(jpegs())
@@ -70,13 +76,23 @@ def test_what_suits_the_hardware_is_baseline_and_gray_or_420(content):
     assert suits_hardware(content) == ((color or gray) and not progressive)
 
 
-@pytest.mark.parametrize("name", ["progressive JPEG", "baseline JPEG 4:4:4", "CMYK JPEG", "PNG named .jpg"])
+@pytest.mark.parametrize(
+    "name", ["progressive JPEG", "baseline JPEG 4:4:4", "CMYK JPEG", "PNG named .jpg"]
+)
 def test_the_rest_does_not(tmp_path, name):
     ODD[name](tmp_path / "x.jpg")
     assert not suits_hardware((tmp_path / "x.jpg").read_bytes())
 
 
-@pytest.mark.parametrize("name", ["baseline JPEG 4:2:0", "gray JPEG", "JPEG with EXIF orientation 6", "JPEG with restart markers"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "baseline JPEG 4:2:0",
+        "gray JPEG",
+        "JPEG with EXIF orientation 6",
+        "JPEG with restart markers",
+    ],
+)
 def test_these_do(tmp_path, name):
     ODD[name](tmp_path / "x.jpg")
     assert suits_hardware((tmp_path / "x.jpg").read_bytes())
@@ -85,7 +101,9 @@ def test_these_do(tmp_path, name):
 def test_a_second_scan_is_not_for_the_hardware():
     *parts, end = segments(JPEG)
     assert suits_hardware(b"\xff\xd8" + b"".join(part.whole for part in [*parts, end]))
-    assert not suits_hardware(b"\xff\xd8" + b"".join(part.whole for part in [*parts, parts[-1], end]))
+    assert not suits_hardware(
+        b"\xff\xd8" + b"".join(part.whole for part in [*parts, parts[-1], end])
+    )
 
 
 @given(st.binary(max_size=60), st.integers(0, 3000), st.integers(0, 3000))

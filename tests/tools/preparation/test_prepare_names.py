@@ -10,23 +10,36 @@ from dali_pipes.data.table.schema import SCHEMA
 from dali_pipes.tools.preparation.folder import class_folders, output_names
 
 NAMES = st.text("ab.-0J ", min_size=1, max_size=5).filter(lambda name: name not in (".", ".."))
-FILES = st.builds(lambda stem, end: stem + end, NAMES, st.sampled_from([".jpg", ".JPEG", ".png", ".jpg.png", ".png.jpg"]))
+FILES = st.builds(
+    lambda stem, end: stem + end,
+    NAMES,
+    st.sampled_from([".jpg", ".JPEG", ".png", ".jpg.png", ".png.jpg"]),
+)
 FOLDERS = st.lists(NAMES, max_size=2).map("/".join)
 
 
 def manifest(classes, paths, labels) -> dp.Manifest:
     rest = (9, 0, 5, 5, 1, "JPEG", False, None, "4:2:0", b"", 0, 0)
     rows = [(path.encode(), label, *rest) for path, label in zip(paths, labels, strict=True)]
-    return dp.Manifest("/images", classes, pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA))
+    return dp.Manifest(
+        "/images", classes, pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+    )
 
 
 def listed(classes, paths):
-    """What `list_image_folder` makes of these paths: by class, then folder by folder, then by name."""
-    order = sorted(paths, key=lambda path: (path.split("/")[0], path.rpartition("/")[0], path.rpartition("/")[2]))
+    """What `list_image_folder` makes of these paths: by class, then folder by folder, then by
+    name.
+    """
+    order = sorted(
+        paths,
+        key=lambda path: (path.split("/")[0], path.rpartition("/")[0], path.rpartition("/")[2]),
+    )
     return order, [classes.index(path.split("/")[0]) for path in order]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "a b", "b"]), FOLDERS, FILES), min_size=1, max_size=12))
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "a b", "b"]), FOLDERS, FILES), min_size=1, max_size=12)
+)
 @settings(deadline=None)
 def test_order_class_and_folder_stay(files):
     classes = ["a", "a b", "b"]
@@ -34,7 +47,9 @@ def test_order_class_and_folder_stay(files):
     names = output_names(manifest(classes, order, labels))
     assert len(set(names)) == len(names)
     assert listed(classes, names) == (names, labels)
-    assert [name.rpartition("/")[0] for name in names] == [path.rpartition("/")[0] for path in order]
+    assert [name.rpartition("/")[0] for name in names] == [
+        path.rpartition("/")[0] for path in order
+    ]
     assert all(name.lower().endswith((".jpg", ".jpeg")) for name in names)
 
 
@@ -44,7 +59,9 @@ def test_a_name_is_kept_where_it_can_be():
     assert names == ["a/x.JPEG", "a/x.jpg", "a/x.png.jpg", "b/sub/y.webp.jpg"]
 
 
-@pytest.mark.parametrize("files", [["x.png", "x.png.jpg"], ["x.png", "x.png-1.png"], [f"{'n' * 251}.png"]])
+@pytest.mark.parametrize(
+    "files", [["x.png", "x.png.jpg"], ["x.png", "x.png-1.png"], [f"{'n' * 251}.png"]]
+)
 def test_a_folder_is_numbered_where_names_would_collide_change_order_or_be_too_long(files):
     names = output_names(manifest(["a"], [f"a/{file}" for file in files], [0] * len(files)))
     assert names == [f"a/{number:08d}.jpg" for number in range(len(files))]

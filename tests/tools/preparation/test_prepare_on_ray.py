@@ -12,7 +12,9 @@ import dali_pipes as dp
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+    ),
 ]
 ray, cluster_utils = later("ray"), later("ray.cluster_utils", "ray")
 
@@ -21,7 +23,9 @@ ray, cluster_utils = later("ray"), later("ray.cluster_utils", "ray")
 def cluster():
     """The head node runs no task; two others run one at a time."""
     handler = signal.getsignal(signal.SIGTERM)
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     nodes = [made.add_node(num_cpus=1) for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", made.address)
@@ -31,8 +35,12 @@ def cluster():
     signal.signal(signal.SIGTERM, handler)
 
 
-def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(cluster, image_folder, tmp_path, monkeypatch):
-    """Its tasks are given a folder that is not there. The test below takes a machine away, so this one comes first."""
+def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(
+    cluster, image_folder, tmp_path, monkeypatch
+):
+    """Its tasks are given a folder that is not there. The test below takes a machine away, so this
+    one comes first.
+    """
     from dali_pipes.tools.preparation import on_ray
 
     written = on_ray._write
@@ -42,7 +50,11 @@ def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(cluster, im
 
     monkeypatch.setattr(on_ray, "_write", elsewhere)
     with pytest.raises(
-        dp.DaliPipesError, match=r"engine=ray: .* does not see .*nowhere; engine=ray needs folders that all machines share"
+        dp.DaliPipesError,
+        match=(
+            r"engine=ray: .* does not see .*nowhere; engine=ray needs folders that all "
+            r"machines share"
+        ),
     ):
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
 
@@ -69,7 +81,10 @@ def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
     killing.join()
     assert signal.getsignal(signal.SIGTERM) is own_handler
     there = digests(folder)
-    assert there == digests(prepared(large_folder, tmp_path / "local", **options)) and alive[0] < len(there) - 2
+    assert (
+        there == digests(prepared(large_folder, tmp_path / "local", **options))
+        and alive[0] < len(there) - 2
+    )
     assert result(tmp_path / "out")["images"] == 120
     prepared(large_folder, tmp_path / "out", engine="ray", **options)
     assert digests(folder) == there

@@ -30,11 +30,15 @@ def locked(folder):
 
 
 def samples(folder) -> dict[str, dict[str, bytes]]:
-    """WebDataset's convention: files that follow each other and agree up to the first dot are a sample."""
+    """WebDataset's convention: files that follow each other and agree up to the first dot are a
+    sample.
+    """
     found = {}
     for file in sorted(folder.glob("*.tar")):
         with tarfile.open(file, "r:") as tar:
-            members = [(*member.name.split(".", 1), tar.extractfile(member).read()) for member in tar]
+            members = [
+                (*member.name.split(".", 1), tar.extractfile(member).read()) for member in tar
+            ]
         for key, parts in itertools.groupby(members, key=lambda member: member[0]):
             assert key not in found
             found[key] = {extension: content for _, extension, content in parts}
@@ -46,9 +50,14 @@ def test_bytes_labels_and_order_are_those_of_the_manifest(image_folder, manifest
     found = samples(folder)
     assert [*found] == [f"{number:09d}" for number in range(37)]
     for number, sample in enumerate(found.values()):
-        assert sample == {"jpg": manifest.path(number).read_bytes(), "cls": str(manifest.labels[number]).encode()}
+        assert sample == {
+            "jpg": manifest.path(number).read_bytes(),
+            "cls": str(manifest.labels[number]).encode(),
+        }
     assert json.loads((folder / "classes.json").read_text()) == manifest.classes
-    assert result(tmp_path / "out")["same_pixels"] == 37 and "difference" not in str(result(tmp_path / "out")["difference"])
+    assert result(tmp_path / "out")["same_pixels"] == 37 and "difference" not in str(
+        result(tmp_path / "out")["difference"]
+    )
 
 
 def test_loaders_read_them_as_they_read_the_folder(image_folder, manifest, tmp_path):
@@ -58,10 +67,16 @@ def test_loaders_read_them_as_they_read_the_folder(image_folder, manifest, tmp_p
         np.testing.assert_array_equal(getattr(shards, name), getattr(manifest, name))
     batches = []
     for each in (manifest, shards):
-        with dp.build_loader(each, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8) as loader:
+        with dp.build_loader(
+            each, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8
+        ) as loader:
             batches.append(list(loader))
     for one, other in zip(*batches, strict=True):
-        assert torch.equal(one.images, other.images) and torch.equal(one.ids, other.ids) and torch.equal(one.labels, other.labels)
+        assert (
+            torch.equal(one.images, other.images)
+            and torch.equal(one.ids, other.ids)
+            and torch.equal(one.labels, other.labels)
+        )
 
 
 def test_shards_are_made_smaller_out_of_shards(image_folder, tmp_path):
@@ -86,15 +101,18 @@ def test_the_tars_are_ustar_and_the_same_every_time(image_folder, tmp_path):
     content = (one / "shard-000000.tar").read_bytes()
     assert content[257:265] == b"ustar\x0000"
     with tarfile.open(one / "shard-000000.tar") as tar:
-        assert {(each.mtime, each.uid, each.gid, each.uname, each.gname, each.mode, each.type) for each in tar} == {
-            (0, 0, 0, "", "", 0o644, tarfile.REGTYPE)
-        }
+        assert {
+            (each.mtime, each.uid, each.gid, each.uname, each.gname, each.mode, each.type)
+            for each in tar
+        } == {(0, 0, 0, "", "", 0o644, tarfile.REGTYPE)}
 
 
 def test_no_shard_exceeds_its_size(image_folder, manifest, tmp_path):
     folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
     files = sorted(folder.glob("*.tar"))
-    assert [file.name for file in files] == [f"shard-{number:06d}.tar" for number in range(len(files))] and len(files) > 2
+    assert [file.name for file in files] == [
+        f"shard-{number:06d}.tar" for number in range(len(files))
+    ] and len(files) > 2
     largest = int(manifest.bytes_each.max()) + 4 * 512 + tarfile.RECORDSIZE
     assert all(2**20 - largest <= file.stat().st_size <= 2**20 for file in files[:-1])
     assert len(samples(folder)) == 37
@@ -108,7 +126,10 @@ def test_an_image_larger_than_a_shard_has_one_of_its_own(tmp_path):
     for name in ("x", "y"):
         Image.fromarray(pixels).save(tmp_path / f"set/a/{name}.bmp")
     folder = prepared(tmp_path / "set", tmp_path / "out", to="shards", shard_mib=1)
-    assert len(list(folder.glob("*.tar"))) == 2 and {*samples(folder)["000000001"]} == {"bmp", "cls"}
+    assert len(list(folder.glob("*.tar"))) == 2 and {*samples(folder)["000000001"]} == {
+        "bmp",
+        "cls",
+    }
 
 
 def test_bad_images_leave_a_gap_and_extensions_tell_the_format(mixed_folder, tmp_path):
@@ -118,17 +139,30 @@ def test_bad_images_leave_a_gap_and_extensions_tell_the_format(mixed_folder, tmp
     assert [*found] == [f"{number:09d}" for number in range(len(source)) if number != half]
     assert [next(iter(sample)) for sample in found.values()] == ["jpg", "jpg", "png", "webp", "jpg"]
     assert [int(sample["cls"]) for sample in found.values()] == [0, 0, 0, 0, 2]
-    assert {path for path, _ in result(tmp_path / "out")["left_out"]} == {"a/empty.jpg", "a/half.jpg"}
+    assert {path for path, _ in result(tmp_path / "out")["left_out"]} == {
+        "a/empty.jpg",
+        "a/half.jpg",
+    }
 
 
 def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_path):
-    found = samples(prepared(image_folder, tmp_path / "shards", to="shards", resize=64, agreement_images=8))
+    found = samples(
+        prepared(image_folder, tmp_path / "shards", to="shards", resize=64, agreement_images=8)
+    )
     folder = scan(prepared(image_folder, tmp_path / "folder", resize=64))
-    assert [sample["jpg"] for sample in found.values()] == [folder.path(number).read_bytes() for number in range(37)]
+    assert [sample["jpg"] for sample in found.values()] == [
+        folder.path(number).read_bytes() for number in range(37)
+    ]
     height, width = manifest.sizes[3].tolist()
-    assert found["000000003"]["jpg"] == encode(manifest.path(3).read_bytes, (height, width), 1, Encoding(64, 90, "keep")).content
+    assert (
+        found["000000003"]["jpg"]
+        == encode(manifest.path(3).read_bytes, (height, width), 1, Encoding(64, 90, "keep")).content
+    )
     difference = result(tmp_path / "shards")["difference"]
-    assert difference["images"] == 8 and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
+    assert (
+        difference["images"] == 8
+        and 0 < difference["evaluation"]["mean"] < difference["training"]["mean"] < 60
+    )
 
 
 @pytest.mark.slow
@@ -152,11 +186,15 @@ def test_a_second_run_changes_nothing(mixed_folder, tmp_path):
     assert result(tmp_path / "out") == first | {"kept": 5, "same_pixels": 0}
 
 
-def test_a_table_keeps_its_order_in_shards_and_is_refused_a_folder(image_folder, manifest, tmp_path):
+def test_a_table_keeps_its_order_in_shards_and_is_refused_a_folder(
+    image_folder, manifest, tmp_path
+):
     lines = [f"{manifest.path(number)},{(7 * number) % 3}" for number in range(9)]
     (tmp_path / "table.csv").write_text("\n".join(["path,label", *lines]) + "\n")
     found = samples(prepared(tmp_path / "table.csv", tmp_path / "out", to="shards"))
-    assert [int(sample["cls"]) for sample in found.values()] == [(7 * number) % 3 for number in range(9)]
+    assert [int(sample["cls"]) for sample in found.values()] == [
+        (7 * number) % 3 for number in range(9)
+    ]
     with pytest.raises(dp.ConfigError, match="to=shards keeps their order"):
         prepared(tmp_path / "table.csv", tmp_path / "folder", resize=64)
 
@@ -173,11 +211,19 @@ def test_a_shard_that_is_missing_is_made_again(image_folder, tmp_path):
     ("damage", "message"),
     [
         (
-            lambda folder: (folder / "shard-000001.tar").write_bytes((folder / "shard-000001.tar").read_bytes()[:700]),
+            lambda folder: (folder / "shard-000001.tar").write_bytes(
+                (folder / "shard-000001.tar").read_bytes()[:700]
+            ),
             "was not written by an",
         ),
-        (lambda folder: (folder / "shard-000001.tar").rename(folder / "shard-000000.tar"), "it holds other samples"),
-        (lambda folder: (folder / "shard-000099.tar").write_bytes(b""), "shard-000099.tar was not written by this run"),
+        (
+            lambda folder: (folder / "shard-000001.tar").rename(folder / "shard-000000.tar"),
+            "it holds other samples",
+        ),
+        (
+            lambda folder: (folder / "shard-000099.tar").write_bytes(b""),
+            "shard-000099.tar was not written by this run",
+        ),
     ],
 )
 def test_shards_that_this_run_did_not_write_are_refused(image_folder, tmp_path, damage, message):
@@ -193,41 +239,67 @@ def test_hugging_faces_parquet_becomes_shards(tmp_path, monkeypatch):
     folder = prepared(files, tmp_path / "out", to="shards", source="parquet")
     source = dp.Manifest.open(files, progress=False)
     made = dp.Manifest.open(folder, progress=False)
-    assert made.classes == source.classes == ["cat", "dog", "eft"] and made.labels.tolist() == source.labels.tolist()
-    assert [made.read(number).tobytes() for number in range(9)] == [source.read(number).tobytes() for number in range(9)]
+    assert (
+        made.classes == source.classes == ["cat", "dog", "eft"]
+        and made.labels.tolist() == source.labels.tolist()
+    )
+    assert [made.read(number).tobytes() for number in range(9)] == [
+        source.read(number).tobytes() for number in range(9)
+    ]
 
 
-def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(image_folder, manifest, tmp_path, monkeypatch):
+def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(
+    image_folder, manifest, tmp_path, monkeypatch
+):
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
     folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
     shutil.copytree(folder, tmp_path / "bucket", copy_function=shutil.copyfile)
     monkeypatch.setattr(copies, "_make", None)  # no shard is fetched
     there = dp.Manifest.open(f"file://{tmp_path}/bucket", progress=False)
-    assert len(there) == 37 and there.fingerprint == dp.Manifest.open(folder, progress=False).fingerprint
+    assert (
+        len(there) == 37
+        and there.fingerprint == dp.Manifest.open(folder, progress=False).fingerprint
+    )
 
 
-@pytest.mark.parametrize("options", [{"to": "shards", "shard_mib": 1}, {"to": "shards", "resize": 30}, {"resize": 30}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"to": "shards", "shard_mib": 1}, {"to": "shards", "resize": 30}, {"resize": 30}],
+    ids=str,
+)
 def test_parts_in_any_order_make_what_one_run_makes(mixed_folder, image_folder, tmp_path, options):
     images, out = image_folder if "shard_mib" in options else mixed_folder, tmp_path / "parts"
     whole = digests(prepared(images, tmp_path / "whole", **options))
     for part in ("3/3", "1/3"):
         prepared(images, out, part=part, **options)
     if "shard_mib" in options:
-        with pytest.raises(dp.DaliPipesError, match=r"shards are missing, such as .*shard-000001.tar; run their parts again"):
+        with pytest.raises(
+            dp.DaliPipesError,
+            match=r"shards are missing, such as .*shard-000001.tar; run their parts again",
+        ):
             prepared(images, out, part="merge", **options)
     prepared(images, out, part="2/3", **options)
     assert digests(prepared(images, out, part="merge", **options)) == whole
-    assert {**result(out), "kept": 0, "same_pixels": 0} == {**result(tmp_path / "whole"), "kept": 0, "same_pixels": 0}
+    assert {**result(out), "kept": 0, "same_pixels": 0} == {
+        **result(tmp_path / "whole"),
+        "kept": 0,
+        "same_pixels": 0,
+    }
 
 
 def test_a_merge_makes_nothing_that_its_parts_left_out(mixed_folder, tmp_path):
     prepared(mixed_folder, tmp_path / "out", resize=30, part="1/2")
-    with pytest.raises(dp.DaliPipesError, match=r"images are missing, such as .*jpg; run their parts again, and then part=merge"):
+    with pytest.raises(
+        dp.DaliPipesError,
+        match=r"images are missing, such as .*jpg; run their parts again, and then part=merge",
+    ):
         prepared(mixed_folder, tmp_path / "out", resize=30, part="merge")
 
 
 def test_parquet_that_is_none_is_refused(image_folder, tmp_path):
-    with pytest.raises(dp.ConfigError, match=f"source=parquet: no Parquet file with images in {image_folder}"):
+    with pytest.raises(
+        dp.ConfigError, match=f"source=parquet: no Parquet file with images in {image_folder}"
+    ):
         prepared(image_folder, tmp_path / "out", source="parquet", to="shards")
 
 
@@ -239,9 +311,14 @@ def test_what_is_no_part_is_refused(image_folder, tmp_path, part):
 
 def test_parts_with_other_options_or_beside_a_whole_run_are_refused(image_folder, tmp_path):
     prepared(image_folder, tmp_path / "out", to="shards", part="1/2")
-    with pytest.raises(dp.DaliPipesError, match="was begun differently: shard_mib was 256, and now is 1"):
+    with pytest.raises(
+        dp.DaliPipesError, match="was begun differently: shard_mib was 256, and now is 1"
+    ):
         prepared(image_folder, tmp_path / "out", to="shards", part="2/2", shard_mib=1)
-    with locked(tmp_path / "out"), pytest.raises(dp.DaliPipesError, match="another run is writing there"):
+    with (
+        locked(tmp_path / "out"),
+        pytest.raises(dp.DaliPipesError, match="another run is writing there"),
+    ):
         prepared(image_folder, tmp_path / "out", to="shards", part="2/2")
 
 
@@ -249,7 +326,9 @@ def test_ray_is_for_shards_and_has_to_be_there(image_folder, tmp_path, monkeypat
     with pytest.raises(dp.ConfigError, match="engine=ray writes shards; add to=shards"):
         prepared(image_folder, tmp_path / "out", resize=64, engine="ray")
     monkeypatch.setattr(config, "find_spec", lambda name: None)
-    with pytest.raises(dp.ConfigError, match=r"engine=ray needs Ray; pip install 'dali_pipes\[ray\]'"):
+    with pytest.raises(
+        dp.ConfigError, match=r"engine=ray needs Ray; pip install 'dali_pipes\[ray\]'"
+    ):
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
 
 
@@ -257,19 +336,29 @@ def test_a_part_reports_its_own_work(image_folder, tmp_path):
     for number in (1, 2, 3):
         prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1, part=f"{number}/3")
     made = [
-        json.loads((tmp_path / f"out/prepared-{number}-of-3.json").read_text())["splits"]["train"]["result"] for number in (1, 2, 3)
+        json.loads((tmp_path / f"out/prepared-{number}-of-3.json").read_text())["splits"]["train"][
+            "result"
+        ]
+        for number in (1, 2, 3)
     ]
-    assert sum(each["images"] for each in made) == 37 and all(each["images"] < 37 and not each["kept"] for each in made)
+    assert sum(each["images"] for each in made) == 37 and all(
+        each["images"] < 37 and not each["kept"] for each in made
+    )
 
 
-def test_what_a_store_does_not_give_ends_the_run_and_is_no_bad_image(image_folder, tmp_path, monkeypatch):
+def test_what_a_store_does_not_give_ends_the_run_and_is_no_bad_image(
+    image_folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
     folder = prepared(image_folder, tmp_path / "whole", to="shards", shard_mib=1)
     whole = digests(folder)
     monkeypatch.setattr(copies, "_download", _away)
     source = dp.Manifest.open(f"file://{folder}", progress=False)
     with pytest.raises(
-        dp.DaliPipesError, match=r"shard-0000\d\d.tar/.*: connection reset by peer; start again when it can be read"
+        dp.DaliPipesError,
+        match=(
+            r"shard-0000\d\d.tar/.*: connection reset by peer; start again when it can be " r"read"
+        ),
     ):
         encode_sample(source, None, 30)
     monkeypatch.undo()
@@ -284,6 +373,9 @@ def test_a_ray_that_does_not_answer_is_named(image_folder, tmp_path, monkeypatch
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(
-        dp.DaliPipesError, match=r"RAY_ADDRESS=127.0.0.1:9: no Ray answers there \(.*\); correct it, or leave it out"
+        dp.DaliPipesError,
+        match=(
+            r"RAY_ADDRESS=127.0.0.1:9: no Ray answers there \(.*\); correct it, or leave it " r"out"
+        ),
     ):
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")

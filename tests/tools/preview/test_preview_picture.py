@@ -23,7 +23,11 @@ def ragged(lengths, values, *form, dtype=torch.float32):
 def objects(scale=1.0, **more):
     """A box of class 1 in the second image of two, none in the first."""
     box = [40 * scale, 50 * scale, 100 * scale, 120 * scale]
-    return {"boxes": ragged([0, 1], box, 4), "box_labels": ragged([0, 1], [1], dtype=torch.int64), **more}
+    return {
+        "boxes": ragged([0, 1], box, 4),
+        "box_labels": ragged([0, 1], [1], dtype=torch.int64),
+        **more,
+    }
 
 
 def covered(color):
@@ -38,8 +42,12 @@ def close(pixel, color):
 def test_boxes_keypoints_and_names_lie_where_they_are(scale):
     """In an image that is made smaller as well."""
     points = [60, 80, 2, 90, 80, 1, 60, 100, 0]
-    points = ragged([0, 1], [value * scale if at % 3 < 2 else value for at, value in enumerate(points)], 3, 3)
-    picture = draw(batch(size=160 * scale, targets=objects(scale, keypoints=points)), TRANSFORM, ["cat", "dog"])
+    points = ragged(
+        [0, 1], [value * scale if at % 3 < 2 else value for at, value in enumerate(points)], 3, 3
+    )
+    picture = draw(
+        batch(size=160 * scale, targets=objects(scale, keypoints=points)), TRANSFORM, ["cat", "dog"]
+    )
     side = min(160 * scale, LARGEST)
     assert picture.size == (2 * side + GAP, side)
     factor = side / 160
@@ -51,7 +59,9 @@ def test_boxes_keypoints_and_names_lie_where_they_are(scale):
     assert at(40, 100) == at(100, 70) == at(70, 50) == at(70, 120) == ORANGE
     assert at(60, 80) == ORANGE  # a keypoint that is seen
     assert at(90, 80) == at(60, 100) == GRAY  # one that is hidden, and one that is not known
-    named = np.asarray(picture)[round(50 * factor) - 14 : round(50 * factor), side + GAP + round(40 * factor) :][:, :20]
+    named = np.asarray(picture)[
+        round(50 * factor) - 14 : round(50 * factor), side + GAP + round(40 * factor) :
+    ][:, :20]
     assert (named == ORANGE).all(-1).mean() > 0.4 and (named.min(-1) > 150).any()
 
 
@@ -60,30 +70,46 @@ def test_masks_cover_what_they_are_of():
     mask[1, :80], mask[1, 80:, 80:], mask[0, :, :20] = 1, 255, 70_000
     picture = draw(batch(targets={"mask": mask}), TRANSFORM, ["ground", "cat"])
     assert close(picture.getpixel((164 + 5, 5)), covered(ORANGE))
-    assert picture.getpixel((164 + 5, 155)) == GRAY and close(picture.getpixel((323, 155)), covered((128, 128, 128)))
-    assert close(picture.getpixel((5, 5)), covered(BLUE)) and picture.getpixel((155, 5)) == GRAY  # 70,000 has no name
+    assert picture.getpixel((164 + 5, 155)) == GRAY and close(
+        picture.getpixel((323, 155)), covered((128, 128, 128))
+    )
+    # 70,000 has no name
+    assert close(picture.getpixel((5, 5)), covered(BLUE)) and picture.getpixel((155, 5)) == GRAY
 
 
 def test_objects_have_masks_of_their_own():
     masks = torch.zeros(1, 160, 160, dtype=torch.bool)
     masks[0, 60:110, 50:90] = True
     picture = draw(batch(targets=objects(masks=Ragged(masks, [0, 1]))), TRANSFORM, ["cat", "dog"])
-    assert close(picture.getpixel((164 + 70, 80)), covered(ORANGE)) and picture.getpixel((164 + 45, 80)) == GRAY
+    assert (
+        close(picture.getpixel((164 + 70, 80)), covered(ORANGE))
+        and picture.getpixel((164 + 45, 80)) == GRAY
+    )
 
 
 def test_views_stand_side_by_side():
-    big, small = torch.full((10, 2, 3, 40, 40), 10, dtype=torch.uint8), torch.full((10, 3, 3, 16, 16), 20, dtype=torch.uint8)
+    big, small = (
+        torch.full((10, 2, 3, 40, 40), 10, dtype=torch.uint8),
+        torch.full((10, 3, 3, 16, 16), 20, dtype=torch.uint8),
+    )
     small[1, 2] = 200
     picture = draw(batch(10, 40, views={"global": big, "local": small}), TRANSFORM, [])
     assert picture.size == (2 * 44 + 3 * 20 - GAP, SHOWN_WITH_VIEWS * 44 - GAP)
     assert picture.getpixel((60, 20)) == (10,) * 3 and picture.getpixel((90, 10)) == (20,) * 3
-    assert picture.getpixel((2 * 44 + 2 * 20 + 5, 44 + 5)) == (200,) * 3 and picture.getpixel((130, 30)) == (255,) * 3
+    assert (
+        picture.getpixel((2 * 44 + 2 * 20 + 5, 44 + 5)) == (200,) * 3
+        and picture.getpixel((130, 30)) == (255,) * 3
+    )
 
 
 def test_texts_stand_below_their_images():
     text = ["", "a very long text " * 20]
     picture = np.asarray(draw(batch(targets={"text": text}), TRANSFORM, []))
-    assert picture.shape[0] == 160 + 4 * 16 and (picture[160:, :160] == 255).all() and (picture[160:, 164:] < 50).any()
+    assert (
+        picture.shape[0] == 160 + 4 * 16
+        and (picture[160:, :160] == 255).all()
+        and (picture[160:, 164:] < 50).any()
+    )
 
 
 def test_a_batch_without_targets_is_a_grid_of_its_images():
@@ -96,5 +122,9 @@ def test_a_batch_without_targets_is_a_grid_of_its_images():
 def test_normalized_images_and_columns_of_numbers():
     images = torch.zeros(1, 3, 8, 8)
     numbers = {"mask": torch.zeros(1), "boxes": torch.zeros(1, 4)}
-    picture = draw(Batch(images, torch.zeros(1), torch.arange(1), numbers), dp.EvalTransform(size=8, resize=8), [])
+    picture = draw(
+        Batch(images, torch.zeros(1), torch.arange(1), numbers),
+        dp.EvalTransform(size=8, resize=8),
+        [],
+    )
     assert picture.getpixel((3, 3)) == tuple(round(255 * each) for each in (0.485, 0.456, 0.406))

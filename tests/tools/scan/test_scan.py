@@ -42,8 +42,14 @@ def folder(image_folder, tmp_path):
 def test_a_summary_with_problems_by_kind(folder, capsys):
     scan(ScanConfig(data=DataConfig(train=str(folder))))
     lines = capsys.readouterr().out.splitlines()
-    rows = {cells[0]: cells[1] for line in lines if len(cells := [each.strip() for each in re.split("[│┃]", line)[1:-1]]) == 2}
-    assert rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["chroma subsampling"]
+    rows = {
+        cells[0]: cells[1]
+        for line in lines
+        if len(cells := [each.strip() for each in re.split("[│┃]", line)[1:-1]]) == 2
+    }
+    assert (
+        rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["chroma subsampling"]
+    )
     assert rows["empty file"] == "3" and rows["not an image, or its header is broken"] == "1"
     assert sum(line.endswith(": empty file") for line in lines) == 3
 
@@ -51,13 +57,30 @@ def test_a_summary_with_problems_by_kind(folder, capsys):
 def test_objects_are_counted_and_those_left_out_listed(tmp_path, capsys):
     Image.new("RGB", (8, 6)).save(tmp_path / "a.png")
     boxes = [[1, 1, 2, 2], [1, 1, 0, 2], [9, 9, 1, 1]]
-    objects = [{"id": number, "image_id": 1, "category_id": 1, "bbox": box} for number, box in enumerate(boxes)]
-    content = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": objects, "categories": [{"id": 1, "name": "cat"}]}
+    objects = [
+        {"id": number, "image_id": 1, "category_id": 1, "bbox": box}
+        for number, box in enumerate(boxes)
+    ]
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": objects,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
     (tmp_path / "a.json").write_text(json.dumps(content))
-    scan(ScanConfig(data=DataConfig(train=str(tmp_path / "a.json")), picture=str(tmp_path / "scan.png")))
+    scan(
+        ScanConfig(
+            data=DataConfig(train=str(tmp_path / "a.json")), picture=str(tmp_path / "scan.png")
+        )
+    )
     said = capsys.readouterr().out
-    assert "1 (2 left out)" in said and "2 objects, or parts of them, left out of images that are used" in said
-    assert "a.png: annotation 1: its box is empty" in said and "a.png: annotation 2: its box is outside" in said
+    assert (
+        "1 (2 left out)" in said
+        and "2 objects, or parts of them, left out of images that are used" in said
+    )
+    assert (
+        "a.png: annotation 1: its box is empty" in said
+        and "a.png: annotation 2: its box is outside" in said
+    )
 
 
 def test_images_without_a_class_are_drawn(tmp_path, capsys):
@@ -77,15 +100,23 @@ def test_a_picture(folder, tmp_path, name):
             assert picture.size[0] > 1000 and len(picture.convert("RGB").getcolors(1_000_000)) > 20
     else:
         text = (tmp_path / name).read_text()
-        assert all(f"<!-- {title} -->" in text for title in ("images of each class", "chroma subsampling of JPEGs", "4:2:0"))
+        assert all(
+            f"<!-- {title} -->" in text
+            for title in ("images of each class", "chroma subsampling of JPEGs", "4:2:0")
+        )
 
 
 def test_a_picture_of_many_classes_and_of_numbers(manifest, tmp_path):
     for label, message in (("{}", "numbers"), ("class {}", "classes")):
         table = tmp_path / "t.csv"
-        rows = (f"{manifest.path(number)},{label.format(number / 2 if label == '{}' else number)}\n" for number in range(20))
+        rows = (
+            f"{manifest.path(number)},{label.format(number / 2 if label == '{}' else number)}\n"
+            for number in range(20)
+        )
         table.write_text("path,label\n" + "".join(rows))
-        scan(ScanConfig(data=DataConfig(train=str(table)), picture=str(tmp_path / f"{message}.svg")))
+        scan(
+            ScanConfig(data=DataConfig(train=str(table)), picture=str(tmp_path / f"{message}.svg"))
+        )
     assert "first number to predict" in (tmp_path / "numbers.svg").read_text()
     assert "images of a class: 1 to 1 (20 classes)" in (tmp_path / "classes.svg").read_text()
 

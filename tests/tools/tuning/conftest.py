@@ -1,4 +1,6 @@
-"""A bench that measures nothing: every setting has a rate, and the clock goes on by what a trial takes."""
+"""A bench that measures nothing: every setting has a rate, and the clock goes on by what a trial
+takes.
+"""
 
 import numpy as np
 import pytest
@@ -22,7 +24,12 @@ class MadeUp:
     """
 
     def __init__(self, noise=0.02, trial_s=10.0):
-        self.rate, self.cpu, self.memory, self.fails = lambda _: 1000.0, lambda _: 1.0, lambda _: 500.0, lambda _: None
+        self.rate, self.cpu, self.memory, self.fails = (
+            lambda _: 1000.0,
+            lambda _: 1.0,
+            lambda _: 500.0,
+            lambda _: None,
+        )
         self.drift, self.now, self.ran, self.message = 0.0, 0.0, [], []
         self._noise, self._trial_s, self._random = noise, trial_s, np.random.default_rng(0)
 
@@ -30,7 +37,10 @@ class MadeUp:
         self.now += self._trial_s
         self.ran.append((turn.phase, turn.number, setting))
         if wrote := self.fails(setting):
-            raise ArmError(f"arm {turn.arm}: its process ended with status 1; the last it wrote:\n  {wrote}", wrote)
+            raise ArmError(
+                (f"arm {turn.arm}: its process ended with status 1; the last it wrote:\n  {wrote}"),
+                wrote,
+            )
         slower = (1 - self.drift) ** len(self.ran)
         rate = self.rate(setting) * slower * np.exp(self._noise * self._random.standard_normal())
         made = trial(turn.arm, turn.number, turn.phase, rate, self.cpu(setting))
@@ -44,7 +54,9 @@ class MadeUp:
 
 
 def config(loader=None, **options):
-    return TuneConfig(loader=loader or dp.TorchConfig(num_workers=1), transform=dp.TrainTransform(), **options)
+    return TuneConfig(
+        loader=loader or dp.TorchConfig(num_workers=1), transform=dp.TrainTransform(), **options
+    )
 
 
 def setting(workers, prefetch=2, batch_size=64):

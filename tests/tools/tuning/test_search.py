@@ -13,14 +13,18 @@ from dali_pipes.tools.tuning.verdict import winner_of
 
 DEFAULT = setting(1)
 OTHERS = [
-    setting(workers, prefetch) for workers, prefetch in itertools.product((1, 2, 3, 4), (1, 2, 4)) if (workers, prefetch) != (1, 2)
+    setting(workers, prefetch)
+    for workers, prefetch in itertools.product((1, 2, 3, 4), (1, 2, 4))
+    if (workers, prefetch) != (1, 2)
 ]
 
 
 def rising(each):
     """More workers are faster, three are the best; prefetching a little."""
     options = dict(each.options)
-    return {1: 500.0, 2: 900.0, 3: 1000.0, 4: 800.0}[options["num_workers"]] * (1 + 0.05 * (options["prefetch_factor"] == 4))
+    return {1: 500.0, 2: 900.0, 3: 1000.0, 4: 800.0}[options["num_workers"]] * (
+        1 + 0.05 * (options["prefetch_factor"] == 4)
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,25 +70,38 @@ def test_a_setting_slower_than_the_default_never_wins(bench):
 
 def test_out_of_memory_drops_all_that_are_as_large_and_the_search_goes_on(bench):
     bench.rate = lambda each: float(each.in_flight)  # the larger, the faster
-    bench.fails = lambda each: "torch.OutOfMemoryError: CUDA out of memory." if each.in_flight >= 384 else None
+    bench.fails = lambda each: (
+        "torch.OutOfMemoryError: CUDA out of memory." if each.in_flight >= 384 else None
+    )
     race = bench.search(OTHERS, DEFAULT, minutes=60)
     assert winner_of(race).in_flight == 256
     large = [each for each in OTHERS if each.in_flight >= 384]
     assert all("ran out of memory" in race.out[each] for each in large)
-    assert "slower" in race.out.values() and len([each for _, _, each in bench.ran if each in large]) < len(large)
+    assert "slower" in race.out.values() and len(
+        [each for _, _, each in bench.ran if each in large]
+    ) < len(large)
 
 
 def test_a_default_that_runs_out_of_memory_leaves_the_smaller_ones(bench):
-    bench.fails = lambda each: "Can't allocate 123 bytes on device 0." if each.in_flight >= 512 else None
+    bench.fails = lambda each: (
+        "Can't allocate 123 bytes on device 0." if each.in_flight >= 512 else None
+    )
     bench.rate = rising
     race = bench.search(OTHERS, setting(4, 2), minutes=60)
-    assert race.out[setting(4, 2)] == "ran out of memory" and race.out[setting(3, 4)].startswith("no smaller than")
-    assert dict(winner_of(race).options)["num_workers"] == 3 and race.against_default(winner_of(race)) is None
+    assert race.out[setting(4, 2)] == "ran out of memory" and race.out[setting(3, 4)].startswith(
+        "no smaller than"
+    )
+    assert (
+        dict(winner_of(race).options)["num_workers"] == 3
+        and race.against_default(winner_of(race)) is None
+    )
     assert [each for _, _, each in bench.ran].count(setting(4, 2)) == 1
 
 
 def test_a_default_that_runs_out_of_memory_later_does_not_end_the_search(bench):
-    bench.fails = lambda each: "Bus error; shared memory" if each == DEFAULT and len(bench.ran) > 20 else None
+    bench.fails = lambda each: (
+        "Bus error; shared memory" if each == DEFAULT and len(bench.ran) > 20 else None
+    )
     bench.rate = rising
     assert winner_of(bench.search(OTHERS, DEFAULT, minutes=60)) != DEFAULT
 
@@ -117,12 +134,21 @@ def test_a_default_over_a_limit_cannot_win_but_is_what_others_are_compared_with(
 
 def test_a_limit_that_even_the_smallest_setting_exceeds(bench):
     race = bench.search(OTHERS, DEFAULT, minutes=60, max_memory_mib=100)
-    with pytest.raises(ConfigError, match=r"not even the smallest, num_workers=1 prefetch_factor=1 batch_size=64: 500 MiB of host"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"not even the smallest, num_workers=1 prefetch_factor=1 batch_size=64: 500 MiB of "
+            r"host"
+        ),
+    ):
         winner_of(race)
 
 
 def test_a_limit_on_what_is_not_measured_is_refused(bench):
-    with pytest.raises(ConfigError, match="max_gpu_memory_mib=100 cannot be kept: MiB of GPU memory cannot be measured here"):
+    with pytest.raises(
+        ConfigError,
+        match="max_gpu_memory_mib=100 cannot be kept: MiB of GPU memory cannot be measured here",
+    ):
         bench.search(OTHERS, DEFAULT, minutes=60, max_gpu_memory_mib=100)
 
 
@@ -133,7 +159,9 @@ def test_the_search_keeps_within_its_minutes(bench, minutes):
     assert bench.now <= 60 * minutes
     tried = {each for _, _, each in bench.ran}
     assert tried == {DEFAULT, *race.others} and len(tried) > 2
-    assert bench.message[0].startswith(f"Searching {len(race.others)} of 11 settings besides the default")
+    assert bench.message[0].startswith(
+        f"Searching {len(race.others)} of 11 settings besides the default"
+    )
     assert winner_of(race) == max(tried, key=rising)
 
 
@@ -157,7 +185,13 @@ def test_trials_that_take_longer_than_the_first_end_the_search_in_time(bench):
 
 
 def test_no_time_for_a_single_setting_is_said(bench):
-    with pytest.raises(ConfigError, match=r"minutes=0.3 is too short: a trial takes 10 s here, and a single setting 0.8 minutes"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"minutes=0.3 is too short: a trial takes 10 s here, and a single setting 0.8 "
+            r"minutes"
+        ),
+    ):
         bench.search(OTHERS, DEFAULT, minutes=0.3)
 
 

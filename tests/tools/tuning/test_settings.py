@@ -31,18 +31,43 @@ def test_dali_on_the_cpu_has_threads_and_queue():
 def test_dali_on_a_gpu_has_the_decoders_options_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     default, others = settings(config(dp.DaliConfig()), cores=8)
-    assert names(default) == ["num_threads", "prefetch_queue_depth", "hw_decoder_load", "decode", "hybrid_huffman_threshold"]
+    assert names(default) == [
+        "num_threads",
+        "prefetch_queue_depth",
+        "hw_decoder_load",
+        "decode",
+        "hybrid_huffman_threshold",
+    ]
     assert len(others) == 4 * 3 * (1 + 6 + 1 + 3) - 1
-    assert {dict(each.options)["hw_decoder_load"] for each in others} == {0, 0.15, 0.3, 0.5, 0.65, 0.8, 1}
+    assert {dict(each.options)["hw_decoder_load"] for each in others} == {
+        0,
+        0.15,
+        0.3,
+        0.5,
+        0.65,
+        0.8,
+        1,
+    }
     assert {dict(each.options)["decode"] for each in others} == {
         "auto",
         "whole",
     }  # regions are refused where they are known to fail
-    assert {dict(each.options)["hybrid_huffman_threshold"] for each in others} == {1_000_000, 300_000, 100_000, 1}
+    assert {dict(each.options)["hybrid_huffman_threshold"] for each in others} == {
+        1_000_000,
+        300_000,
+        100_000,
+        1,
+    }
     decoder = ("hw_decoder_load", "decode", "hybrid_huffman_threshold")
     given = dict(default.options)
-    assert max(sum(dict(each.options)[name] != given[name] for name in decoder) for each in others) == 1
-    assert names(settings(config(dp.DaliConfig(device="cpu")), cores=8)[0]) == ["num_threads", "prefetch_queue_depth"]
+    assert (
+        max(sum(dict(each.options)[name] != given[name] for name in decoder) for each in others)
+        == 1
+    )
+    assert names(settings(config(dp.DaliConfig(device="cpu")), cores=8)[0]) == [
+        "num_threads",
+        "prefetch_queue_depth",
+    ]
 
 
 def test_batch_sizes_and_values_that_are_asked_for():
@@ -50,7 +75,11 @@ def test_batch_sizes_and_values_that_are_asked_for():
     asked = SearchConfig(num_workers=[3], prefetch_factor=[2])
     default, others = settings(config(loader, batch_sizes=[64, 128], search=asked), cores=8)
     message = [str(each) for each in (default, *others)]
-    assert message == [f"num_workers={workers} prefetch_factor=2 batch_size={size}" for size in (64, 128) for workers in (1, 3)]
+    assert message == [
+        f"num_workers={workers} prefetch_factor=2 batch_size={size}"
+        for size in (64, 128)
+        for workers in (1, 3)
+    ]
 
 
 def test_images_in_flight():
@@ -69,13 +98,31 @@ def test_without_workers_nothing_is_prefetched():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loader": dp.SyntheticConfig(), "loader_name": "synthetic"}, "loader=synthetic has no settings to search"),
-        ({"loader": dp.TfDataConfig(), "loader_name": "tfdata"}, "choose dali, dali_cpu, torch or torch_torchvision"),
-        ({"loader": DaliNativeConfig(), "loader_name": "dali_native"}, "loader=dali_native has no settings to search"),
-        ({"search": SearchConfig(decode=["whole"])}, r"search.decode: .* that is num_workers, prefetch_factor"),
+        (
+            {"loader": dp.SyntheticConfig(), "loader_name": "synthetic"},
+            "loader=synthetic has no settings to search",
+        ),
+        (
+            {"loader": dp.TfDataConfig(), "loader_name": "tfdata"},
+            "choose dali, dali_cpu, torch or torch_torchvision",
+        ),
+        (
+            {"loader": DaliNativeConfig(), "loader_name": "dali_native"},
+            "loader=dali_native has no settings to search",
+        ),
+        (
+            {"search": SearchConfig(decode=["whole"])},
+            r"search.decode: .* that is num_workers, prefetch_factor",
+        ),
         ({"search": SearchConfig(num_workers=[])}, "search.num_workers is empty"),
-        ({"search": SearchConfig(num_workers=[-1])}, "TorchConfig.num_workers is -1; it must be at least 0"),
-        ({"search": SearchConfig(num_workers=[1], prefetch_factor=[2])}, "nothing to search: num_workers=1"),
+        (
+            {"search": SearchConfig(num_workers=[-1])},
+            "TorchConfig.num_workers is -1; it must be at least 0",
+        ),
+        (
+            {"search": SearchConfig(num_workers=[1], prefetch_factor=[2])},
+            "nothing to search: num_workers=1",
+        ),
     ],
 )
 def test_what_cannot_be_searched(options, message):

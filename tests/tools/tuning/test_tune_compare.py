@@ -26,17 +26,28 @@ def decided(bench, race, **options):
 
 def test_rounds_with_a_control(bench):
     compared = compare(bench, DEFAULT, WINNER, 6, 0)
-    orders = [[(phase, each) for phase, number, each in bench.ran if number == at] for at in range(1, 7)]
-    assert all(len(order) == 3 and ("control", DEFAULT) in order and ("round", WINNER) in order for order in orders)
+    orders = [
+        [(phase, each) for phase, number, each in bench.ran if number == at] for at in range(1, 7)
+    ]
+    assert all(
+        len(order) == 3 and ("control", DEFAULT) in order and ("round", WINNER) in order
+        for order in orders
+    )
     assert all(orders[at + 1] == orders[at][::-1] for at in (0, 2, 4))
-    assert set(compared["arms"]) == {"default", "tuned"} and compared["control"]["holds"] and compared["failed"] is None
+    assert (
+        set(compared["arms"]) == {"default", "tuned"}
+        and compared["control"]["holds"]
+        and compared["failed"] is None
+    )
 
 
 def test_a_winner_that_is_faster_is_kept(bench, race):
     bench.rate = lambda each: 1500.0 if each == WINNER else 1000.0
     kept, message = decided(bench, race)
     assert kept == WINNER
-    assert message.startswith("num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default: 1.")
+    assert message.startswith(
+        "num_workers=3 prefetch_factor=2 batch_size=64 is faster than the default: 1."
+    )
     assert message.endswith("; the default is num_workers=1 prefetch_factor=2 batch_size=64")
     assert "× its images/s" in message and "[1." in message
 
@@ -44,7 +55,11 @@ def test_a_winner_that_is_faster_is_kept(bench, race):
 def test_what_is_not_faster_beyond_the_noise_is_not_kept(bench, race):
     bench.rate = lambda each: 1005.0 if each == WINNER else 1000.0
     kept, message = decided(bench, race)
-    assert kept == DEFAULT and message.startswith("The default stays, num_workers=1") and "No difference in speed" in message
+    assert (
+        kept == DEFAULT
+        and message.startswith("The default stays, num_workers=1")
+        and "No difference in speed" in message
+    )
 
 
 def test_lucky_trials_are_seldom_taken_for_a_gain():
@@ -58,9 +73,15 @@ def test_lucky_trials_are_seldom_taken_for_a_gain():
 
 
 def test_a_default_that_differs_from_itself_stays(bench, race):
-    bench.rate = lambda each: 2000.0 if bench.ran[-1][0] == "control" else 1500.0 if each == WINNER else 1000.0
+    bench.rate = lambda each: (
+        2000.0 if bench.ran[-1][0] == "control" else 1500.0 if each == WINNER else 1000.0
+    )
     kept, message = decided(bench, race)
-    assert kept == DEFAULT and "Untrustworthy" in message and message.endswith("try again when the machine is quiet")
+    assert (
+        kept == DEFAULT
+        and "Untrustworthy" in message
+        and message.endswith("try again when the machine is quiet")
+    )
 
 
 def test_few_pairs_claim_nothing(bench, race):
@@ -105,10 +126,19 @@ def test_without_a_comparison(race, bench):
     race.drop_as_large(DEFAULT)
     assert verdict(config(), race, WINNER, None) == (
         WINNER,
-        "num_workers=3 prefetch_factor=2 batch_size=64 is kept, and not compared: the default, num_workers=1 prefetch_factor=2 "
+        "num_workers=3 prefetch_factor=2 batch_size=64 is kept, and not compared: the "
+        "default, num_workers=1 prefetch_factor=2 "
         "batch_size=64, ran out of memory",
     )
-    race = bench.search([setting(*each) for each in itertools.product((2, 3), (1, 2))], DEFAULT, minutes=60)
+    race = bench.search(
+        [setting(*each) for each in itertools.product((2, 3), (1, 2))], DEFAULT, minutes=60
+    )
     kept, message = verdict(config(), race, DEFAULT, None)
-    assert kept == DEFAULT and "None of 4 others is faster beyond the noise of the search; the nearest: num_workers=" in message
-    assert verdict(config(), Race(DEFAULT, [], 0), DEFAULT, None)[1].endswith("No other setting could be measured")
+    assert (
+        kept == DEFAULT
+        and ("None of 4 others is faster beyond the noise of the search; the nearest: num_workers=")
+        in message
+    )
+    assert verdict(config(), Race(DEFAULT, [], 0), DEFAULT, None)[1].endswith(
+        "No other setting could be measured"
+    )

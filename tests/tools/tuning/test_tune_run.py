@@ -24,7 +24,10 @@ def bench(monkeypatch):
     bench = MadeUp()
 
     def run(_, turn, loader, batch_size):
-        setting = Setting((("num_workers", loader.num_workers), ("prefetch_factor", loader.prefetch_factor)), batch_size)
+        setting = Setting(
+            (("num_workers", loader.num_workers), ("prefetch_factor", loader.prefetch_factor)),
+            batch_size,
+        )
         return bench(turn, setting)
 
     monkeypatch.setattr(Trials, "run", run)
@@ -33,7 +36,12 @@ def bench(monkeypatch):
     monkeypatch.setattr(
         agreement,
         "_compared",
-        lambda *_: {**bench.agreement, "images": 9, "reference": "default", "arms": {"tuned": bench.agreement}},
+        lambda *_: {
+            **bench.agreement,
+            "images": 9,
+            "reference": "default",
+            "arms": {"tuned": bench.agreement},
+        },
     )
     bench.rate = lambda setting: 500.0 * dict(setting.options)["num_workers"]
     return bench
@@ -51,11 +59,20 @@ def run(image_folder, tmp_path, capsys):
         folders = {"into": str(into), "out": str(tmp_path / "runs"), "host": "x"}
         error = None
         try:
-            tune(config(data=data, loader_name="torch", **{"cpus": 1, "minutes": 60} | folders | options))
+            tune(
+                config(
+                    data=data, loader_name="torch", **{"cpus": 1, "minutes": 60} | folders | options
+                )
+            )
         except (DaliPipesError, KeyboardInterrupt) as failure:
             error = failure
         out = capsys.readouterr()
-        return (json.loads(out.out) if out.out else None), out.err, (into / "tuned_x.yaml").read_text(), error
+        return (
+            (json.loads(out.out) if out.out else None),
+            out.err,
+            (into / "tuned_x.yaml").read_text(),
+            error,
+        )
 
     return tuned
 
@@ -105,23 +122,36 @@ def test_an_interrupted_run_leaves_the_file_as_it_was(bench, run, after):
     bench.rate = interrupted
     bench.drift = 0.0
     result, _, written, error = run(batch_sizes=[32, 128])
-    assert isinstance(error, KeyboardInterrupt) and result is None and written == "what was there before\n"
+    assert (
+        isinstance(error, KeyboardInterrupt)
+        and result is None
+        and written == "what was there before\n"
+    )
 
 
 def test_other_pixels_end_the_run_and_nothing_is_written(bench, run):
     bench.agreement |= {"mean": 3.0}
     result, _, written, error = run()
-    assert "tuned and default differ by 3.00 of 255" in str(error) and result is None and written == "what was there before\n"
+    assert (
+        "tuned and default differ by 3.00 of 255" in str(error)
+        and result is None
+        and written == "what was there before\n"
+    )
 
 
 def test_a_limit_that_nothing_keeps_is_reported_with_the_tries(bench, run):
     result, message, written, error = run(max_memory_mib=100)
-    assert isinstance(error, ConfigError) and "not even the smallest" in str(error) and result is None
+    assert (
+        isinstance(error, ConfigError) and "not even the smallest" in str(error) and result is None
+    )
     assert "500 MiB of host memory" in message and written == "what was there before\n"
 
 
 def test_every_key_is_documented(bench, run):
     message = (Path(__file__).parents[3] / "docs/tune.md").read_text()
     result, *_ = run()
-    keys = {*result, *result["tries"][0], *result["comparison"], *result["limits"]} - {"num_workers", "prefetch_factor"}
+    keys = {*result, *result["tries"][0], *result["comparison"], *result["limits"]} - {
+        "num_workers",
+        "prefetch_factor",
+    }
     assert sorted(key for key in keys if f"`{key}`" not in message) == []

@@ -15,8 +15,12 @@ from dali_pipes.tools.tuning.run import command_line, tuned_file, write
 
 REPO = Path(__file__).parents[3]
 LOADERS = {
-    "torch": dp.TorchConfig(num_workers=7, prefetch_factor=4, decoder="torchvision", multiprocessing_context="spawn"),
-    "dali": dp.DaliConfig(device="cpu", num_threads=3, hw_decoder_load=0.35, decode="whole", prefetch_queue_depth=4),
+    "torch": dp.TorchConfig(
+        num_workers=7, prefetch_factor=4, decoder="torchvision", multiprocessing_context="spawn"
+    ),
+    "dali": dp.DaliConfig(
+        device="cpu", num_threads=3, hw_decoder_load=0.35, decode="whole", prefetch_queue_depth=4
+    ),
     "default": dp.TorchConfig(),
 }
 
@@ -29,7 +33,12 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(
     ("job", "name"),
-    [("train", "torch"), ("benchmark", "torch"), ("tune", "torch"), *(("preview", name) for name in LOADERS)],
+    [
+        ("train", "torch"),
+        ("benchmark", "torch"),
+        ("tune", "torch"),
+        *(("preview", name) for name in LOADERS),
+    ],
 )
 def test_every_job_composes_it(folder, job, name):
     write(tuned_file(str(folder), "node-1.cluster"), LOADERS[name], ["message: 1.5 × [1.2, 1.8]"])
@@ -42,21 +51,42 @@ def test_every_job_composes_it(folder, job, name):
 @pytest.mark.parametrize("job", ["train", "benchmark"])
 def test_jobs_compose_it(command, folder, job):
     file = tuned_file(str(folder), "x")
-    write(file, LOADERS["torch"], ["message", command_line(["data.train=/my images", "search.num_workers=[1,2]"])])
-    options = ["loader=tuned_x", f"hydra.searchpath=[file://{folder.parent}]", "--cfg", "job", "--package", "loader"]
+    write(
+        file,
+        LOADERS["torch"],
+        ["message", command_line(["data.train=/my images", "search.num_workers=[1,2]"])],
+    )
+    options = [
+        "loader=tuned_x",
+        f"hydra.searchpath=[file://{folder.parent}]",
+        "--cfg",
+        "job",
+        "--package",
+        "loader",
+    ]
     composed = command(job, *options)
     assert composed.returncode == 0, composed.stderr
     assert composed.stdout.removeprefix("# @package loader\n") == to_yaml(LOADERS["torch"])
-    message = "# message\n# dali-pipes tune 'data.train=/my images' 'search.num_workers=[1,2]'\ndefaults:\n"
+    message = (
+        "# message\n# dali-pipes tune 'data.train=/my images' "
+        "'search.num_workers=[1,2]'\ndefaults:\n"
+    )
     assert file.read_text().startswith(message)
 
 
 def test_git_does_not_see_it():
-    ignored = subprocess.run(["git", "check-ignore", "conf/loader/tuned_node-1.yaml"], cwd=REPO, capture_output=True, check=False)
+    ignored = subprocess.run(
+        ["git", "check-ignore", "conf/loader/tuned_node-1.yaml"],
+        cwd=REPO,
+        capture_output=True,
+        check=False,
+    )
     assert ignored.returncode in (0, 128)  # 128: not a checkout
 
 
-@pytest.mark.parametrize(("host", "name"), [("a.b", "tuned_a_b"), ("../x/y", "tuned____x_y"), ("Gpu-01", "tuned_Gpu-01")])
+@pytest.mark.parametrize(
+    ("host", "name"), [("a.b", "tuned_a_b"), ("../x/y", "tuned____x_y"), ("Gpu-01", "tuned_Gpu-01")]
+)
 def test_host_names_are_made_safe(tmp_path, host, name):
     assert tuned_file(str(tmp_path), host) == tmp_path / f"{name}.yaml"
 
@@ -78,7 +108,9 @@ def test_a_folder_that_is_not_there_is_made_with_the_file(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"into=.*/file/loader: .*/file is no folder, or it cannot be written to"):
+    with pytest.raises(
+        ConfigError, match=r"into=.*/file/loader: .*/file is no folder, or it cannot be written to"
+    ):
         tuned_file(str(tmp_path / "file/loader"), "x")
 
 
