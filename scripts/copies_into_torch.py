@@ -1,9 +1,9 @@
 """Three ways for DALI's batches into PyTorch's memory: images/s, CPU time and GPU memory of each,
 in rounds of random order.
 
-python scripts/copies_into_torch.py data.train=/my/images batch_size=256 transform.dtype=fp16
-transform.memory_format=channels_last python scripts/copies_into_torch.py data.train=/my/images
-batches=4     # one short round, to see whether all of them run
+python scripts/copies_into_torch.py data.train=/my/images batch_size=256 \\
+    transform.dtype=fp16 transform.memory_format=channels_last
+python scripts/copies_into_torch.py data.train=/my/images batches=4     # to see whether all run
 """
 
 import json

@@ -146,8 +146,8 @@ def train(config: Any) -> None:
 
     dali-pipes train experiment=demo_resnet18
     dali-pipes train data.root=/imagenet model=resnet50 loader=dali precision=bf16
-    torchrun --nproc-per-node 8 -m dali_pipes.cli train experiment=imagenet_resnet50
-    data.root=/imagenet
+    torchrun --nproc-per-node 8 -m dali_pipes.cli train \\
+        experiment=imagenet_resnet50 data.root=/imagenet
     """
     with _extra_for_training():
         from dali_pipes.training.run import train
@@ -162,8 +162,7 @@ def benchmark(config: Any) -> None:
 
     dali-pipes benchmark data.train=/my/images arms=[torch,dali]
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
-    dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against the DataLoader that
-    make_loader() returns
+    dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against your DataLoader
     """
     from dali_pipes.tools.benchmark.run import benchmark
 
@@ -178,8 +177,8 @@ def migrate(config: Any) -> None:
 
     docs/from_torch.md has the rest.
 
-    dali-pipes migrate my_train:make_loader                  # my_train.py is here, and
-    make_loader() returns a DataLoader dali-pipes migrate my_train:make_loader loader=dali_cpu
+    dali-pipes migrate my_train:make_loader     # make_loader() in my_train.py returns a DataLoader
+    dali-pipes migrate my_train:make_loader loader=dali_cpu
     """
     from dali_pipes.tools.benchmark.migrate import migrate
 
@@ -238,9 +237,8 @@ def index() -> None:
 
     dali-pipes index s3://bucket/train
     dali-pipes index /my/shards/train     # before they are uploaded
-    dali-pipes index 's3://bucket/train/shard-*.tar'     # a pattern must name all shards of its
-    folder dali-pipes index s3://bucket/captions --target text=.txt     # what is read of each image
-    besides its label
+    dali-pipes index 's3://bucket/train/shard-*.tar'     # it names all shards of the folder
+    dali-pipes index s3://bucket/captions --target text=.txt     # what is read besides the label
     """
     from dali_pipes.cli.conf import read_targets
     from dali_pipes.tools.scan.run import index as write_index
@@ -302,9 +300,9 @@ def predict(config: Any) -> None:
     docs/predict.md has the columns and the rest.
 
     dali-pipes predict data.val=/my/images checkpoint=runs/train/RUN/best.pt out=/my/predictions
-    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings
-    out=/my/embeddings torchrun --nproc-per-node 8 -m dali_pipes.cli predict data.val=/my/images
-    checkpoint=best.pt out=/my/predictions
+    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings out=/my/vectors
+    torchrun --nproc-per-node 8 -m dali_pipes.cli predict \\
+        data.val=/my/images checkpoint=best.pt out=/my/predictions
     """
     from dali_pipes.tools.predict.run import predict
 
@@ -317,8 +315,7 @@ def diagnose(config: Any) -> None:
 
     dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
     dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
-    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is;
-    rounds=, cold=, out= too
+    dali-pipes diagnose seconds=1 limit=300 -- train.py ARGS     # your own program, as it is
     """
     with _extra_for_training():
         from dali_pipes.tools.diagnosis.run import diagnose
@@ -333,8 +330,8 @@ def tune(config: Any) -> None:
 
     dali-pipes tune data.train=/my/images loader=dali
     dali-pipes tune data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
-    dali-pipes tune my_train:make_loader loader=torch     # for the images and the transform of your
-    DataLoader dali-pipes train data.root=/imagenet loader=tuned_HOST
+    dali-pipes tune my_train:make_loader loader=torch     # for what your DataLoader loads
+    dali-pipes train data.root=/imagenet loader=tuned_HOST
     """
     from dali_pipes.tools.tuning.run import tune
 
@@ -381,9 +378,14 @@ def _path(text: str) -> Path:
 
 
 def _overview() -> str:
-    lines = [f"    {name:<10} {_words(job).splitlines()[0]}" for name, job in JOBS.items()]
+    lines = [f"    {name:<10} {_summary(job)}" for name, job in JOBS.items()]
     head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
     return "\n".join([head, "", *lines])
+
+
+def _summary(job: Callable[..., None]) -> str:
+    """The first paragraph of the words of a job, in one line."""
+    return " ".join(_words(job).split("\n\n")[0].split())
 
 
 def _words(job: Callable[..., None]) -> str:

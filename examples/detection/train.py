@@ -2,8 +2,8 @@
 one size.
 
 python scripts/make_demo_data.py --objects --out data/shapes
-python examples/detection/train.py data/shapes/train.json data/shapes/images/train
-data/shapes/val.json data/shapes/images/val
+python examples/detection/train.py data/shapes/train.json data/shapes/images/train \\
+    data/shapes/val.json data/shapes/images/val
 
 Lines that end in "# dali_pipes" are those that differ from torchvision's own references.
 """

@@ -24,7 +24,7 @@ class Code(NamedTuple):
     architecture: int
 
     def runs_on(self, architecture: int) -> bool:
-        """PTX is compiled for any later architecture; machine code runs within its major version."""
+        """PTX serves all later architectures; machine code serves those of its major version."""
         if self.kind == PTX:
             return self.architecture <= architecture
         return self.architecture // 10 == architecture // 10 and self.architecture <= architecture

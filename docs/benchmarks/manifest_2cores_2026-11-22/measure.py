@@ -1,7 +1,8 @@
 """What a manifest of many rows costs each rank: opening it, its memory, and the look-ups of a step.
 
-python measure.py OUT.json [ROWS …]        # 1.3, 20 and 100 million by default; 100 million need 12
-GB of disk and of memory
+    python measure.py OUT.json [ROWS …]
+
+By default 1.3, 20 and 100 million rows; 100 million need 12 GB of disk and of memory.
 """
 
 import json

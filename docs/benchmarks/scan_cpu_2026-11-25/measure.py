@@ -1,10 +1,9 @@
 """What scans cost beside another version: a million files in class folders, and a COCO file of
 COCO's size.
 
-python measure.py FOLDER OUT.json --before CHECKOUT [--rounds 3]   # makes FOLDER/train and
-FOLDER/coco if they are not there
+    python measure.py FOLDER OUT.json --before CHECKOUT [--rounds 3]
 
-Files are hard links of few JPEGs, which are the same to a scan. Each measurement is a new process;
+It makes FOLDER/train and FOLDER/coco if they are not there. Files are hard links of few JPEGs, which are the same to a scan. Each measurement is a new process;
 the versions take turns, and begin in turn. CPU seconds are those of the process and of those that
 it started.
 """
