@@ -70,6 +70,7 @@ class ConfiguredProgram(TrainingProgram):
     def feed(self) -> Iterator[Feed]:
         config = self.config
         check_memory(config, self.manifest, self._fabric.device)
+
         with build_loader(
             self.manifest,
             config.loader,

@@ -60,7 +60,7 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings.
+    """All findings of an examination.
 
     Attributes:
         items: what an item spends its time with; None: the program does not show its items.
@@ -68,9 +68,9 @@ class Diagnosis:
             first; for stragglers only.
         resident: the share of the files that was in the page cache when the cold run began; None:
             unknown, or not run.
-        seconds: how long it took.
-        left_out: what was not measured for want of time, in words.
-        remarks: what is wrong with the program, or may cost time, as it can be seen without
+        seconds: how long the examination took.
+        left_out: what was not measured, since there was no time for it, in words.
+        remarks: what is wrong with the program, or may cost time, as far as it can be seen without
             measuring; in words.
     """
 
@@ -93,8 +93,8 @@ class ProbeBudget:
     the first fix.
 
     Attributes:
-        limit_s: from then on no further round and no further fix is begun; one round is always
-            measured.
+        limit_s: seconds after which no further round and no further fix is begun; one round is
+            always measured.
     """
 
     rounds: int = 3

@@ -60,6 +60,7 @@ def breaking_frame() -> FrameType | None:
         or "site-packages" in frame.f_code.co_filename
     ):
         frame = frame.f_back
+
     if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in (
         "POP_TOP",
         "POP_ITER",

@@ -72,13 +72,13 @@ class ItemPart:
     """One place where the time goes.
 
     Attributes:
-        name: as a person says it: "np.loadtxt", "RandomRotation", "a Python loop in resize()".
-        where, text: file and line of the user's own code, and that line; "" if none is on the
-            stack.
-        share: of the elapsed time of fetching and collating.
-        seconds: per item.
-        waits: it is of kind "wait", or for most of its time nothing was computed, and the thread
-            did not stand in the run queue either.
+        name: as a person would say it: "np.loadtxt", "RandomRotation", "a Python loop in resize()".
+        where, text: file and line number of the user's own code, and the text of that line; "" if
+            none of it is on the stack.
+        share: its share of the elapsed time of fetching and collating.
+        seconds: its seconds per item.
+        waits: whether it is of kind "wait", or for most of its time nothing was computed, and the
+            thread did not stand in the run queue either.
         kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate",
             "operator" (C code that is called by operators in a loop of the user's) or "other".
     """
@@ -98,10 +98,11 @@ class ItemProfile:
 
     Attributes:
         items, failed: how many were made, and how many raised an exception and were left out.
-        cpu_s: of all threads of this process.
-        queued_s: the thread could run but had no core. blocked_s: the rest.
-        collate_s: of the collate function.
-        parts: the largest first, of at least 2 %.
+        cpu_s: CPU time of all threads of this process.
+        queued_s, blocked_s: time in which the thread could run but had no core, and the rest, in
+            which it waited.
+        collate_s: time in the collate function.
+        parts: the parts of at least 2 % of the time, the largest first.
     """
 
     items: int
@@ -445,7 +446,7 @@ class _Place:
     """The place where a sample fell; see `ItemPart`.
 
     Attributes:
-        loop: of a Python loop, the code that it is in.
+        loop: the code that a Python loop is in; None if it is no loop.
     """
 
     name: str

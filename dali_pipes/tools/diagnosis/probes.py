@@ -36,11 +36,11 @@ class Feed:
     """A loader that has been started.
 
     Attributes:
-        batches: endless, epoch after epoch.
-        starts_epoch: whether the next batch is the first of an epoch.
+        batches: its batches without end, epoch after epoch.
+        starts_epoch: tells whether the next batch is the first of an epoch.
         resident: puts a batch on the device, if it is not there.
-        slow: which of a batch's images took longest, as (name, seconds); called for the batches
-            with the longest wait.
+        slow: returns which of a batch's images took longest, as (name, seconds); called for the
+            batch that was waited for longest.
     """
 
     batches: Iterator[Any]
@@ -57,7 +57,7 @@ class Fix:
         what: Hydra overrides, an option of a DataLoader, or a sentence where there is neither.
         why: the reason, in a few words.
         program: the program with the change; None: it cannot be tried from here.
-        part: "loader" or "model", the one that it changes.
+        part: "loader" or "model", the part that it changes.
         speeds_up: by how much each part becomes faster if it cannot be tried: from, to, and perhaps
             what is likely between them.
         computes_less: whether a part that becomes faster also takes less CPU time, rather than wait
@@ -67,7 +67,7 @@ class Fix:
             unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
-        threads: how many threads of PyTorch the step is to run on; None: as many as it does.
+        threads: how many threads of PyTorch the step is to run on; None: as many as it does now.
         is_hidden: whether it gains this only once the other programs on this machine have ended.
     """
 
@@ -103,11 +103,11 @@ class TrainingProgram(ABC):
         burst: how many batches arrive at once: worker processes make one each at the same time.
         in_flight: batches that are made ahead; 0: loader and step alternate.
         paths: the file of each image, if known; they can be dropped from the page cache.
-        data_bytes: of all files of the data set.
-        decodes_on_gpu: whether the loader does.
+        data_bytes: size of all files of the data set.
+        decodes_on_gpu: whether the loader decodes on the GPU.
         is_fetched: whether images come out of an object store.
         starts_anew: whether each epoch starts worker processes anew.
-        epoch: batches of an epoch; None: unknown.
+        epoch: number of batches of an epoch; None: unknown.
         uses_torch_threads: whether its step runs on PyTorch's threads.
         step_may_fail: whether its own loop is being given a batch that it may not accept.
     """

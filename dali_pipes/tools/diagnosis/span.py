@@ -60,16 +60,16 @@ class Span:
     Attributes:
         images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its
             children.
-        waits_s: of each step, the time inside next(). None where the step began an epoch, which
+        waits_s: the time inside next(), for each step; None for a step that began an epoch, which
             starts the loader anew.
         starts_s: the time inside next() of each step that began an epoch.
-        epoch: batches of an epoch; None: unknown.
-        gaps_s: on a GPU, its idle time before each step but the first; else None.
+        epoch: number of batches of an epoch; None: unknown.
+        gaps_s: on a GPU, its idle time before each step except the first; else None.
         blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel
             does not report it.
         queued_s: how long threads of this process and its children were ready to run and had no
             core, all of them added up.
-        busy: the share of our cores that was busy, with any program.
+        busy: the share of our cores that was busy, whatever the program.
         throttled_s: how long a CPU quota kept us from running; None if unknown.
         memory_stall: the share of the time that something on this machine waited for memory; None
             if unknown.

@@ -155,6 +155,7 @@ class StepCalls:
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename == __file__:
             frame = frame.f_back
+
         file = frame.f_code.co_filename
         # PyTorch's own code calls these methods as well
         if not file.startswith(_TORCH):

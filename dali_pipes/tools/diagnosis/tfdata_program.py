@@ -28,14 +28,14 @@ class Stage:
     """One transformation of a pipeline.
 
     Attributes:
-        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; of a
-            source its class.
-        name: of a function that it calls; "" if it calls none.
+        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; for
+            a source, its class.
+        name: the name of the function that it calls; "" if it calls none.
         is_parallel: whether several elements are made at a time, as the program says.
         is_random: whether its function draws other numbers each time.
         has_python: whether its function calls Python.
-        is_endless: of repeat().
-        is_fixed: of shuffle(), whether each epoch has the same order.
+        is_endless: whether it is a repeat() without a count.
+        is_fixed: whether it is a shuffle() that gives each epoch the same order.
     """
 
     kind: str
@@ -176,12 +176,14 @@ class TfDataProgram(TrainingProgram):
             fixes.append(
                 self._with(what, "several elements are made at the same time", _run_in_parallel)
             )
+
         if not self.in_flight:
             fixes.append(
                 self._with(
                     "prefetch(tf.data.AUTOTUNE) at the end", "batches are made ahead", _prefetch
                 )
             )
+
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:

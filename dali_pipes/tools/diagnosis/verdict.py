@@ -84,7 +84,7 @@ class OneOffFigures:
         data_fits: whether the page cache has room for all images.
         device_busy: share of the step in which the GPU works.
         syncs: how often a step waits for the GPU.
-        transfer_share: of a step of training, what copying its batch from the CPU would take.
+        transfer_share: share of a step of training that copying its batch from the CPU would take.
         decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it
             works.
         is_fetched: whether images come over the network, out of an object store.
@@ -126,13 +126,21 @@ class Figures:
 
     Attributes:
         model, loader, together: images/s of these parts.
-        wait_share, start_share: of the time of training, what goes into next(), and into starting
-            epochs.
+        wait_share, start_share: shares of the time of training that go into next(), and into
+            starting epochs.
+        overlap: pace of training over that of the slower of model and loader.
         contention: share of the model's own pace that its steps lose beside the loader.
         loader_cores: cores that the loader keeps busy alone.
         busy: share of our cores that is busy in training.
         others: cores busy with other programs in training.
         loader_freed, model_freed: factor on the pace of each if the other programs ended.
+        blocked: share of the model's step in which its thread neither runs nor waits for a core;
+            None: unknown.
+        straggling: share of the time beyond three times the usual duration of a burst.
+        throttled, model_throttled: share of the time in which a CPU quota keeps our cores from
+            running, in training and for the model alone.
+        memory_stall: share of the time of training in which something waits for memory.
+        alloc_retries: how often PyTorch had to free GPU memory to find room.
     """
 
     model: float

@@ -57,7 +57,7 @@ class Loop:
     Attributes:
         place: the file and line that takes its batches.
         began: seconds from the program's start to its first batch.
-        waited_s: inside next().
+        waited_s: seconds inside next().
         taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the
             last of them.
         single: iterators in a row that were left after one batch on which an optimizer has stepped.

@@ -302,5 +302,6 @@ def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number:
         else:
             race.drop(setting, f"failed: {' '.join(str(error).split())}")
         return
+
     if why := over_limit(config, arm_figures(race.trials[setting])):
         race.drop(setting, why)

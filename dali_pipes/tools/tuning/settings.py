@@ -25,7 +25,7 @@ class Setting:
     """One value of each option that is searched.
 
     Attributes:
-        options: of the loader, as (name, value).
+        options: the options of the loader, as (name, value).
     """
 
     options: tuple[tuple[str, Any], ...]

@@ -22,8 +22,8 @@ class Comparison(Figures):
     """The winner (`tuned`) against the default.
 
     Attributes:
-        failed: that the winner ran out of memory, or None.
-        agreement: of their pixels.
+        failed: says that the winner ran out of memory; None: it did not.
+        agreement: how far the pixels of both agree; None: not compared.
     """
 
     failed: str | None
