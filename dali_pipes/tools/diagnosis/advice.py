@@ -44,8 +44,7 @@ def advice(
 
     The gain is calculated from the share of the time that is lost.
     """
-    # the loader's factor if it never waited: its workers, as far as there are cores, over the cores
-    # that it keeps busy
+    # the loader's factor if it never waited: usable cores over those that it keeps busy
     usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)
 
     match verdict:

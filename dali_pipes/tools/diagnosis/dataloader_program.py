@@ -141,8 +141,7 @@ class DataLoaderProgram(TrainingProgram):
             # also where other programs keep the cores busy: more processes get more of them
             counts |= {max(now + 1, cores)}
 
-        # a worker copies each batch into shared memory; where items cost less than that, no worker
-        # is fastest
+        # workers copy batches into shared memory; for items that cost less, no worker is fastest
         serial = 1 / (1 / found.model + items.seconds) if items else 0.0
         if now and not waits and serial > found.together:
             counts |= {0, 1}
@@ -208,8 +207,7 @@ class DataLoaderProgram(TrainingProgram):
         ):
             return
 
-        # a TensorDataset takes a list of indices too; with batch_size=None the sampler's lists
-        # reach it whole
+        # a TensorDataset takes a list of indices; with batch_size=None the sampler's lists reach it
         if loader.collate_fn is default_collate:
             whole = DataLoader(
                 loader.dataset,

@@ -296,8 +296,7 @@ class _Sampler(ABC):
         while frame is not None and frame.f_code not in _ROOTS:
             code, owner = frame.f_code, 0
             if code.co_filename == __file__:
-                # this handler was itself interrupted: what it did counts for who was interrupted
-                # first
+                # this handler was itself interrupted: its time counts for what it interrupted
                 stack.clear()
                 frame = frame.f_back
                 continue

@@ -253,8 +253,7 @@ class Probes:
             next(feed.batches)
             evict(paths)
             resident = resident_share(paths)
-            # what was prefetched before is not cold; using it up takes at most a quarter of the
-            # files
+            # prefetched batches are not cold; using them up takes at most a quarter of the files
             for _ in range(
                 min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))
             ):

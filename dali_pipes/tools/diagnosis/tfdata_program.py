@@ -214,8 +214,7 @@ def _read_stage(dataset: Any) -> Stage:
     nodes = _nodes(function.function) if function is not None else []
     state = bool(function.function.captured_inputs) if function is not None else False
 
-    # a stateless random operation draws new numbers only if its seed comes from outside the
-    # function
+    # a stateless operation draws new numbers only if its seed comes from outside the function
     draws = [
         each
         for each in nodes

@@ -33,8 +33,7 @@ LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
 FEWER = 1.1  # factor on images/s that fewer workers gain
-# share of our cores busy with other programs, from which on the step's own costs cannot be
-# determined
+# share of our cores busy with other programs, from which on the step's own costs are not known
 OTHERS = 0.25
 SEEN = 0.2  # cores busy with other programs; less is this machine's own work
 

@@ -99,7 +99,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
         self._hooks = hooks
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        # only the first time: the other finders would ask this one again
         hook = self._hooks.pop(name, None)
         if hook is None:
             return None
@@ -657,8 +656,7 @@ class Watch:
         at = f"it was at {place_of(frame)}"
         if self._examined is None:
             self.fail(f"its training loop had not begun; {at}; {self.seen()}")
-        # without a round, or in another thread than the loop's, the examination cannot be ended
-        # from here
+        # without a round, or in another thread than the loop's, nothing can be ended from here
         if not self._rounds or threading.get_ident() != self._thread:
             self.fail(
                 f"one round of the measurement was not done; {at}, {self._steps} batches after "

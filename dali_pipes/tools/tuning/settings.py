@@ -46,6 +46,7 @@ class Setting:
         fetches ahead, or DALI's queue.
         """
         options = dict(self.options)
+        # without workers one batch is in memory as well
         return self.batch_size * math.prod(
             max(1, options.get(name, 1)) for name in (*_PREFETCH, "num_workers")
         )
@@ -70,6 +71,7 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
     default = Setting(
         tuple((name, cores if value is None else value) for name, value in given), config.batch_size
     )
+    # the given value need not be one of those that are searched
     for name, value in default.options:
         if value not in values[name]:
             values[name] = [value, *values[name]]

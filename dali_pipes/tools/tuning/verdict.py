@@ -60,6 +60,7 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         try:
             done.append(run(turn, arms[turn.arm]))
         except ArmError as error:
+            # only the winner may run out of memory: the default then stays
             if turn.arm == "default" or not ran_out_of_memory(error):
                 raise
             return {
@@ -112,6 +113,7 @@ def verdict(
         return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
     if claim == "more":
         return winner, f"{sentence}; the default is {default}"
+    # untrustworthy: in the control the default differed from itself
     again = "; try again when the machine is quiet" if claim == "untrustworthy" else ""
     return default, f"The default stays, {default}. {sentence}{again}"
 
