@@ -78,7 +78,7 @@ class ConfiguredProgram(TrainingProgram):
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
             sampling=config.sampling,
-            # padded: a smaller last batch would be another step
+            # keeps all batches of one size
             last_batch="pad",
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
