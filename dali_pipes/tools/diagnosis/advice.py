@@ -68,6 +68,7 @@ def advice(
                 "workers that do not wait for data only compute",
                 speeds_up={"loader": (1.0, _about(usable)[1])},
             )
+
         case "straggler":
             what = (
                 "find the images that take long (those above, if any are named), and fix or "
@@ -79,6 +80,7 @@ def advice(
                 "all others wait for them",
                 speeds_up={"loader": (1 / max(share, _LEAST), 2 / max(share, _LEAST))},
             )
+
         case "sync-bound":
             what = (
                 "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers "
@@ -94,6 +96,7 @@ def advice(
                 "it waits for them",
                 speeds_up={"model": (low, 1 / max(working, _LEAST), high)},
             )
+
         case "cgroup-throttled":
             model, loader = (
                 _about(1 / max(1 - share, _LEAST))
@@ -101,6 +104,7 @@ def advice(
             )
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
             yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
+
         case "other programs":
             gain = one_off.one_thread_gain or 0.0
             # at least as fast as on one thread, if that was measured
@@ -119,6 +123,7 @@ def advice(
                     part="model",
                     threads=1,
                 )
+
         case "transfer-bound":
             yield Fix(
                 (
