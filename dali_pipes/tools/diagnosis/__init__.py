@@ -1,3 +1,3 @@
-"""Why training waits: measures the model and the loader alone and together, and predicts the gain
-of fixes.
+"""Why training waits: measures the model and the loader, alone and together, and predicts what
+fixes would gain.
 """

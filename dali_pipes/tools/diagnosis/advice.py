@@ -1,4 +1,7 @@
-"""What to do that cannot be tried from here, with the gain that follows from the figures."""
+"""Advice on changes that diagnose cannot try by itself, with gains calculated from the figures.
+
+`advice` answers a verdict, `remedies` answers the part of an item that takes the most time.
+"""
 
 from collections.abc import Iterator
 
@@ -8,9 +11,9 @@ from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 
 _LEAST = 0.02  # lower bound of a share used as a divisor
 _DEAR = 0.2  # share of an item's time from which on a part is worth a change
-# By what an item spends its time with: what to do instead, and from and to which factor that part
-# becomes cheaper. np.load in place of np.loadtxt was 648 times as fast (docs/diagnose.md); the rest
-# are wide on purpose: nothing has been tried.
+# For each kind of item part: what to do instead, and by which factors, from and to, the part
+# becomes cheaper. np.load in place of np.loadtxt was 648 times as fast (docs/diagnose.md); the
+# other ranges are wide on purpose, since nothing has been tried.
 _REMEDIES = {
     "text_parsing": (
         "parse the files once, keep them with np.save, and read them with np.load",
@@ -26,7 +29,7 @@ _REMEDIES = {
 # A step that has slept runs slower than one that has not: its caches are cold, and its core's clock
 # has gone down. So taking the wait out gained 51 where the wait alone was 8 (docs/diagnose.md).
 _AFTER_A_WAIT = 8.0
-_EXACT = 0.25  # what such a calculation may be off, of the gain
+_EXACT = 0.25  # relative error of such a calculation
 
 
 def advice(
@@ -37,11 +40,13 @@ def advice(
     cores: int,
     items: ItemProfile | None = None,
 ) -> Iterator[Fix]:
-    """What a person could change, for one verdict; the gain is a calculation from the share of the
-    time that is lost.
+    """Yields what a person could change for one verdict.
+
+    The gain is calculated from the share of the time that is lost.
     """
-    # if the loader never waited
+    # the loader's factor if it never waited: usable cores over those that it keeps busy
     usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)
+
     match verdict:
         case "fetch-bound" if one_off.is_fetched:
             what = (
@@ -57,12 +62,13 @@ def advice(
             what = "copy the data to a local disk, or into memory (/dev/shm)"
             if items and items.parts and items.parts[0].kind == "wait":
                 what = f"make what {items.parts[0].name} waits for faster, or do without it"
-            # from nothing, if it is not this that it waits for, to all
+            # from no gain, if it waits for something else, to all of it
             yield Fix(
                 what,
                 "workers that do not wait for data only compute",
                 speeds_up={"loader": (1.0, _about(usable)[1])},
             )
+
         case "straggler":
             what = (
                 "find the images that take long (those above, if any are named), and fix or "
@@ -74,6 +80,7 @@ def advice(
                 "all others wait for them",
                 speeds_up={"loader": (1 / max(share, _LEAST), 2 / max(share, _LEAST))},
             )
+
         case "sync-bound":
             what = (
                 "take .item(), print, .cpu(), sleeping and locks out of the step; read numbers "
@@ -89,6 +96,7 @@ def advice(
                 "it waits for them",
                 speeds_up={"model": (low, 1 / max(working, _LEAST), high)},
             )
+
         case "cgroup-throttled":
             model, loader = (
                 _about(1 / max(1 - share, _LEAST))
@@ -96,9 +104,10 @@ def advice(
             )
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
             yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
+
         case "other programs":
             gain = one_off.one_thread_gain or 0.0
-            # As fast as on one thread it is in any case, if that was measured.
+            # at least as fast as on one thread, if that was measured
             model = max(1.0, gain), max(1.0, gain, found.model_freed)
             freed: dict[str, tuple[float, ...]] = {
                 "loader": (1.0, found.loader_freed),
@@ -114,6 +123,7 @@ def advice(
                     part="model",
                     threads=1,
                 )
+
         case "transfer-bound":
             yield Fix(
                 (
@@ -134,11 +144,13 @@ def advice(
 
 
 def remedies(verdict: str, items: ItemProfile | None) -> Iterator[Fix]:
-    """What to change in the code that an item spends most of its time with, for the verdicts that
-    it explains.
+    """Yields what to change in the code that takes most of an item's time.
+
+    Only for the verdicts that this time explains: prep-bound and decode-contention.
     """
     if items is None or not verdict.startswith(("prep-bound", "decode-contention")):
         return
+
     for part in items.parts[:2]:
         if part.share >= _DEAR and part.kind in _REMEDIES:
             what, (low, high) = _REMEDIES[part.kind]

@@ -1,5 +1,8 @@
-"""What a configuration of dali-pipes train would do, as a program, and what could be changed in
-it.
+"""A configuration of dali-pipes train as a program that diagnose can measure, and the options that
+could be changed in it.
+
+`ConfiguredProgram` builds loader and step as `dali-pipes train` does; `propose` lists the changed
+configurations that are worth a try for a verdict.
 """
 
 import time
@@ -36,12 +39,12 @@ _LESS_CPU = (
     "cgroup-throttled",
     "decode-contention",
 )
-# batches, this many times as large
+# by verdict: how many times as large a batch is tried
 _LARGER = {"model-bound": 2, "sync-bound": 2, "decode-contention": 2, "launch-bound": 4}
 
 
 class ConfiguredProgram(TrainingProgram):
-    """The loader and the step of training, of one process.
+    """The loader and the training step of one process.
 
     Args:
         manifest: the images; repeated, so that a span does not end with them.
@@ -67,6 +70,7 @@ class ConfiguredProgram(TrainingProgram):
     def feed(self) -> Iterator[Feed]:
         config = self.config
         check_memory(config, self.manifest, self._fabric.device)
+
         with build_loader(
             self.manifest,
             config.loader,
@@ -74,6 +78,7 @@ class ConfiguredProgram(TrainingProgram):
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
             sampling=config.sampling,
+            # keeps all batches of one size
             last_batch="pad",
             on_bad_sample=config.on_bad_sample,
             max_bad_fraction=config.max_bad_fraction,
@@ -85,6 +90,7 @@ class ConfiguredProgram(TrainingProgram):
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
         torch.manual_seed(config.seed)
+
         module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)
         compiled: Any = torch.compile(module) if config.model.compile else module
         model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
@@ -92,13 +98,17 @@ class ConfiguredProgram(TrainingProgram):
             TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)),
             Readback(fabric.device),
         )
+
         # at a rate of 0 nothing is learned, and nothing can diverge
         return lambda batch: losses.push(train(batch, 0.0))
 
     def transfer_size(self) -> tuple[int, bool]:
         loader, transform = self.config.loader, self.config.transform
+
+        # batches that are decoded on the GPU are there already
         if self.decodes_on_gpu:
             return 0, True
+
         pixel_bytes = 1 if getattr(loader, "sends_bytes", False) else DTYPE_BYTES[transform.dtype]
         images = self.config.batch_size * self.config.accumulate
         return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
@@ -114,16 +124,19 @@ class ConfiguredProgram(TrainingProgram):
         return propose(self, verdict)
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
-        """The same with other options of TrainConfig."""
+        """Returns the same program with other options of TrainConfig."""
         return ConfiguredProgram(
             replace(self.config, **options), self.manifest, self.paths, self.data_bytes
         )
 
     def _slow(self, batch: Batch) -> list[tuple[str, float]]:
-        """Reads and decodes each image of the batch alone, with Pillow."""
+        """Returns the seconds that reading and decoding take for each image of the batch, alone,
+        with Pillow.
+        """
         reader, timed = Reader(), []
         for extent in {self.manifest.extent(sample_id) for sample_id in batch.ids.tolist()}:
             before = time.monotonic()
+            # an image that cannot be read is timed as well
             with suppress(Exception):
                 pillow(reader.read(extent).tobytes())
             timed.append((str(extent), time.monotonic() - before))
@@ -131,7 +144,7 @@ class ConfiguredProgram(TrainingProgram):
 
 
 def propose(program: ConfiguredProgram, verdict: str) -> list[Fix]:
-    """What can be tried, the likeliest first."""
+    """Returns the fixes that can be tried, the likeliest first."""
     return [*_of_the_loader(program, verdict), *_of_the_model(program, verdict)]
 
 
@@ -153,7 +166,7 @@ def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
                     "more files are waited for at the same time",
                     {loader.cores_option: times * max(1, now)},
                 )
-        # more of them than cores only help who waits for files
+        # more workers than cores only help where files are waited for
         case "prep-bound (too few workers)" if loader.cores_option:
             for more in sorted({max(now + 1, cores // 2), cores} - set(range(now + 1))):
                 yield options("cores are idle", {loader.cores_option: more})
@@ -165,6 +178,7 @@ def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
             yield dali("loader=dali", "only JPEGs go to the GPU", "auto")
             if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
                 yield options("fewer bytes, faster", {"pin_memory": True, "normalize_on": "device"})
+
     if verdict in _LESS_CPU and loader.decodes_on == "gpu" and hasattr(loader, "hw_decoder_load"):
         for load in (0.3, 0.9):
             yield options("another share for the hardware JPEG decoder", {"hw_decoder_load": load})
@@ -192,12 +206,14 @@ def _of_the_model(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
             "model",
             note="weights are rounded differently",
         )
+
     if times := _LARGER.get(verdict):
         yield batch(
             config.batch_size * times,
             "what a step costs is shared by more images",
             "another recipe: adapt lr",
         )
+
     if verdict == "memory-bound":
         yield batch(max(1, config.batch_size // 2), "takes half the memory", "adapt lr")
         if getattr(config.loader, "prefetch_factor", 1) > 1:

@@ -1,4 +1,10 @@
-"""A user's DataLoader and step as a training program."""
+"""A user's DataLoader and step as a training program.
+
+`DataLoaderProgram` runs the loader as it is and proposes other options of it. `_again` builds the
+same loader with these options; `ConvertedProgram` runs what `from_torch` makes of it. `Epochs`,
+`count_items` and `put_on_device` serve other kinds of loaders as well. A batch may have any
+structure; the functions from `count_items` on look into it.
+"""
 
 import inspect
 import itertools
@@ -33,12 +39,12 @@ _OURS = (
     "cgroup-throttled",
     "transfer-bound",
 )
-_SHORT_EPOCH = 50  # batches; there the start of workers counts
-_WAITING = 0.5  # share of an item's time in which it only waits; then more workers than cores help
+_SHORT_EPOCH = 50  # batches; in a shorter one the start of workers counts
+_WAITING = 0.5  # share of an item's time; if it waits for more, more workers than cores help
 
 
 class DataLoaderProgram(TrainingProgram):
-    """A DataLoader and a step; without a step, a program's own loop trains on what it yields.
+    """A DataLoader and a step. Without a step, a program's own loop trains on what this yields.
 
     Args:
         built_at: the file that builds it, and the line if that is known.
@@ -51,23 +57,25 @@ class DataLoaderProgram(TrainingProgram):
         built_at: tuple[Path, int | None] | None = None,
     ):
         self._loader, self._step, self._built_at = loader, step, built_at
-        self.step_calls: StepCalls | None = None  # those of the step, if they are counted
+        self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
+
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
         self.starts_anew = bool(loader.num_workers) and not loader.persistent_workers
+
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)
         try:
             self.epoch = len(loader)
-        except TypeError:  # of a stream
+        except TypeError:  # an iterable dataset without a length
             self.epoch = None
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         epochs = Epochs(self._loader)
         with warnings.catch_warnings():
-            # more workers than cores may help
+            # it warns of more workers than cores, which may help
             warnings.filterwarnings("ignore", "This DataLoader will create")
             try:
                 yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
@@ -92,6 +100,7 @@ class DataLoaderProgram(TrainingProgram):
         return count_items(batch, self._loader.batch_size)
 
     def concat(self, batches: Sequence[Any]) -> Any:
+        # torch.cat takes a list, tree_map gives its function one argument for each batch
         def cat(*parts: Any) -> Any:
             if not isinstance(parts[0], torch.Tensor):
                 raise TypeError(f"a batch holds a {type(parts[0]).__name__}")
@@ -103,8 +112,10 @@ class DataLoaderProgram(TrainingProgram):
         loader = self._loader
         order = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         batches: Iterable[Any] = order
+        # an iterable dataset has no indices: only the lengths of these batches count
         if isinstance(loader.dataset, IterableDataset):
             batches = itertools.repeat([0] * (loader.batch_size or 1))
+
         return profile_items(
             loader.dataset,
             batches,
@@ -114,7 +125,7 @@ class DataLoaderProgram(TrainingProgram):
         )
 
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
-        """Settings of the worker processes that the figures make likely."""
+        """Returns the settings of the worker processes that are likely to help, by the figures."""
         now, cores = self._loader.num_workers, available_cpus()
         fixes = list[Fix]()
         if self.starts_anew and found.start_share >= COSTS:
@@ -127,15 +138,16 @@ class DataLoaderProgram(TrainingProgram):
         elif now == 0:
             counts |= {1, cores}
         elif now < cores:
-            # also where all are busy, with other programs: more processes get more of them
+            # also where other programs keep the cores busy: more processes get more of them
             counts |= {max(now + 1, cores)}
-        # a batch is handed over by copying it into shared memory; where items cost less than that,
-        # no worker is fastest
+
+        # workers copy batches into shared memory; for items that cost less, no worker is fastest
         serial = 1 / (1 / found.model + items.seconds) if items else 0.0
         if now and not waits and serial > found.together:
             counts |= {0, 1}
         if now > cores and not waits:
             counts |= {cores}
+
         for count in sorted(counts - {now}):
             why = (
                 "more batches are made at the same time"
@@ -151,14 +163,16 @@ class DataLoaderProgram(TrainingProgram):
         return [*self._more_ahead(verdict), *self._whole_batches(verdict), *self._ours(verdict)]
 
     def _with(self, why: str, **options: Any) -> Fix:
-        """The fix that is another value of options of the DataLoader."""
+        """Returns the fix that gives the DataLoader other values of these options."""
         what = ", ".join(f"{name}={value}" for name, value in options.items())
+        # DataLoader refuses these three without workers
         if options.get("num_workers") == 0:
             options |= {
                 "persistent_workers": False,
                 "prefetch_factor": None,
                 "multiprocessing_context": None,
             }
+        # in a short epoch, or one of unknown length, the start of workers would count
         elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
             what += (
                 ""
@@ -166,6 +180,7 @@ class DataLoaderProgram(TrainingProgram):
                 else ", persistent_workers=True"
             )
             options.setdefault("persistent_workers", True)
+
         patch = patch_of(self._built_at[0], options, self._built_at[1]) if self._built_at else ""
         return Fix(
             what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch
@@ -178,18 +193,21 @@ class DataLoaderProgram(TrainingProgram):
             )
 
     def _whole_batches(self, verdict: str) -> Iterator[Fix]:
-        """The same batches of tensors in memory, each indexed at once rather than sample by sample
-        and collated.
+        """Yields the same batches of tensors in memory, each indexed at once rather than sample by
+        sample and collated.
         """
         loader, dataset = self._loader, self._loader.dataset
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
+
         if (
             not verdict.startswith("prep-bound")
             or type(dataset) is not TensorDataset
             or loader.batch_sampler is None
         ):
             return
+
+        # a TensorDataset takes a list of indices; with batch_size=None the sampler's lists reach it
         if loader.collate_fn is default_collate:
             whole = DataLoader(
                 loader.dataset,
@@ -197,6 +215,7 @@ class DataLoaderProgram(TrainingProgram):
                 batch_size=None,
                 generator=loader.generator,
             )
+
             what = (
                 "DataLoader(dataset, sampler=BatchSampler(sampler, batch_size, drop_last), "
                 "batch_size=None)"
@@ -205,7 +224,9 @@ class DataLoaderProgram(TrainingProgram):
             yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
     def _ours(self, verdict: str) -> Iterator[Fix]:
-        """The same samples, transform and batches, made by DALI, if all of it can be converted."""
+        """Yields DALI making the same samples, transforms and batches, if all of it can be
+        converted.
+        """
         if verdict not in _OURS:
             return
         with suppress(DaliPipesError):
@@ -227,12 +248,13 @@ class ConvertedProgram(TrainingProgram):
     def __init__(self, loader: DataLoader, step: Step | None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
         self.epoch = len(loader)
+        # only to learn here whether it can be converted
         Conversion.of(loader)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what differs: this is a measurement
+            warnings.simplefilter("ignore")  # about what differs: here it is only measured
             with from_torch(self._loader) as loader:
                 epochs = Epochs(loader)
                 yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
@@ -248,7 +270,7 @@ class ConvertedProgram(TrainingProgram):
 
 
 class Epochs:
-    """A DataLoader, or what is like one, epoch after epoch."""
+    """A DataLoader, or a loader like it, epoch after epoch."""
 
     def __init__(self, loader: Any, name: str = "DataLoader"):
         self._loader, self._name = loader, name
@@ -257,8 +279,9 @@ class Epochs:
 
     @property
     def at_start(self) -> bool:
-        """Whether the next batch is the first of an epoch; for an iterable dataset only the very
-        first is known.
+        """Whether the next batch is the first of an epoch.
+
+        For an iterable dataset without a length, only the very first batch is known to be.
         """
         try:
             return self._taken % len(self._loader) == 0
@@ -272,6 +295,8 @@ class Epochs:
             for batch in self._iterator:
                 self._taken += 1
                 yield batch
+
+            # else it would go round for ever
             if self._taken == before:
                 raise ConfigError(
                     f"the {self._name} yields no batch; check its dataset, batch_size and drop_last"
@@ -280,12 +305,13 @@ class Epochs:
     def close(self) -> None:
         end_workers(self._iterator)
         if isinstance(self._loader, DataLoader):
-            self._loader._iterator = None  # persistent workers have ended
+            self._loader._iterator = None  # it kept its persistent workers, which have ended
         self._iterator = None
 
 
 def _again(loader: DataLoader, **changes: Any) -> DataLoader:
-    """The same DataLoader with other options."""
+    """Returns the same DataLoader with other options."""
+    # batch_sampler excludes the other four
     names = set(inspect.signature(DataLoader).parameters) - {
         "batch_size",
         "shuffle",
@@ -294,36 +320,45 @@ def _again(loader: DataLoader, **changes: Any) -> DataLoader:
         "drop_last",
     }
     options = {name: getattr(loader, name) for name in names if hasattr(loader, name)} | changes
+
     if options["num_workers"] and options.get("prefetch_factor") is None:
+        # what DataLoader chooses itself for workers, and keeps as None without them
         options["prefetch_factor"] = 2
+
     order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    # an iterable dataset takes no sampler
     if isinstance(loader.dataset, IterableDataset):
         order = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     elif loader.batch_sampler is None:
         order = {"batch_size": None, "sampler": loader.sampler}
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         return DataLoader(**options, **order)
 
 
 def _samples(dataset: Any) -> list[tuple[str, int]]:
-    """Path and label of each, as torchvision's ImageFolder has them; empty for anything else."""
+    """Returns the path and label of each sample, as torchvision's ImageFolder has them; empty for
+    any other dataset.
+    """
     samples = getattr(dataset, "samples", None)
+    # other data sets have a `samples` too, of another kind
     if not isinstance(samples, list) or not all(
         isinstance(each, tuple) and len(each) == 2 for each in samples
     ):
         return []
     if not all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in samples):
         return []
+
     return samples if samples and Path(samples[0][0]).is_file() else []
 
 
 def count_items(batch: Any, batch_size: int | None = None) -> int:
-    """How many samples a batch of any structure holds; 1 if nothing in it has a length.
+    """Returns how many samples a batch of any structure holds; 1 if nothing in it has a length.
 
-    Where the DataLoader's batch_size is a length of something in it, that is the number; the last
-    batch of an epoch, and a batch of a program's own, has that of the first array or list of
-    samples.
+    If the DataLoader's batch_size is among the lengths found in the batch, it is that number. The
+    last batch of an epoch, and a batch that the program makes itself, have the length of the first
+    array or list of samples.
     """
     lengths = list(_lengths(batch))
     if batch_size and batch_size > 1 and batch_size in lengths:
@@ -332,7 +367,7 @@ def count_items(batch: Any, batch_size: int | None = None) -> int:
 
 
 def _lengths(batch: Any) -> Iterator[int]:
-    """Numbers of samples that parts of a batch may stand for, the outermost first."""
+    """Yields the lengths in a batch that may be its number of samples, the outermost first."""
     if isinstance(batch, (torch.Tensor, np.ndarray)):
         if batch.ndim:
             yield len(batch)
@@ -344,34 +379,36 @@ def _lengths(batch: Any) -> Iterator[int]:
 
 
 def _are_samples(batch: Sequence[Any]) -> bool:
-    """Whether each is one sample, such as an image of a detection batch, rather than images, labels
-    and so on of all samples.
+    """Whether each element is one sample, such as an image of a detection batch, rather than the
+    images, the labels and so on of all samples.
     """
     if len({type(each) for each in batch}) != 1:
         return False
     if not isinstance(batch[0], (torch.Tensor, np.ndarray)):
         return isinstance(batch[0], (Mapping, str, bytes, int, float))
+
     # a number, or an image (channels, height, width)
     is_one = all(each.ndim in (0, 3) for each in batch)
+    # arrays of several sizes are fields; so are two of one size, such as inputs and targets
     return is_one or (len(batch) > 2 and len({tuple(each.shape) for each in batch}) == 1)
 
 
 def arrays_of(batch: Any) -> list[Any]:
-    """All arrays in a batch of any structure."""
+    """Returns all arrays in a batch of any structure."""
     if isinstance(batch, (torch.Tensor, np.ndarray)):
         return [batch]
     return [array for each in _parts(batch) for array in arrays_of(each)]
 
 
 def _parts(batch: Any) -> list[Any]:
-    """What a container holds, or the fields of an object."""
+    """Returns what a container holds, or the fields of an object."""
     if isinstance(batch, Mapping):
         return list(batch.values())
     return list(batch) if isinstance(batch, (list, tuple)) else _fields(batch)
 
 
 def _fields(batch: Any) -> list[Any]:
-    """Of a dataclass, or of another object of a user's own class."""
+    """Returns the fields of a dataclass, or of another object of a user's own class."""
     if isinstance(batch, (str, bytes, type(None), int, float)):
         return []
     if is_dataclass(batch):

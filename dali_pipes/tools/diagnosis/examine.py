@@ -1,11 +1,14 @@
 """The examination: rounds of all parts, what is measured once, the verdict, and the fixes with
 their gain.
 
+`examine` runs a program with a step of its own; `examination` is the same as a generator, for a
+program whose own loop trains on the batches. The flow, in `Examination.run`:
+
 rounds of model, loader and both together
-  -> what is measured once: cold files, the GPU, the step on one thread beside other programs
-  -> where training waits for the loader: what an item spends its time with, other numbers of
-  workers -> the verdict; where it is the model's, larger batches -> the fixes, each with what it
-  would gain
+-> once: larger batches, cold files, the GPU, the step on one thread beside other programs
+-> if training waits: what an item spends its time with, other numbers of workers
+-> the verdict; in a program's own loop, if nothing but the model was found: larger batches
+-> the fixes, each with what it would gain; the first one is made if it is to be verified
 """
 
 import contextlib
@@ -46,18 +49,18 @@ from dali_pipes.tools.diagnosis.verdict import (
     judge,
 )
 
-WORTH = 1.03  # a smaller gain is not proposed
+WORTH = 1.03  # factor on images/s; a fix that gains less is not proposed
 PARTS = ("model", "loader", "together")
 OTHER_PROGRAMS = "other programs"
-UNDECIDED = ("model-bound", "inconclusive")  # verdicts that are no cause
-MOSTLY = 0.5  # of the time of training
+UNDECIDED = ("model-bound", "inconclusive")  # verdicts that name no cause
+MOSTLY = 0.5  # share of the time of training; a loader that costs it is not hidden
 ITEMS_S = 1.0  # seconds in which items are profiled
 Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings.
+    """All findings of an examination.
 
     Attributes:
         items: what an item spends its time with; None: the program does not show its items.
@@ -65,9 +68,9 @@ class Diagnosis:
             first; for stragglers only.
         resident: the share of the files that was in the page cache when the cold run began; None:
             unknown, or not run.
-        seconds: how long it took.
-        left_out: what was not measured for want of time, in words.
-        remarks: what is wrong with the program, or may cost time, as it can be seen without
+        seconds: how long the examination took.
+        left_out: what was not measured, since there was no time for it, in words.
+        remarks: what is wrong with the program, or may cost time, as far as it can be seen without
             measuring; in words.
     """
 
@@ -90,8 +93,8 @@ class ProbeBudget:
     the first fix.
 
     Attributes:
-        limit_s: from then on no further round and no further fix is begun; one round is always
-            measured.
+        limit_s: seconds after which no further round and no further fix is begun; one round is
+            always measured.
     """
 
     rounds: int = 3
@@ -103,6 +106,7 @@ class ProbeBudget:
     @property
     def steps(self) -> int:
         """About how many steps `examine` announces."""
+        # the first batches, the rounds, three things measured once, about four fixes, the check
         return 1 + len(PARTS) * self.rounds + 3 + 4 + 2 * self.verify_pairs
 
 
@@ -126,7 +130,7 @@ def examination(
     step: Step | None = None,
     rounds: list[Round] | None = None,
 ) -> Training[Diagnosis]:
-    """The same for a program whose own loop trains on the batches that this yields.
+    """Examines a program whose own loop trains on the batches that this yields.
 
     Args:
         step: what trains; None: the program's own loop, which may fail at a larger batch, so that
@@ -141,10 +145,10 @@ def examination(
 
 
 class Examination:
-    """One program, from its first batches to the diagnosis; the arguments are those of
-    `examination`.
+    """The examination of one program, from its first batches to the diagnosis.
 
-    Each method that trains is a generator of batches (span.py).
+    The arguments are those of `examination`. Each method that trains is a generator of batches
+    (span.py).
     """
 
     def __init__(
@@ -159,7 +163,7 @@ class Examination:
         self._rounds, self._undisturbed = rounds, list[Round]()
         self._begin = time.monotonic()
         self._left_out = list[str]()
-        self._ends = list[LoopEnded]()  # the loop's end, if it has ended
+        self._ends = list[LoopEnded]()  # empty while the loop goes on
         self._one_off = OneOffFigures()
         self._items: ItemProfile | None = None
         self._resident: float | None = None
@@ -170,6 +174,7 @@ class Examination:
             self._announce("the first batches")
             probes = Probes(self._program, feed, self._budget.seconds)
             yield from probes.start()
+
             try:
                 yield from self._measure_rounds(probes)
                 yield from self._measure_once(probes)
@@ -179,6 +184,7 @@ class Examination:
                 missing = self._budget.rounds - len(self._rounds)
                 what = f"{missing} of {self._budget.rounds} rounds, and " * bool(missing)
                 self._leave_out(f"{what}what needs further steps of the loop", end)
+
             if probes.slowest is not None:
                 slow = sorted(feed.slow(probes.slowest), key=lambda each: -each[1])[:5]
 
@@ -192,6 +198,7 @@ class Examination:
             except LoopEnded as end:
                 self._leave_out("larger batches", end)
             verdict = self._judge()
+
         fixes = yield from self._find_fixes(verdict, found, tried)
         return Diagnosis(
             verdict,
@@ -221,15 +228,17 @@ class Examination:
         return figures(self._rounds, self._program.workers, self._program.burst, self._one_off)
 
     def _judge(self) -> Verdict:
-        """With what would be found once the other programs have ended, if they hide it now."""
+        """Returns the verdict, and with it what the other programs hide, if they are a cause."""
         workers = self._program.workers
         verdict = judge(self._rounds, self._one_off, workers, self._program.burst)
         named = [verdict.name, *(cause.name for cause in verdict.also)]
         if not self._undisturbed or OTHER_PROGRAMS not in named:
             return verdict
-        # the other was measured beside them
+
+        # larger_gain was measured beside them; on one thread no thread waits for another
         one_off = replace(self._one_off, larger_gain=self._one_off.one_thread_larger_gain)
         then = causes(figures(self._undisturbed, workers, self._program.burst), one_off, workers)
+
         hidden = [
             replace(cause, is_hidden=True)
             for cause in then
@@ -238,7 +247,7 @@ class Examination:
         return replace(verdict, also=(*verdict.also, *hidden))
 
     def _without_others(self, found: Figures) -> list[Round]:
-        """The rounds as they would be without the other programs; none if there are none."""
+        """Returns the rounds as they would be without other programs; empty if there are none."""
         if found.others < SEEN or torch.cuda.is_available():
             return []
         return undisturbed(
@@ -253,13 +262,15 @@ class Examination:
             before = time.monotonic()
             self._rounds.append((yield from _round(probes, number, budget.rounds, self._announce)))
             took, spent = time.monotonic() - before, time.monotonic() - self._begin
+
+            # the limit leaves time for what comes after the rounds
             left = budget.rounds - number - 1
             if left and spent + took > 0.6 * budget.limit_s:
                 self._leave_out(f"{left} of {budget.rounds} rounds")
                 return
 
     def _measure_once(self, probes: Probes) -> Training[None]:
-        """What is not measured in every round."""
+        """Measures what is not part of the rounds: larger batches, cold files, GPU, one thread."""
         program, on_gpu = self._program, torch.cuda.is_available()
         self._one_off = replace(
             self._one_off,
@@ -268,15 +279,18 @@ class Examination:
             is_fetched=program.is_fetched,
             starts_anew=program.starts_anew,
         )
+
         if self._step and not on_gpu:  # on a GPU the profiler shows how busy it is
             # a user's step may raise anything at a batch of another size
             with contextlib.suppress(Exception):
                 rate = drive(self._rate_with_larger(probes), self._step)
                 self._one_off = replace(self._one_off, larger_gain=rate and rate / self._model_rate)
+
         if self._budget.cold and program.paths:
             self._announce("files that are not in memory")
             cold, self._resident = yield from probes.cold()
             self._one_off = replace(self._one_off, cold_rate=cold.rate if cold else None)
+
         if on_gpu:
             yield from self._look_at_gpu(probes)
         elif (
@@ -298,8 +312,10 @@ class Examination:
         )
 
     def _measure_one_thread(self, probes: Probes) -> Training[None]:
-        """How fast the step is without its threads waiting for each other, which takes most of its
-        time beside other programs.
+        """Measures the step on one thread, beside the other programs.
+
+        Its threads wait for each other there, which takes most of its time; one thread waits for
+        none.
         """
         self._announce("the step on one thread, beside the other programs")
         with threads_of_torch(1):
@@ -310,8 +326,9 @@ class Examination:
         )
 
     def _try_larger(self, probes: Probes) -> Training[None]:
-        """In a program's own loop; beside other programs on one thread, where no thread waits for
-        another.
+        """Measures larger batches in a program's own loop.
+
+        Beside other programs it runs on one thread, where no thread waits for another.
         """
         one_thread = self._one_off.one_thread_gain
         if one_thread is None and self._step is None:
@@ -330,10 +347,11 @@ class Examination:
         return median(one.model.rate for one in self._rounds)
 
     def _rate_with_larger(self, probes: Probes) -> Training[float | None]:
-        """Images/s with batches four times as large; None if batches of this type cannot be
+        """Returns images/s with batches four times as large; None if batches of this type cannot be
         joined.
         """
         self._announce("larger batches")
+        # what the program raises meanwhile is no failure of its own (watched.py)
         self._program.step_may_fail = True
         try:
             larger = yield from probes.larger()
@@ -342,14 +360,17 @@ class Examination:
         return larger.rate if larger else None
 
     def _look_at_loader(self, found: Figures) -> Training[list[Fix]]:
-        """What an item spends its time with, and other numbers of workers, if the loader costs time
-        or would without others.
+        """Finds out what an item spends its time with, and what other numbers of workers gain.
+
+        Only if the loader costs time, or would without the other programs. Returns the fixes that
+        were tried.
         """
         then = (
             figures(self._undisturbed, self._program.workers, self._program.burst)
             if self._undisturbed
             else None
         )
+
         waits = found.wait_share + found.start_share
         waits_then = then.wait_share + then.start_share if then else 0.0
         if max(waits, waits_then) < COSTS:
@@ -358,11 +379,12 @@ class Examination:
             self._leave_out("what an item spends its time with, other numbers of workers")
             return []
 
-        # also past the limit: the cause rests on it, and it takes a second
+        # even after the limit: the cause depends on it, and it takes a second
         self._announce("what an item spends its time with")
         tried = list[Fix]()
-        # else the others decide which number of workers looks best
+        # tried alone then, or the other programs decide which number of workers looks best
         is_hidden = then is not None and waits < MOSTLY
+
         try:
             self._items = self._program.profile(min(ITEMS_S, self._budget.seconds))
             if self._items:
@@ -384,8 +406,9 @@ class Examination:
     def _find_fixes(
         self, verdict: Verdict, found: Figures, tried: list[Fix]
     ) -> Training[list[Fix]]:
-        """Those that gain something, the surest first; what gains something only once the other
-        programs have ended comes last.
+        """Returns the fixes that gain something, the surest first.
+
+        Those that gain something only once the other programs have ended come last.
         """
         fixes = list(tried)
         for cause in (Cause(verdict.name, verdict.loss), *verdict.also):
@@ -402,18 +425,21 @@ class Examination:
                 if fix.program and self._is_late(0.9):
                     self._leave_out(fix.what)
                     continue
+                # a LoopEnded stops the trials that need the loop, not the advice
                 try:
                     fixes.append((yield from self._predicted(fix, cause.is_hidden)))
                 except LoopEnded as end:
                     self._leave_out(fix.what, end)
+
         fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
         return sorted(
             fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0))
         )
 
     def _predicted(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
-        """The fix with its predicted gain: another loader is trained with for one span, another
-        model is run alone.
+        """Returns the fix with its predicted gain.
+
+        Another loader is trained with for one span, another model is run alone.
 
         Args:
             is_hidden: whether it can gain something only once the other programs have ended; the
@@ -423,6 +449,7 @@ class Examination:
         program, changed = self._program, None
         rounds = self._undisturbed if is_hidden else self._rounds
         fix = replace(fix, is_hidden=is_hidden)
+
         try:
             if fix.threads:
                 span = yield from self._train_on(fix.threads)
@@ -432,7 +459,7 @@ class Examination:
             if fix.program is not None and fix.part == "loader":
                 with fix.program.feed() as feed:
                     probes = Probes(fix.program, feed, self._budget.seconds)
-                    # the model has been warmed up by the rounds
+                    # without start(): the rounds have warmed up the model
                     if not self._ends and not is_hidden:
                         trained = yield from probes.together()
                         return replace(
@@ -449,6 +476,7 @@ class Examination:
                     probes = Probes(fix.program, feed, self._budget.seconds)
                     drive(probes.start(), step)
                     changed = drive(probes.model(), step)
+
             return replace(fix, predicted=predicted_gain(fix, program, rounds, changed))
         except Exception as error:
             # such as too little memory: the diagnosis is valid without this fix
@@ -456,12 +484,12 @@ class Examination:
             return replace(fix, note=f"could not be tried: {why[:100]}", program=None)
 
     def _train_on(self, threads: int) -> Training[Span]:
-        """The program as it is, its step on so many threads."""
+        """Trains with the program as it is, its step on so many threads, for one span."""
         with threads_of_torch(threads), self._program.feed() as feed:
             return (yield from Probes(self._program, feed, self._budget.seconds).together())
 
     def _verified(self, fixes: list[Fix]) -> Training[list[Fix]]:
-        """The first fix that can be made is made, and what it gains is measured."""
+        """Makes the first fix that can be made, and measures what it gains."""
         budget = self._budget
         place = next((place for place, fix in enumerate(fixes) if fix.program), None)
         if budget.verify_pairs and place is not None:
@@ -471,8 +499,9 @@ class Examination:
 
 
 def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
-    """In this order, and in the next round in reverse, so that a machine that slows down favours no
-    part.
+    """Measures each part once.
+
+    The order is reversed in every second round, so that a machine that slows down favours no part.
     """
     spans: dict[str, Span] = {}
     for part in PARTS if number % 2 == 0 else PARTS[::-1]:
@@ -482,9 +511,7 @@ def _round(probes: Probes, number: int, count: int, announce: Announce) -> Train
 
 
 def _may_be_launch_bound(verdict: Verdict) -> bool:
-    """Whether a larger batch is worth trying, since nothing else was found, and there is room for
-    it.
-    """
+    """Whether a larger batch is worth trying: nothing else was found, and memory has room."""
     nothing_else = verdict.name in ("model-bound", OTHER_PROGRAMS) and not verdict.also
     return (
         nothing_else
@@ -495,7 +522,7 @@ def _may_be_launch_bound(verdict: Verdict) -> bool:
 
 @contextlib.contextmanager
 def threads_of_torch(count: int) -> Iterator[None]:
-    """PyTorch's operators run on so many threads in the block."""
+    """Runs PyTorch's operators on so many threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -505,9 +532,7 @@ def threads_of_torch(count: int) -> Iterator[None]:
 
 
 def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> OneOffFigures:
-    """With what other numbers of worker processes would gain; 1 where it is not certain that they
-    gain anything.
-    """
+    """Adds what other numbers of worker processes would gain; 1 where a gain is not certain."""
     gains: dict[bool, list[float]] = {True: [], False: []}
     for fix in tried:
         count = fix.program.processes if fix.program else None
@@ -516,6 +541,7 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
             gains[count > now].append(
                 fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0)
             )
+
     fewer, more = (max(gains[is_more], default=None) for is_more in (False, True))
     return replace(one_off, fewer_gain=fewer, more_gain=more, is_serial=now == 0)
 
@@ -523,8 +549,8 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
 def measured_gain(
     program: TrainingProgram, fix: Fix, budget: ProbeBudget, announce: Announce
 ) -> Training[float | None]:
-    """The factor on images/s of the whole, before and after in ABBA order: the geometric mean over
-    the pairs.
+    """Returns the factor on images/s of the whole: the geometric mean over pairs of before and
+    after, in ABBA order.
     """
     rates: dict[str, list[float]] = {"before": [], "after": []}
     for number in range(budget.verify_pairs):
@@ -532,6 +558,7 @@ def measured_gain(
         for which, each in pair if number % 2 == 0 else pair[::-1]:
             announce(f"checking the fix: {which}, {number + 1} of {budget.verify_pairs}")
             with each.feed() as feed:
+                # only a changed model has a step of its own
                 own = each.step() if fix.part == "model" and each is fix.program else None
                 probes = Probes(each, feed, budget.seconds)
                 if own:
@@ -541,6 +568,7 @@ def measured_gain(
                     yield from probes.start()
                     span = yield from probes.together()
                 rates[which].append(span.rate)
+
     gain = paired_ratio(rates["before"], rates["after"]).estimate
     return gain if math.isfinite(gain) else None
 

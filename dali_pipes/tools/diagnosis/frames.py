@@ -1,7 +1,6 @@
-"""Frames of a program: where it is, which loop it is in, and what of a traceback is its own.
+"""Frames of a program: where it is, which loop it is in, and which part of a traceback is its own.
 
-Imports nothing but the standard library, since a program may set OMP_NUM_THREADS before it imports
-torch.
+Imports only the standard library, since a program may set OMP_NUM_THREADS before it imports torch.
 """
 
 import dis
@@ -14,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 
 STDLIB = sysconfig.get_path("stdlib")
 PACKAGE = str(Path(__file__).parents[2])
-START_FOLDER = Path.cwd()  # a program may go elsewhere
+START_FOLDER = Path.cwd()  # a program may change its working directory later
 WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
@@ -27,7 +26,8 @@ def is_library(file: str) -> bool:
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not of an installed library."""
+    """Returns the innermost frame that is not of an installed library; None if all of them are."""
+    # code that has no file, such as exec's, is no place that a person could look at
     while frame is not None and (
         is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()
     ):
@@ -36,8 +36,9 @@ def program_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """The file and line of the innermost frame that is not of an installed library, from the
-    program's first working directory.
+    """Returns "file:line" of the innermost frame that is not of an installed library.
+
+    The file is relative to the program's first working directory; "?" if there is no frame.
     """
     found = program_frame(frame) or frame
     if found is None:
@@ -48,8 +49,10 @@ def place_of(frame: FrameType | None) -> str:
 
 
 def breaking_frame() -> FrameType | None:
-    """The frame of the program that is just popping an iterator, as `break` and `return` do; an
-    exception has another opcode.
+    """Returns the frame of the program that is just dropping an iterator, as `break` and `return`
+    do; else None.
+
+    An exception that leaves the loop is at another opcode.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
@@ -57,6 +60,7 @@ def breaking_frame() -> FrameType | None:
         or "site-packages" in frame.f_code.co_filename
     ):
         frame = frame.f_back
+
     if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in (
         "POP_TOP",
         "POP_ITER",
@@ -69,15 +73,17 @@ def breaking_frame() -> FrameType | None:
 def enclosing_loop(
     frame: FrameType, asked_at: tuple[CodeType, int] | None
 ) -> tuple[FrameType, int, int] | None:
-    """The loop of the program around the one that asked for batches there: its frame, and its first
-    and last instruction.
+    """Returns the loop of the program around the one that asked for batches at `asked_at`: its
+    frame, and its first and last instruction. None if there is none.
     """
     here: FrameType | None = frame
-    # the loop that is left, in its own frame
+    # the innermost loop there is the one that is being left
     depth = 1 if asked_at and asked_at[0] is frame.f_code else 0
+
     while here is not None and not (
         here.f_code.co_filename == WATCHED and here.f_code.co_name == "main"
     ):
+        # the frame is past its loop by now: where it asked for batches is still inside
         at = asked_at[1] if depth and asked_at else here.f_lasti
         around = [] if is_library(here.f_code.co_filename) else loops_around(here.f_code, at)
         if len(around) > depth:
@@ -87,11 +93,12 @@ def enclosing_loop(
 
 
 def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
-    """First and last instruction of each loop around an instruction, the innermost first; by its
-    jumps back.
+    """Returns the first and last instruction of each loop around an instruction, the innermost
+    first, as its jumps back show them.
     """
     ends: dict[int, int] = {}
     for each in dis.get_instructions(code):
+        # JUMP_BACKWARD_NO_INTERRUPT is that of `yield from` and `await`, no loop of the source
         if "BACKWARD" in each.opname and "NO_INT" not in each.opname:
             ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
     return sorted(
@@ -100,7 +107,7 @@ def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
 
 
 def own_traceback(error: BaseException) -> str:
-    """As Python would print it: without the frames that are not of the program."""
+    """Returns the traceback as Python would print it, without the frames that run the program."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in (
         __file__,

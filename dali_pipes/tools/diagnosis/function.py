@@ -1,4 +1,4 @@
-"""diagnose(): the examination of a loader and a step that a user has."""
+"""diagnose(): the examination of a loader and a step from within a user's program."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ from dali_pipes.tools.diagnosis.report import print_diagnosis
 from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
-_PAIRS = 3  # with and without a fix that is verified
+_PAIRS = 3  # runs with and without the fix that is verified
 
 
 @checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
@@ -62,8 +62,9 @@ def diagnose(
     Raises:
         ConfigError: no such loader, or one without batches.
     """
-    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond the check of the arguments
+    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond checks_arguments, which wraps this
     program = _program(loader, step, caller)
+
     budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
     with steps(budget.steps) as announce:
         diagnosis = examine(program, budget, announce if show else lambda text: None)
@@ -73,7 +74,7 @@ def diagnose(
 
 
 def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
-    tensorflow = sys.modules.get("tensorflow")  # whoever has a data set of its has imported it
+    tensorflow = sys.modules.get("tensorflow")  # a caller with a tf.data.Dataset has imported it
     is_tfdata = tensorflow is not None and isinstance(loader, tensorflow.data.Dataset)
     if not is_tfdata and not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
         raise ConfigError(
@@ -81,17 +82,21 @@ def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
             "dali_pipes, nor a tf.data.Dataset: "
             "diagnose(loader, step)"
         )
+
     if not callable(step):
         raise ConfigError(
             f"step is {shown(step)}; it takes the function that trains on a batch: "
             "diagnose(loader, step)"
         )
+
     if is_tfdata:
+        # imports TensorFlow, which is an extra
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader, step)
     if not isinstance(loader, DataLoader):
         return LoaderProgram(loader, step)
+
     calls = StepCalls()
     program = DataLoaderProgram(loader, calls.watching(step), (caller, None))
     program.step_calls = calls

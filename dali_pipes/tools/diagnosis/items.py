@@ -1,5 +1,11 @@
-"""Where the time of a data set's items goes: some are made in this thread, and its stack is
-sampled.
+"""Where the time of a data set's items goes: makes some in this thread and samples its stack.
+
+`profile_items` is what others call. The flow:
+
+_Watched fetches and collates items as a DataLoader does
+-> _Sampler adds up time by stack, each millisecond, by a signal or from another thread
+-> _place names each stack: the function, transform, decoder or loop that the time belongs to
+-> _summary adds up the stacks of one place, and makes ItemParts of the places
 """
 
 import dis
@@ -29,8 +35,8 @@ from torch.utils.data import IterableDataset
 TICK_S = 0.001
 LEAST_SHARE = 0.02
 MOST_FAILED = 10
-OPERATOR_S = 5e-6  # a line of Python takes a tenth of it; what takes longer computes in C
-LOOP_SHARE = 0.1  # of an item, from which on its lines are counted
+OPERATOR_S = 5e-6  # a line of Python takes a tenth of it; a longer one computes in C
+LOOP_SHARE = 0.1  # share of an item's time from which on a loop's lines are counted
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGE = str(Path(__file__).parents[2])
 _PLUMBING = (
@@ -66,13 +72,13 @@ class ItemPart:
     """One place where the time goes.
 
     Attributes:
-        name: as a person says it: "np.loadtxt", "RandomRotation", "a Python loop in resize()".
-        where, text: file and line of the user's own code, and that line; "" if none is on the
-            stack.
-        share: of the elapsed time of fetching and collating.
-        seconds: per item.
-        waits: it is of kind "wait", or for most of its time nothing was computed, and the thread
-            did not stand in the run queue either.
+        name: as a person would say it: "np.loadtxt", "RandomRotation", "a Python loop in resize()".
+        where, text: file and line number of the user's own code, and the text of that line; "" if
+            none of it is on the stack.
+        share: its share of the elapsed time of fetching and collating.
+        seconds: its seconds per item.
+        waits: whether it is of kind "wait", or for most of its time nothing was computed, and the
+            thread did not stand in the run queue either.
         kind: "open", "decode", "transform", "python_loop", "text_parsing", "wait", "collate",
             "operator" (C code that is called by operators in a loop of the user's) or "other".
     """
@@ -92,10 +98,11 @@ class ItemProfile:
 
     Attributes:
         items, failed: how many were made, and how many raised an exception and were left out.
-        cpu_s: of all threads of this process.
-        queued_s: the thread could run but had no core. blocked_s: the rest.
-        collate_s: of the collate function.
-        parts: the largest first, of at least 2 %.
+        cpu_s: CPU time of all threads of this process.
+        queued_s, blocked_s: time in which the thread could run but had no core, and the rest, in
+            which it waited.
+        collate_s: time in the collate function.
+        parts: the parts of at least 2 % of the time, the largest first.
     """
 
     items: int
@@ -119,7 +126,7 @@ def profile_items(
     """Makes items for so many seconds, as a DataLoader without workers does, and samples the stack
     of this thread.
 
-    Random states of Python, NumPy and torch (CPU) are put back. Warnings are not shown.
+    The random states of Python, NumPy and torch (CPU) are put back. Warnings are not shown.
 
     Args:
         batches: of indices, or single indices without auto_collation; for an IterableDataset only
@@ -129,6 +136,7 @@ def profile_items(
         Exception: the first of an item, if none could be made.
     """
     watched = _Watched(dataset, collate_fn, auto_collation)
+
     with _same_random_states(), warnings.catch_warnings(record=True):
         sampler = _sampler()
         with sampler:
@@ -140,14 +148,16 @@ def profile_items(
                     or watched.failed >= MOST_FAILED
                 ):
                     break
+
         profile = _summary(watched, sampler)
+
     if not watched.items and watched.error is not None:
         raise watched.error
     return profile
 
 
 class _Watched:
-    """Fetches and collates as torch's fetchers do."""
+    """Fetches and collates items as PyTorch's fetchers do."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], auto_collation: bool):
         self._dataset, self._collate, self._auto = dataset, collate, auto_collation
@@ -157,12 +167,14 @@ class _Watched:
         self.items = self.failed = 0
         self.fetch_s = self.collate_s = 0.0
         self.error: Exception | None = None
-        self._last: Any = None  # the last index of which an item was made
+        self._last: Any = None  # the last index that gave an item
 
     def take(self, batch: Any) -> bool:
-        """False: an iterable data set has ended."""
+        """Makes one batch. Returns False if an iterable data set has ended."""
         begin = time.perf_counter()
         made = list[Any]()
+
+        # PyTorch's fetcher prefers __getitems__, if a data set has it
         if self._auto and self._stream is None and getattr(self._dataset, "__getitems__", None):
             made = self._try(self._fetch_many, batch) or []
         else:
@@ -175,11 +187,13 @@ class _Watched:
                     self._note(error)
                     if self.failed >= MOST_FAILED:
                         break
+
         fetched = time.perf_counter()
         self.fetch_s += fetched - begin
         if made:
             self._try(self._collated, made if self._auto else made[0])
             self.collate_s += time.perf_counter() - fetched
+
         self.items += len(made)
         return bool(made) or self._stream is None
 
@@ -205,7 +219,7 @@ class _Watched:
         return items
 
     def count_lines(self, code: CodeType) -> int:
-        """How many lines of this code one more item runs; 0 if that cannot be counted."""
+        """Returns how many lines of this code one more item runs; 0 if that cannot be counted."""
         lines = 0
 
         def count(frame: FrameType, event: str, argument: Any) -> Any:
@@ -215,8 +229,9 @@ class _Watched:
             lines += event == "line"
             return count
 
-        if sys.gettrace() is not None:  # a debugger
+        if sys.gettrace() is not None:  # a debugger's, which must stay
             return 0
+
         sys.settrace(lambda frame, event, argument: count if frame.f_code is code else None)
         try:
             many = (
@@ -242,21 +257,22 @@ _ROOTS = {
 
 
 class _Sampler(ABC):
-    """Adds up wall, CPU (of all threads) and run-queue time by stack, each sample weighted with
-    what passed since the last one.
+    """Adds up wall, CPU (of all threads) and run-queue time by stack. Each sample is weighted with
+    the time since the last one.
 
-    A signal handler runs between two bytecodes of the main thread: a C call that holds the
-    interpreter lock delays it to the end of the call, still at the line that calls, and its weight
-    then is the whole call. A sampling thread must take that lock, gets it where it is released
-    anyway, and there counts the Python code before it: on items of 130 us, 0 % for a Python loop of
-    15 %, and 20 to 40 % for a PIL call of 15 %. The signal was at most 3 points off, also beside
-    two busy processes. So the thread is only for callers outside the main thread. The signal's
-    fault: an operator in C (a @ b) is no call, so its time goes to the next call, loop or function
-    entry, which may be a line, or a function's return, later.
+    A signal handler runs between two bytecodes of the main thread. A C call that holds the
+    interpreter lock delays it to the end of the call; the frame is then still at the line that
+    calls, and the weight is the whole call. A sampling thread has to take that lock, gets it where
+    it is released anyway, and there counts the Python code before it: on items of 130 us a Python
+    loop of 15 % got 0 %, and a PIL call of 15 % got 20 to 40 %. The signal was at most 3 points
+    off, also beside two busy processes. So the thread is only for callers outside the main thread.
+
+    The signal has a fault of its own: an operator in C (a @ b) is no call, so its time goes to the
+    next call, loop or function entry, which may be a line, or a function's return, later.
     """
 
     def __init__(self) -> None:
-        # by whether a batch is collated, and the stack below that
+        # key: whether a batch is collated, and the stack below; value: wall, CPU and queued seconds
         self.stacks: dict[tuple[bool, tuple[_Entry, ...]], list[float]] = defaultdict(
             lambda: [0.0, 0.0, 0.0]
         )
@@ -266,6 +282,7 @@ class _Sampler(ABC):
         self._last = self._clocks()
 
     def _clocks(self) -> tuple[float, float, float]:
+        # schedstat: nanoseconds on a core, nanoseconds in the run queue, time slices
         try:
             queued = (
                 int(Path(f"/proc/self/task/{self._thread}/schedstat").read_text().split()[1]) / 1e9
@@ -279,11 +296,12 @@ class _Sampler(ABC):
         while frame is not None and frame.f_code not in _ROOTS:
             code, owner = frame.f_code, 0
             if code.co_filename == __file__:
-                # this handler was itself interrupted: what it did counts for who was interrupted
-                # first
+                # this handler was itself interrupted: its time counts for what it interrupted
                 stack.clear()
                 frame = frame.f_back
                 continue
+
+            # which transform it is, can only be read off the object
             if code.co_name in ("__call__", "forward") and code.co_argcount:
                 object_ = frame.f_locals.get(code.co_varnames[0])
                 owner = id(object_)
@@ -291,6 +309,7 @@ class _Sampler(ABC):
             self.globals[code] = frame.f_globals
             stack.append((code, frame.f_lasti, owner))
             frame = frame.f_back
+
         if frame is not None:
             sums = self.stacks[frame.f_code is _Watched._collated.__code__, tuple(reversed(stack))]
             for place in range(3):
@@ -309,7 +328,7 @@ class _Sampler(ABC):
 class _BySignal(_Sampler):
     def __enter__(self) -> "_Sampler":
         self._before = signal.signal(signal.SIGALRM, lambda number, frame: self.add(frame))
-        # reads of C libraries that do not expect EINTR go on
+        # reads go on in C libraries that do not expect EINTR
         signal.siginterrupt(signal.SIGALRM, False)
         self._timer, self._began = (
             signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S),
@@ -320,6 +339,8 @@ class _BySignal(_Sampler):
     def __exit__(self, *error: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
+
+        # a timer of the program's own goes on where it would be now; 0 would switch it off
         left, interval = self._timer
         if left:
             signal.setitimer(
@@ -330,6 +351,7 @@ class _BySignal(_Sampler):
 class _ByThread(_Sampler):
     def __enter__(self) -> "_Sampler":
         self._interval, watched = sys.getswitchinterval(), threading.get_ident()
+        # Python's own 5 ms would be longer than the time between two samples
         sys.setswitchinterval(5e-5)
         self._over = threading.Event()
 
@@ -348,6 +370,7 @@ class _ByThread(_Sampler):
 
 
 def _sampler() -> _Sampler:
+    # Python runs signal handlers in the main thread alone
     main = threading.current_thread() is threading.main_thread()
     # a handler that was not installed from Python (None) could not be put back
     return _BySignal() if main and signal.getsignal(signal.SIGALRM) is not None else _ByThread()
@@ -371,14 +394,17 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
         if stack:
             for place, each in enumerate(spent):
                 sums[_place(stack, sampler, collates)][place] += each
+
     wall, cpu, queued = (sum(each[place] for each in sampler.stacks.values()) for place in range(3))
     wall = max(wall, 1e-9)
+
     parts = list[ItemPart]()
     for found, spent in sums.items():
-        # A sleep is known as one. Its figures may say otherwise: other threads of the process
-        # compute meanwhile, and each sample wakes this one up, which then stands in the run queue
-        # of a busy machine.
+        # A sleep is known by its name. Its figures may say otherwise: other threads of the process
+        # compute meanwhile, and each sample wakes this thread up, which then stands in the run
+        # queue of a busy machine.
         share, waits = spent[0] / wall, found.kind == "wait" or sum(spent[1:]) < spent[0] / 2
+
         if share >= LEAST_SHARE:
             named = (
                 _without_operators(found, spent[1] / wall * total / items, watched)
@@ -396,7 +422,10 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
                     named.kind,
                 )
             )
+
+    # blocked: the time in which no thread computed and this one did not stand in the run queue
     blocked = sum(max(0.0, spent[0] - spent[1] - spent[2]) for spent in sampler.stacks.values())
+    # the samples do not add up to the measured time exactly: they are scaled to it
     scale = total / wall / items
     parts.sort(key=lambda part: -part.share)
     return ItemProfile(
@@ -413,10 +442,10 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a sample fell; see `ItemPart`.
+    """The place where a sample fell; see `ItemPart`.
 
     Attributes:
-        loop: of a Python loop, the code that it is in.
+        loop: the code that a Python loop is in; None if it is no loop.
     """
 
     name: str
@@ -427,7 +456,7 @@ class _Place:
 
 
 def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place:
-    """A loop whose lines take longer than Python needs for them is named by its function: its
+    """Renames a loop whose lines take longer than Python needs for them by its function: its
     operators compute, not the loop.
     """
     if found.loop is None:
@@ -441,8 +470,9 @@ def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place
 def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Place:
     while len(stack) > 1 and _module(stack[-1][0], sampler).startswith(_AROUND):
         stack = stack[:-1]
+
     own = [place for place, (code, _, _) in enumerate(stack) if _is_users(code.co_filename)]
-    # named by what PyTorch's collate function calls, whatever is called within that
+    # collating is named by what PyTorch's collate function calls, whatever that calls in turn
     if collates and not own:
         stack = (
             tuple(
@@ -452,18 +482,24 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
             )
             or stack
         )
+
     last = own[-1] if own else -1
     code, offset, _ = stack[last]
     line = _lines(code).get(offset, code.co_firstlineno)
     loop = _loop(code, offset) if own else None
     where, text = ("", "") if not own else _where(code, line)
+
     below = [
         each for each in stack[last + 1 :] if not _module(each[0], sampler).startswith(_PLUMBING)
     ]
+
+    # Pillow decodes when the pixels are first needed, which may be in any of its functions
     for each, _, _ in below:
         if _module(each, sampler).startswith("PIL.ImageFile") and each.co_name == "load":
             first = next(code for code, _, _ in below if _module(code, sampler).startswith("PIL."))
             return _Place(f"decoding ({_public(first, sampler)})", where, text, "decode")
+
+    # the innermost step of a library of transforms
     if step := next(
         (
             sampler.objects[owner]
@@ -473,6 +509,8 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
         None,
     ):
         return _Place(type(step).__name__, where, text, "transform")
+
+    # else the first function of a library that the user's line calls
     if below:
         first = next(
             (code for code, _, _ in below if not code.co_name.startswith("__")), below[0][0]
@@ -481,7 +519,10 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
         if collates and not own:
             return _Place(f"collating ({name})", where, text, "collate")
         return _Place(name, where, text, _kind(name, _module(first, sampler)))
+
+    # else the line itself: a call into C, or Python code
     called = _called(code, offset)
+
     if not own:
         name = (
             called if called and not _is_small(called) else code.co_qualname.split(".<locals>")[0]
@@ -492,6 +533,7 @@ def _place(stack: tuple[_Entry, ...], sampler: _Sampler, collates: bool) -> _Pla
             text,
             "collate" if collates else "other",
         )
+
     if loop is not None and (called is None or _is_small(called)):
         name = next(
             part for part in reversed(code.co_qualname.split(".")) if not part.startswith("<")
@@ -509,6 +551,7 @@ def _is_users(file: str) -> bool:
 
 
 def _is_step(transform: Any) -> bool:
+    # a composition's time belongs to its steps
     composes = isinstance(getattr(transform, "transforms", None), (list, tuple)) or isinstance(
         transform, torch.nn.Sequential
     )
@@ -520,18 +563,21 @@ def _module(code: CodeType, sampler: _Sampler) -> str:
 
 
 def _public(code: CodeType, sampler: _Sampler) -> str:
-    """numpy.lib._npyio_impl.loadtxt is np.loadtxt: the shortest module that has a thing of this
-    name.
+    """Returns the name that a person would use: numpy.lib._npyio_impl.loadtxt is np.loadtxt.
+
+    It takes the shortest module that has a thing of this name.
     """
     words, steps = (
         code.co_qualname.split(".<locals>")[0].split("."),
         _module(code, sampler).split("."),
     )
+
     for length in range(1, len(steps) + 1):
         module = sys.modules.get(".".join(steps[:length]))
         if module is not None and words[0] in vars(module):
             steps = steps[:length]
             break
+    # a function of the same name as its module
     if steps[-1] == words[0]:
         words = words[1:]
     return ".".join([_ALIASES.get(steps[0], steps[0]), *steps[1:], *words])
@@ -543,6 +589,7 @@ def _kind(name: str, module: str) -> str:
         return "wait"
     if last in _TEXT or top in ("json", "csv", "yaml"):
         return "text_parsing"
+
     if last in ("imread", "imdecode", "decode_jpeg", "decode_image", "read_image"):
         return "decode"
     if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in (
@@ -551,6 +598,7 @@ def _kind(name: str, module: str) -> str:
         "read_text",
     ):
         return "open"
+
     if top in _TRANSFORMS or top in ("cv2", "PIL") or name.startswith("scipy.ndimage"):
         return "transform"
     return "other"
@@ -558,6 +606,7 @@ def _kind(name: str, module: str) -> str:
 
 @cache
 def _lines(code: CodeType) -> dict[int, int]:
+    # an instruction takes two bytes
     return {
         2 * place: each[0] for place, each in enumerate(code.co_positions()) if each[0] is not None
     }
@@ -565,14 +614,17 @@ def _lines(code: CodeType) -> dict[int, int]:
 
 @cache
 def _loop(code: CodeType, offset: int) -> int | None:
-    """The first line of the outermost loop around an instruction, by its jumps back: works without
-    a source.
+    """Returns the first line of the outermost loop around an instruction; None if there is none.
+
+    Jumps back show the loops, so it works without a source.
     """
+    # JUMP_BACKWARD_NO_INTERRUPT belongs to `yield from` and `await`, not to a loop of the source
     ranges = [
         (each.argval, each.offset)
         for each in dis.get_instructions(code)
         if "BACKWARD" in each.opname and "NO_INT" not in each.opname
     ]
+    # a loop that yields goes from item to item; that of a generator expression is inside one item
     yields = [
         each.offset
         for each in dis.get_instructions(code)
@@ -581,6 +633,7 @@ def _loop(code: CodeType, offset: int) -> int | None:
     around = [
         (a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)
     ]
+
     if not around:
         return None
     first, end = min(around)
@@ -589,21 +642,23 @@ def _loop(code: CodeType, offset: int) -> int | None:
 
 @cache
 def _called(code: CodeType, offset: int) -> str | None:
-    """The function of the call that this instruction is, as its source has it; None: it is no call,
-    or has no source.
+    """Returns the function that this instruction calls, as its source has it; None if it is no
+    call, or has no source.
     """
     opcode = code.co_code[offset] if offset >= 0 else 0
     if not dis.opname[opcode].startswith(("CALL", "PRECALL")):
         return None
+
     line, _, column, _ = list(code.co_positions())[offset // 2]
     if line is None or column is None:
         return None
+    # co_positions counts columns in bytes of UTF-8
     source = linecache.getline(code.co_filename, line).encode()[column:].decode(errors="ignore")
     return source.split("(", 1)[0].strip()[:40] or None
 
 
 def _is_small(called: str) -> bool:
-    """Builtins and methods of built-in types: in a loop they belong to it."""
+    """Whether it is a builtin or a built-in type's method; in a loop its time is the loop's."""
     last = called.rsplit(".", 1)[-1]
     return called in _BUILTINS or any(hasattr(type_, last) for type_ in (str, list, dict, set))
 
@@ -615,6 +670,7 @@ _BUILTINS = set(Counter(__builtins__ if isinstance(__builtins__, dict) else vars
 
 def _where(code: CodeType, line: int) -> tuple[str, str]:
     file = Path(code.co_filename)
+    # a cell's file has a made-up name
     if "ipykernel_" in code.co_filename or code.co_filename.startswith("<ipython"):
         name = "notebook cell"
     else:

@@ -1,8 +1,9 @@
-"""Training loops of libraries, which count their batches: while their loop is examined they neither
-end nor evaluate.
+"""Training loops of libraries, which count their batches: while their loop is examined, they
+neither end an epoch nor evaluate.
 
-Each is changed after its import, at the one place where it decides that an epoch is over. A version
-that has no such place keeps its own loop, and the examination ends with it.
+`hooks` gives a change for each module, to be made after its import, at the one place where the loop
+decides that an epoch is over. A version that has no such place keeps its own loop, and the
+examination ends with it.
 """
 
 import builtins
@@ -17,7 +18,7 @@ IsExamining = Callable[[], bool]
 
 
 def hooks(is_examining: IsExamining) -> dict[str, Callable[[ModuleType], None]]:
-    """By module: what to do with it once it has been imported.
+    """Returns, by module, what to do with it once it has been imported.
 
     Args:
         is_examining: whether a loop of this program is examined.
@@ -26,6 +27,8 @@ def hooks(is_examining: IsExamining) -> dict[str, Callable[[ModuleType], None]]:
         "transformers.trainer": _never_end_hf_epochs,
         "transformers.trainer_callback": _only_train_hf,
     }
+
+    # Lightning is published under two names, each with modules of its own
     for lightning in ("lightning.pytorch", "pytorch_lightning"):
         changes[f"{lightning}.loops.fetchers"] = _never_end_fetching
         changes[f"{lightning}.loops.training_epoch_loop"] = _never_end_lightning_epochs
@@ -42,7 +45,7 @@ def hooks(is_examining: IsExamining) -> dict[str, Callable[[ModuleType], None]]:
 
 
 def _answer_instead(owner: Any, name: str, is_examining: IsExamining, answer: Any) -> None:
-    """A method or property of a class gives this answer while a loop is examined."""
+    """Makes a method or property of a class give this answer while a loop is examined."""
     original = getattr(owner, name)
     if isinstance(original, property):
         setattr(
@@ -58,6 +61,7 @@ def _answer_instead(owner: Any, name: str, is_examining: IsExamining, answer: An
 
 
 def _save_no_lightning_checkpoints(module: Any, is_examining: IsExamining) -> None:
+    # a model trained on the same batches again and again must not replace the user's
     _answer_instead(module.Trainer, "save_checkpoint", is_examining, None)
 
 
@@ -68,8 +72,8 @@ def _never_end_lightning_epochs(module: Any, is_examining: IsExamining) -> None:
 
 
 def _never_end_fetching(module: Any, is_examining: IsExamining) -> None:
-    """A fetcher says that it is done with as many batches as its loader has; each later one would
-    be taken for the last.
+    """Keeps a fetcher from being done: it is done with as many batches as its loader has, and each
+    later one would be taken for the last.
     """
     original = module._DataFetcher.__next__
 
@@ -84,12 +88,11 @@ def _never_end_fetching(module: Any, is_examining: IsExamining) -> None:
 
 
 def _never_end_hf_epochs(module: Any, is_examining: IsExamining) -> None:
-    """An epoch of Trainer goes through `range(first, updates)`: this module gets a `range` that
-    goes on in that function.
-    """
+    """Gives Trainer's module a `range` that goes on: an epoch is `range(first, updates)` there."""
 
     def count_updates(*arguments: int) -> Any:
         updates = builtins.range(*arguments)
+        # only that call: the whole module uses this `range`
         in_epoch = sys._getframe(1).f_code.co_name == "_run_epoch"
         return _lengthened(updates, is_examining) if in_epoch and len(arguments) == 2 else updates
 
@@ -105,8 +108,8 @@ def _lengthened(updates: range, is_examining: IsExamining) -> Iterator[int]:
 
 
 def _only_train_hf(module: Any, is_examining: IsExamining) -> None:
-    """The callback that decides after each step to log as ever, but no longer to evaluate, to save
-    or to stop.
+    """Keeps the callback that decides after each step from evaluating, saving or stopping; logging
+    stays.
     """
     original = module.DefaultFlowCallback.on_step_end
 

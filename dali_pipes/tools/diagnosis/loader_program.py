@@ -1,4 +1,4 @@
-"""One of our loaders, or what `from_torch` made, and a user's step as a training program."""
+"""A loader of dali_pipes, or what `from_torch` made, and a user's step as a training program."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,10 @@ from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
 
 class LoaderProgram(TrainingProgram):
-    """A loader of ours. Its place in the epoch is kept; how many threads or workers it has is not
-    known here: as many as cores.
+    """A loader of dali_pipes.
+
+    Its place in the epoch is kept. Its threads or workers are not known here; they are taken to be
+    as many as the cores.
     """
 
     burst, in_flight = 1, 3
@@ -23,7 +25,8 @@ class LoaderProgram(TrainingProgram):
     def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
         self.epoch = len(loader)
-        self.step_calls: StepCalls | None = None  # those of the step, if they are counted
+        self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
+
         ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
         self.is_fetched = ours.dataset.is_fetched
 
@@ -40,7 +43,7 @@ class LoaderProgram(TrainingProgram):
         return self._step
 
     def remarks(self) -> list[str]:
-        # batches are on the device already
+        # as if pinned: its batches are on the device already
         return self.step_calls.remarks(True) if self.step_calls else []
 
     def transfer_size(self) -> tuple[int, bool]:

@@ -1,5 +1,5 @@
-"""The change of a user's program that a fix of a DataLoader's options is, as a unified diff of the
-lines that build it.
+"""The change that a fix of a DataLoader's options makes to a user's program, as a unified diff of
+the lines that build the DataLoader.
 """
 
 import ast
@@ -22,7 +22,7 @@ _POSITIONS = (
 
 
 def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> str:
-    """The diff that gives these options to the DataLoader that is built in this file; "" if that
+    """Returns the diff that gives these options to the DataLoader built in this file; "" if it
     cannot be said for certain.
 
     Args:
@@ -38,12 +38,15 @@ def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> st
         ]
     except (OSError, ValueError, SyntaxError):
         return ""
-    # **options may hold any of them
+
+    # **options may hold any of the options
     if len(calls) != 1 or any(each.arg is None for each in calls[0].keywords):
         return ""
+
     changed = _change(text, calls[0], options)
     if changed == text:
         return ""
+
     name = str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
     return "\n".join(
         difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, n=0, lineterm="")
@@ -77,6 +80,7 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
     for name, value in options.items():
         if name in given:
             node = given[name]
+            # the value that DataLoader takes for an option that is left out
             neutral = False if name == "persistent_workers" else None
             written = repr(neutral if value is None else value)
             edits.append(
@@ -88,18 +92,22 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
             )
         elif value is not None:
             added.append(f"{name}={value!r}")
+
     if added:
         nodes = [*call.args, *(each.value for each in call.keywords)]
         last = max((place(each.end_lineno, each.end_col_offset) for each in nodes), default=None)
         if last is None:
+            # in front of the closing parenthesis
             at, comma = place(call.end_lineno, call.end_col_offset) - 1, ""
         else:
             at, comma = last, ", "
             while (
                 data[at : at + 1] == b")" and at < place(call.end_lineno, call.end_col_offset) - 1
             ):
-                at += 1  # of parentheses around the last argument
+                at += 1  # past parentheses around the last argument
         edits.append((at, at, comma + ", ".join(added)))
+
+    # from the end, so that earlier places stay valid
     for first, end, written in sorted(edits, reverse=True):
         data = data[:first] + written.encode() + data[end:]
     return data.decode()

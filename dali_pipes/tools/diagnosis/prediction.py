@@ -1,4 +1,8 @@
-"""What a change would gain: the pace of training from the paces of its parts."""
+"""What a change would gain: the pace of training from the paces of its parts.
+
+`predicted_gain` is for one fix. `undisturbed` calculates the rounds as they would be without the
+other programs on the machine.
+"""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +17,9 @@ MARGIN = 0.2  # of a predicted gain, beside the spread of the rounds
 
 
 def pace(model: Span, loader: Span, serial: bool = False, cores: int | None = None) -> float:
-    """Images/s that both allow together: the slower one's, or what the cores can do for both.
+    """Returns images/s that model and loader allow together: the slower one's, or what the cores
+    can do for both.
+
     `serial`: they alternate.
     """
     if serial:
@@ -25,10 +31,10 @@ def pace(model: Span, loader: Span, serial: bool = False, cores: int | None = No
 def predicted_gain(
     fix: Fix, program: TrainingProgram, rounds: Sequence[Round], changed: Span | None
 ) -> Gain | None:
-    """The factor on images/s of the whole.
+    """Returns the factor on images/s of the whole; None if nothing is known of the change.
 
-    The interval holds the gains of all rounds, over the pace of training as it was calculated and
-    as it was measured.
+    Its interval holds the gains of all rounds, both over the calculated and over the measured pace
+    of training.
 
     Args:
         changed: the part that the fix changes, as it runs alone then; None: `speeds_up` says by how
@@ -37,18 +43,21 @@ def predicted_gain(
     gains = list[float]()
     if changed is None and not fix.speeds_up:
         return None
+
     for one in rounds:
         serial = not program.in_flight
         before = pace(one.steps, one.loader, serial)
+        # from, to, and perhaps the likely factor in between
         for factors in zip(*fix.speeds_up.values(), strict=True) if fix.speeds_up else [()]:
             parts, cores = {"model": one.steps, "loader": one.loader}, available_cpus()
             if changed is not None and fix.program is not None:
                 parts[fix.part], serial = changed, not fix.program.in_flight
-            else:  # the same work in less time; for as much CPU time where it only waits less
+            else:  # the same work in less time; in as much CPU time if it only waits less
                 for part, factor in zip(fix.speeds_up, factors, strict=True):
                     cpu_s = parts[part].cpu_s / (factor if fix.computes_less else 1)
                     parts[part] = replace(parts[part].scaled(1 / factor), cpu_s=cpu_s)
                 cores = _cores()
+
             after = pace(parts["model"], parts["loader"], serial, cores)
             gains += [after / before, after / one.together.rate]
     return interval(gains)
@@ -61,7 +70,7 @@ def interval(gains: list[float]) -> Gain:
 def undisturbed(
     rounds: Sequence[Round], serial: bool, model_freed: float, loader_freed: float
 ) -> list[Round]:
-    """The rounds as they would be without the other programs on this machine.
+    """Returns the rounds as they would be without the other programs on this machine.
 
     Args:
         serial: whether loader and step alternate.
@@ -77,10 +86,11 @@ def undisturbed(
 
 
 def quieter(span: Span, factor: float) -> Span:
-    """A span whose work is done so many times as fast, with nothing else on the machine.
+    """Returns a span whose work is done so many times as fast, with nothing else on the machine.
 
-    What others cause goes with them: steps that stand in no run queue, since their threads wait for
-    each other, and batches that come late. What of both is the program's own cannot be told then.
+    What the others may cause is left out: steps that stand in no run queue, since their threads
+    wait for each other, and batches that come late. How much of both is the program's own is not
+    known then.
     """
     faster, waits = span.scaled(1 / factor), [wait for wait in span.waits_s if wait is not None]
     usual = sum(waits) / len(waits) / factor if waits else 0.0
@@ -91,10 +101,11 @@ def quieter(span: Span, factor: float) -> Span:
 
 
 def _together(before: Span, model: Span, loader: Span, serial: bool, loader_freed: float) -> Span:
-    """Training at the pace that these parts allow, in as many steps as before."""
+    """Returns training at the pace that these parts allow, in as many steps as before."""
     steps = len(before.waits_s)
     step_s = before.images / steps / model.rate
     starts = tuple(start / loader_freed for start in before.starts_s)
+
     seconds_a_step = max(before.images / steps / pace(model, loader, serial, _cores()), step_s)
 
     waits = (None,) * len(starts) + (seconds_a_step - step_s,) * (steps - len(starts))

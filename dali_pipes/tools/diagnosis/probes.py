@@ -1,4 +1,8 @@
-"""The training program that is diagnosed, and its parts, each run alone, then together."""
+"""The training program that is diagnosed, and its parts, each run alone, then together.
+
+`TrainingProgram` is what each kind of program implements (`*_program.py`). `Feed` is its loader,
+once started. `Probes` runs the parts, each for one span, and `Fix` is a change with its gain.
+"""
 
 import itertools
 import time
@@ -20,11 +24,11 @@ from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.span import Span, Step, Training, watch
 from dali_pipes.tools.diagnosis.verdict import Figures
 
-RESIDENT = 4  # batches
-LARGER = 4  # times
-COLD_BATCHES = 8  # of fewer, the start would be most of what is measured
+RESIDENT = 4  # batches that stay on the device
+LARGER = 4  # how many times as large a larger batch is
+COLD_BATCHES = 8  # with fewer, most of what is measured would be the start
 _MAX_WARM_UP_S = 15.0
-STEPS = 10  # that are profiled
+STEPS = 10  # steps that are profiled on a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,11 @@ class Feed:
     """A loader that has been started.
 
     Attributes:
-        batches: endless, epoch after epoch.
-        starts_epoch: whether the next batch is the first of an epoch.
+        batches: its batches without end, epoch after epoch.
+        starts_epoch: tells whether the next batch is the first of an epoch.
         resident: puts a batch on the device, if it is not there.
-        slow: which of a batch's images took longest, as (name, seconds); called for the batches
-            with the longest wait.
+        slow: returns which of a batch's images took longest, as (name, seconds); called for the
+            batch that was waited for longest.
     """
 
     batches: Iterator[Any]
@@ -47,13 +51,13 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A possible change.
+    """A change that may make training faster.
 
     Attributes:
         what: Hydra overrides, an option of a DataLoader, or a sentence where there is neither.
         why: the reason, in a few words.
         program: the program with the change; None: it cannot be tried from here.
-        part: "loader" or "model", the one that it changes.
+        part: "loader" or "model", the part that it changes.
         speeds_up: by how much each part becomes faster if it cannot be tried: from, to, and perhaps
             what is likely between them.
         computes_less: whether a part that becomes faster also takes less CPU time, rather than wait
@@ -63,7 +67,7 @@ class Fix:
             unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.
-        threads: how many threads of PyTorch the step is to run on; None: as many as it does.
+        threads: how many threads of PyTorch the step is to run on; None: as many as it does now.
         is_hidden: whether it gains this only once the other programs on this machine have ended.
     """
 
@@ -99,11 +103,11 @@ class TrainingProgram(ABC):
         burst: how many batches arrive at once: worker processes make one each at the same time.
         in_flight: batches that are made ahead; 0: loader and step alternate.
         paths: the file of each image, if known; they can be dropped from the page cache.
-        data_bytes: of all files of the data set.
-        decodes_on_gpu: whether the loader does.
+        data_bytes: size of all files of the data set.
+        decodes_on_gpu: whether the loader decodes on the GPU.
         is_fetched: whether images come out of an object store.
         starts_anew: whether each epoch starts worker processes anew.
-        epoch: batches of an epoch; None: unknown.
+        epoch: number of batches of an epoch; None: unknown.
         uses_torch_threads: whether its step runs on PyTorch's threads.
         step_may_fail: whether its own loop is being given a batch that it may not accept.
     """
@@ -125,55 +129,55 @@ class TrainingProgram(ABC):
         """Starts the loader."""
 
     def step(self) -> Step | None:
-        """The training step on a batch; None: only the program's own loop can train."""
+        """Returns the training step on a batch; None if only the program's own loop can train."""
         return None
 
     @abstractmethod
     def transfer_size(self) -> tuple[int, bool]:
-        """The bytes of a batch that are copied from the CPU to a GPU, and whether they are in
-        page-locked memory.
+        """Returns the bytes of a batch that are copied from the CPU to a GPU, and whether they are
+        in page-locked memory.
         """
 
     def count(self, batch: Any) -> int:
-        """How many images it holds."""
+        """Returns how many images the batch holds."""
         return len(batch)
 
     def concat(self, batches: Sequence[Any]) -> Any:
-        """One batch of all their images; raises TypeError if batches of this type cannot be
+        """Returns one batch of all their images; raises TypeError if batches of this type cannot be
         joined.
         """
         raise TypeError(f"batches of {type(self).__name__} cannot be joined")
 
     def profile(self, seconds: float) -> ItemProfile | None:
-        """What an item spends its time with, from making some for so many seconds in this thread;
-        None: cannot be seen.
+        """Makes items in this thread for so many seconds, and returns what they spend their time
+        with; None if that cannot be seen.
         """
         return None
 
     def remarks(self) -> list[str]:
-        """What can be seen without measuring: what is wrong, or may cost time; with what to do
-        instead.
+        """Returns what is wrong, or may cost time, as can be seen without measuring; with what to
+        do instead.
         """
         return []
 
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
-        """Other settings of the loader's processes, to be tried before there is a verdict."""
+        """Returns other settings of the loader's processes, to try before there is a verdict."""
         return []
 
     def fixes(self, verdict: str) -> list[Fix]:
-        """Fixes to try, the most promising first; a program that is itself a fix has none."""
+        """Returns fixes to try, the most promising first; none for a program that is a fix."""
         return []
 
 
 def loader_feed(
     loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []
 ) -> Feed:
-    """One of our loaders that has been started."""
+    """Returns the feed of a loader of dali_pipes that has been started."""
     return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
 
 
 class Probes:
-    """Runs the parts of one program; what trains is a generator of batches (span.py).
+    """Runs the parts of one program. What trains is a generator of batches (span.py).
 
     Args:
         seconds, least: minimum duration and minimum number of batches of each span.
@@ -185,8 +189,9 @@ class Probes:
         self.slowest: Any = None  # the batch that was waited for longest when the loader ran alone
 
     def start(self) -> Training[None]:
-        """Takes the batches that stay on the device, and trains on one of them: what a step does
-        once is not measured.
+        """Takes the batches that stay on the device, and trains on one of them.
+
+        So what a step does only once is not measured.
         """
         self._resident = [
             self._feed.resident(batch) for batch in itertools.islice(self._feed.batches, RESIDENT)
@@ -197,21 +202,22 @@ class Probes:
         return self._watch(itertools.cycle(self._resident))
 
     def larger(self) -> Training[Span | None]:
-        """The model with batches four times as large; None if batches of this type cannot be
+        """Runs the model with batches four times as large; None if batches of this type cannot be
         joined.
 
-        A step may raise anything at a batch of another size, or run out of memory: that is for the
-        caller to survive.
+        A step may raise anything at a batch of another size, or run out of memory: the caller has
+        to survive that.
         """
         try:
             batch = self._program.concat(self._resident[:1] * LARGER)
         except Exception:  # arrays of a user's own class may raise anything
             return None
+
         yield batch
         return (yield from self._watch(itertools.repeat(batch)))
 
     def loader(self) -> Training[Span]:
-        """Batches as fast as they come; none is trained on."""
+        """Takes batches as fast as they come; none is trained on."""
         for _ in self._ahead():
             pass
         batches, longest = self._feed.batches, 0.0
@@ -232,19 +238,22 @@ class Probes:
         return (yield from self._watch(self._feed.batches, self._feed.starts_epoch))
 
     def cold(self) -> Training[tuple[Span | None, float | None]]:
-        """Training on files that are not in the page cache, None if too few; and the share of them
-        that still was, if known.
+        """Trains on files that are not in the page cache.
 
         The loader has been started, its prefetched batches are used up, and no file is counted
-        twice.
+        twice. Returns the span, None if there are too few files; and the share of the files that
+        was still in the page cache, None if unknown.
         """
         program, paths = self._program, self._program.paths
         if len(paths) < COLD_BATCHES * program.count(self._resident[0]):
             return None, None
+
+        # the first batch starts the loader while its files are still in memory
         with program.feed() as feed:
             next(feed.batches)
             evict(paths)
             resident = resident_share(paths)
+            # prefetched batches are not cold; using them up takes at most a quarter of the files
             for _ in range(
                 min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))
             ):
@@ -252,12 +261,14 @@ class Probes:
             cold = yield from watch(
                 feed.batches, program.count, self._seconds, 1, feed.starts_epoch, len(paths) // 2
             )
+
         return cold, resident
 
     def busy_share(self) -> Training[float]:
-        """The share of the time in which the GPU ran at least one kernel or copy, over a few steps
-        with a resident batch.
+        """Returns the share of the time in which the GPU ran at least one kernel or copy, over a
+        few steps with a resident batch.
         """
+        # nothing of an earlier step may still run
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:
             begin = time.monotonic()
@@ -265,6 +276,8 @@ class Probes:
                 yield self._resident[0]
             torch.cuda.synchronize()
             seconds = time.monotonic() - begin
+
+        # only what ran on the GPU has device time; time_range is in microseconds
         spans = [
             (event.time_range.start, event.time_range.end)
             for event in profiled.events()
@@ -273,7 +286,7 @@ class Probes:
         return covered(spans) / 1e6 / seconds
 
     def count_syncs(self) -> Training[int]:
-        """How often one step makes the host wait for the GPU, as far as PyTorch knows
+        """Returns how often one step makes the host wait for the GPU, as far as PyTorch knows
         (torch.cuda.set_sync_debug_mode).
         """
         before = torch.cuda.get_sync_debug_mode()
@@ -287,10 +300,11 @@ class Probes:
         return sum("called a synchronizing" in str(each.message) for each in caught)
 
     def _ahead(self) -> Iterator[Any]:
-        """The batches that were made before the span."""
+        """Yields the batches that were made before the span."""
         begin = time.monotonic()
         for _ in range(self._program.in_flight):
             yield next(self._feed.batches)
+            # a slow loader may take minutes for them
             if time.monotonic() - begin > _MAX_WARM_UP_S:
                 return
 
@@ -313,7 +327,7 @@ class Probes:
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
+    """Returns the length of the union of intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -322,11 +336,13 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 
 def copy_seconds(nbytes: int, pinned: bool, times: int = 5) -> float:
-    """The time to copy this many bytes to the current GPU."""
+    """Returns the seconds that copying this many bytes to the current GPU takes."""
     source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
     target = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+    # the first copy is not measured
     target.copy_(source)
     torch.cuda.synchronize()
+
     begin = time.monotonic()
     for _ in range(times):
         target.copy_(source, non_blocking=True)

@@ -1,5 +1,8 @@
 """What a diagnosis looks like: the answer first, then the evidence, the paces and the fixes; and
 the same for JSON.
+
+`print_diagnosis` prints it, `to_dict` is for JSON; both take their sentences from `headline` and
+`evidence`.
 """
 
 import os
@@ -18,15 +21,16 @@ from dali_pipes.tools.diagnosis.items import ItemPart
 from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import VERDICTS
 
-BAR = 30  # characters
+BAR = 30  # characters of the longest bar
 FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch", "is_hidden")
 
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
-    """The answer first, then what it rests on."""
+    """Prints the answer first, then what it is based on."""
     say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
     if diagnosis.remarks:
         say(console, *(f"  {line}" for line in diagnosis.remarks), "")
+
     say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.left_out:
         say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
@@ -38,6 +42,7 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
                 "spends its time with"
             ),
         )
+
     console.print(_paces(diagnosis))
     if diagnosis.fixes:
         console.print(_fixes(diagnosis.fixes))
@@ -48,7 +53,7 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """What costs most, why, and what to do."""
+    """Returns what costs most, why, and what to do."""
     found, verdict = diagnosis.figures, diagnosis.verdict
     waits = found.wait_share + found.start_share
     who = "Your GPU" if torch.cuda.is_available() else "Training"
@@ -57,10 +62,12 @@ def headline(diagnosis: Diagnosis) -> str:
         if waits >= 0.01
         else f"{who} does not wait for batches"
     )
+
     why = f"{waited}. {verdict.name} ({verdict.confidence} confidence): {VERDICTS[verdict.name]}"
     part = dearest(diagnosis)
     if part is not None and verdict.name.startswith(("prep", "fetch", "straggler")):
         why += f"; {describe_part(part, diagnosis)}"
+
     first = next((fix for fix in diagnosis.fixes if fix.predicted), None)
     wrong = "".join(
         f"{line[0].upper()}{line[1:]}. " for line in diagnosis.remarks if line.startswith("wrong: ")
@@ -69,12 +76,12 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def dearest(diagnosis: Diagnosis) -> ItemPart | None:
-    """What an item spends most of its time with, if that is known."""
+    """Returns what takes the largest share of an item's time; None if that is not known."""
     return diagnosis.items.parts[0] if diagnosis.items and diagnosis.items.parts else None
 
 
 def describe_part(part: ItemPart, diagnosis: Diagnosis) -> str:
-    """Such as "np.loadtxt in features.py:31 is 92 % of an item's time, 2.1 of 2.3 ms"."""
+    """Returns such as "np.loadtxt in features.py:31 is 92 % of an item's time, 2.1 of 2.3 ms"."""
     assert diagnosis.items is not None
     where = f" in {part.where}" if part.where else ""
     times = f"{part.seconds * 1e3:.3g} of {diagnosis.items.seconds * 1e3:.3g} ms"
@@ -90,8 +97,9 @@ def _also(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
-    """The evidence for the verdict, a line for each finding; the general ones first."""
+    """Returns the evidence for the verdict, a line for each finding; the general ones first."""
     found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
+
     lines = [
         f"{found.wait_share:.0%} of the time of training went into waiting for batches; "
         f"{found.prep_stall:.0%} of the model's "
@@ -104,6 +112,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"{cores} cores are busy"
         + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]
+
+    # the loader
     if found.start_share >= 0.01:
         why = (
             "workers are made anew for each of them"
@@ -113,6 +123,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
+
+    # the model's step
     if found.blocked is not None and one_off.device_busy is None:
         lines.append(
             f"{found.blocked:.0%} of the model's step went into waiting for something other "
@@ -132,6 +144,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
             f"in batches four times as large the model makes {one_off.larger_gain:.2f} × the "
             "images/s"
         )
+
+    # the images, and what the machine lacks
     if found.straggling:
         lines.append(
             f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace"
@@ -155,6 +169,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
             f"{found.memory_stall:.0%} of the time something waited for memory; "
             f"{found.alloc_retries} retries on the GPU"
         )
+
     if one_off.cold_rate is not None:
         was = (
             "it is unknown how much was"
@@ -173,8 +188,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
 
 
 def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
-    """Shares of the pace that are lost: of the model's pace to the loader, and of training's to
-    files that are not in memory.
+    """Returns the shares of the pace that are lost: of the model's pace to the loader, and of
+    training's to files that are not in memory.
     """
     cold = diagnosis.one_off.cold_rate
     fetch = None if cold is None else max(0.0, 1 - cold / diagnosis.figures.together)
@@ -190,9 +205,12 @@ def _paces(diagnosis: Diagnosis) -> Table:
     }
     if diagnosis.one_off.cold_rate is not None:
         paces["training, cold files"] = diagnosis.one_off.cold_rate
+
     table = Table("", "images/s", "")
     table.columns[1].justify = "right"
+    # a loader far ahead of the model would leave the other bars too short to compare
     longest = max(found.model, found.together, min(found.loader, 2 * found.model))
+
     for name, pace in paces.items():
         length = round(BAR * min(pace / longest, 1))
         table.add_row(
@@ -211,10 +229,12 @@ def _fixes(fixes: list[Fix]) -> Table:
         title="What would change it, as a factor on images/s",
         title_justify="left",
     )
+    # a long line to change folds rather than ends in dots
     table.columns[0].overflow = "fold"
     tried = any(fix.measured for fix in fixes)
     if tried:
         table.add_column("measured")
+
     for fix in fixes:
         later = "once the other programs have ended" if fix.is_hidden else ""
         why = "; ".join(part for part in (fix.why, fix.note, later) if part)
@@ -229,8 +249,9 @@ def _gain(fix: Fix) -> str:
 
 
 def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
-    """For JSON. docs/diagnose.md describes it."""
+    """Returns the diagnosis for JSON; docs/diagnose.md describes it."""
     verdict = diagnosis.verdict
+
     return {
         "schema": 3,
         "says": headline(diagnosis),
@@ -251,5 +272,6 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "seconds": diagnosis.seconds,
         "left_out": list(diagnosis.left_out),
         "remarks": list(diagnosis.remarks),
+        # a round was called a window, and the schema keeps the name
         "windows": [asdict(one) for one in diagnosis.rounds],
     }

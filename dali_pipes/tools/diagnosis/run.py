@@ -1,4 +1,8 @@
-"""dali-pipes diagnose from start to end."""
+"""dali-pipes diagnose from start to end, for a configuration of dali-pipes train.
+
+`diagnose` checks the configuration, measures a `ConfiguredProgram`, and writes the report. With
+corun= other processes run `train` on the same images meanwhile.
+"""
 
 import base64
 import os
@@ -38,8 +42,10 @@ console = Console(stderr=True)
 
 
 def diagnose(config: DiagnoseConfig) -> None:
-    """The tables go to stderr, the result as one line of JSON to stdout, and into a new folder with
-    the images' list.
+    """Diagnoses a configuration.
+
+    The tables go to stderr, the result as one line of JSON to stdout, and into a new folder with
+    the list of the images.
 
     Raises:
         DaliPipesError: a mistake in the configuration or the images.
@@ -48,6 +54,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     check_size(name, config.transform.size_at(0))
     if config.model.compile:
         check_compiler()
+
     if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
         raise ConfigError(
             "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
@@ -58,13 +65,16 @@ def diagnose(config: DiagnoseConfig) -> None:
             "diagnose runs in one process; start it without torchrun; corun= runs several "
             "programs on this machine"
         )
+
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)
+    # before anything is measured, and for all the programs
     check_memory(
         config, manifest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), config.corun
     )
     warm_page_cache(manifest)
+
     folder = new_folder(Path(config.out or "runs/diagnose"))
     epoch = repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
@@ -72,10 +82,12 @@ def diagnose(config: DiagnoseConfig) -> None:
         Path(extent.file)
         for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})
     ]
+
     program = ConfiguredProgram(config, epoch, files, images.bytes_in_all)
     budget = ProbeBudget(
         config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold
     )
+
     alone = None
     with steps(budget.steps) as announce:
         if config.corun > 1:
@@ -90,6 +102,7 @@ def diagnose(config: DiagnoseConfig) -> None:
             else nullcontext()
         ):
             diagnosis = examine(program, budget, announce)
+
     print_diagnosis(diagnosis, program.workers, console)
     result = to_dict(diagnosis, program.workers) | {"corun": config.corun, "alone": alone}
     if alone:
@@ -101,6 +114,7 @@ def diagnose(config: DiagnoseConfig) -> None:
                 "alone."
             ),
         )
+
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     say(console, f"All figures: {save_result(folder, result)}")
     print_json(result)
@@ -108,14 +122,16 @@ def diagnose(config: DiagnoseConfig) -> None:
 
 @contextmanager
 def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
-    """Runs `corun` - 1 of them on a saved manifest within the block, each on a separate GPU as far
-    as there are enough.
+    """Runs `corun` - 1 other programs on a saved manifest within the block, each on a separate GPU
+    as far as there are enough.
     """
+    # a job is JSON, a configuration is not
     job: dict[str, Any] = {
         "config": base64.b64encode(pickle.dumps(config)).decode(),
         "manifest": manifest,
     }
     cpus = os.sched_getaffinity(0)
+
     with ExitStack() as stack:
         others = [
             stack.enter_context(
@@ -129,10 +145,12 @@ def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
             )
             for number in range(1, config.corun)
         ]
+        # each has trained on a batch before the measurement begins
         for other in others:
             other.answer()
         yield
         for other in others:
+            # one that has ended by itself raises its error here
             if not other.running:
                 other.answer()
 
@@ -142,9 +160,12 @@ def train(controller: Controller) -> None:
     program = ConfiguredProgram(
         pickle.loads(base64.b64decode(controller.job["config"])), manifest, []
     )
+
     step = program.step()
+
     with program.feed() as feed:
         step(next(feed.batches))
+        # it has started: the others may be measured from here on
         controller.send({})
         while not controller.stop.is_set():
             step(next(feed.batches))

@@ -1,5 +1,9 @@
-"""dali-pipes diagnose -- train.py ARGS: a user's program in a process of its own, ended with all
-its descendants.
+"""dali-pipes diagnose -- train.py ARGS: runs a user's program in a process of its own, and ends it
+with all its descendants.
+
+`read_program` reads the command line and refuses what cannot be watched. `diagnose_program` starts
+the program with watched.py around it, which answers through a pipe with lines of JSON: what it
+does, the loop it found, and the diagnosis or an error.
 """
 
 import contextlib
@@ -25,6 +29,8 @@ from dali_pipes.system.child import Guard
 from dali_pipes.system.files import new_folder
 from dali_pipes.tools.diagnosis.watched import LIMIT_SIGNAL
 
+# the folder of -c leaves sys.path, where the program's own folder comes; this package goes to its
+# end, so that it hides none of the program's modules
 _START = (
     "import sys; sys.path.pop(0); sys.path.append({root!r}); from "
     "dali_pipes.tools.diagnosis.watched import main; main()"
@@ -52,7 +58,7 @@ _STARTERS = (
     "jupyter",
 )
 _WITH_VALUE = ("-W", "-X")  # options of python
-_GRACE_S = 5.0  # for the answer of a program that has reached its limit, or was interrupted
+_GRACE_S = 5.0  # time to answer for a program that has reached its limit, or was interrupted
 
 
 class ProgramError(DaliPipesError):
@@ -83,7 +89,8 @@ class Program:
 
 
 def read_program(words: Sequence[str]) -> Program:
-    """The program that these words of a command line start, with or without `python` in front.
+    """Returns the program that these words of a command line start, with or without `python` in
+    front.
 
     Raises:
         ConfigError: it is no program that diagnose can watch.
@@ -93,15 +100,19 @@ def read_program(words: Sequence[str]) -> Program:
         _note_interpreter(given.pop(0))
         while given and given[0].startswith("-") and given[0] not in ("-m", "-c", "-"):
             flags += [given.pop(0) for _ in range(2 if given[0] in _WITH_VALUE else 1)]
+
     is_module = given[:1] == ["-m"]
     given = given[1:] if is_module else given
     if not given:
         raise ConfigError(
             "-- is followed by no program; write dali-pipes diagnose -- train.py ARGS"
         )
+
     _refuse_others(given, is_module)
+    # a command of an environment, such as `yolo`, is a Python program as well
     if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
         given[0] = script
+
     if (
         not is_module
         and not Path(given[0]).is_file()
@@ -114,16 +125,20 @@ def read_program(words: Sequence[str]) -> Program:
 
 
 def _refuse_others(given: list[str], is_module: bool) -> None:
-    """By name, with what to write instead."""
+    """Raises ConfigError for programs that cannot be watched, by their name, with what to write
+    instead.
+    """
     name = Path(given[0])
     script = next((place for place, word in enumerate(given) if word.endswith(".py")), None)
     instead = f"dali-pipes diagnose -- {' '.join(given[script:]) if script else 'train.py ARGS'}"
+
     if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
         why = "starts several processes, of which diagnose cannot watch the loops"
         raise ConfigError(
             f"{name.name} {why}; give the program itself, which then trains in one process on "
             f"one device: {instead}"
         )
+
     if name.suffix == ".ipynb":
         raise ConfigError(
             f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it "
@@ -138,6 +153,7 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
         raise ConfigError(
             f"{name}: a shell script; give the Python program that it starts: {instead}"
         )
+
     if given[0] in ("-c", "-"):
         raise ConfigError(
             "a program without a file cannot be diagnosed; write it into one: dali-pipes "
@@ -148,6 +164,7 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
             f"{name}: it starts other programs; put it in front of dali-pipes and give the "
             f"program itself: {instead}"
         )
+
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError(
             "WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun"
@@ -155,19 +172,21 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
 
 
 def _note_interpreter(python: str) -> None:
-    """Says so if the program will not run in the environment that these words name."""
+    """Says so if the program will run in another environment than these words name."""
     found = shutil.which(python)
     if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
         _say(f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}")
 
 
 def _console_script(name: str) -> str | None:
-    """The Python program that an installed command is, such as `yolo`."""
+    """Returns the Python program behind an installed command such as `yolo`; None if it is none."""
     found = shutil.which(name)
     if not found:
         return None
+
     with open(found, "rb") as file:
         first = file.readline(200)
+    # such a command is a text with the interpreter in its first line
     return found if first.startswith(b"#!") and b"python" in first else None
 
 
@@ -187,7 +206,9 @@ def diagnose_program(
     """
     program = read_program(words)
     _say(f"running {' '.join(words)} until its training loop begins")
+
     start, found, interrupted = time.time(), dict[str, Any](), False
+    # the program's faulthandler writes here where it is at the limit, even inside a call into C
     with tempfile.NamedTemporaryFile("r") as dump:
         job = {
             "program": program.words,
@@ -197,6 +218,7 @@ def diagnose_program(
             "cold": cold,
         }
         job |= {"start": start, "dump": dump.name, "width": 120}
+
         with _started(job, program.flags) as child:
             try:
                 child.collect(found, start + limit)
@@ -207,6 +229,7 @@ def diagnose_program(
         stack = [
             line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")
         ][:1]
+
     if found.get("trace"):
         print(found["trace"], end="", file=sys.stderr)
     if "diagnosis" in found:
@@ -214,11 +237,13 @@ def diagnose_program(
         if not interrupted:
             before = {"seconds_before_loop": found["seconds"], "loops_before": found["before"]}
             return {"program": list(words), **before, **found["diagnosis"]}
+
     where = f"it was at {stack[0]}" if stack else "it did not say where it was"
     if interrupted:
         if "diagnosis" not in found:
             _say(found.get("error", where))
         raise KeyboardInterrupt
+
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
     why = found.get(
         "error",
@@ -244,14 +269,15 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
 
 
 class _Child:
-    """The process of the program, and the descriptor of its answers."""
+    """The process of the program, and the pipe of its answers."""
 
     def __init__(self, process: subprocess.Popen[bytes], reading: int):
         self.process, self._reading, self._rest = process, reading, b""
 
     def collect(self, found: dict[str, Any], deadline: float) -> None:
-        """Adds to `found` what it sends until it ends, and says what it does; at the deadline it is
-        asked for what it has.
+        """Adds to `found` what the program sends until it ends, and says what it does.
+
+        At the deadline the program is asked for what it has.
         """
         for answer in self._answers(deadline):
             found |= answer
@@ -262,12 +288,17 @@ class _Child:
                 _say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")
 
     def _answers(self, deadline: float) -> Iterator[dict[str, Any]]:
-        """Its lines. Its workers hold the pipe open for longer than it lives."""
+        """Yields the program's answers.
+
+        Its workers hold the pipe open for longer than it lives, so the end of the process is the
+        end.
+        """
         asked = False
         with selectors.DefaultSelector() as selector:
             selector.register(self._reading, selectors.EVENT_READ)
             while True:
                 ended = self.process.poll() is not None
+                # once more after the end: what it wrote last may still be in the pipe
                 while selector.select(0.0 if ended else 0.1):
                     data = os.read(self._reading, 65536)
                     if not data:
@@ -275,10 +306,13 @@ class _Child:
                         break
                     *lines, self._rest = (self._rest + data).split(b"\n")
                     yield from map(json.loads, lines)
+
                 if ended or (asked and time.time() > deadline + _GRACE_S):
                     return
+                # with nothing left to select on, there is no wait in the next turn
                 if not selector.get_map():
                     time.sleep(0.05)
+
                 if not asked and time.time() >= deadline:
                     self.process.send_signal(LIMIT_SIGNAL)
                     asked = True
@@ -286,20 +320,24 @@ class _Child:
 
 @contextlib.contextmanager
 def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
-    """At the end of the block the process is ended with all its descendants; if this process is
-    killed before, its group is.
+    """Starts the program. At the end of the block it is ended with all its descendants; if this
+    process is killed before, its group is ended.
     """
     reading, writing = os.pipe()
     code = _START.format(root=str(Path(__file__).resolve().parents[3]))
+
     process = subprocess.Popen(
         [sys.executable, *flags, "-c", code, json.dumps(job | {"pipe": writing})],
+        # stdout is for the result alone; a session of its own can be killed as a group
         stdin=subprocess.DEVNULL,
         stdout=sys.__stderr__,
         pass_fds=(writing,),
         start_new_session=True,
     )
+
     guard = Guard(process.pid)
     os.close(writing)
+
     try:
         yield _Child(process, reading)
     finally:
@@ -308,7 +346,7 @@ def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
             descendants = psutil.Process(process.pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        for each in descendants:  # also those in sessions of their own
+        for each in descendants:  # those in sessions of their own are not in the group
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait()
@@ -317,7 +355,7 @@ def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
 
 
 def _describe_end(status: int) -> str:
-    """How a process ended."""
+    """Returns how a process ended."""
     return (
         f"it was ended by {signal.Signals(-status).name}"
         if status < 0

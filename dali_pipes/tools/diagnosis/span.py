@@ -1,9 +1,11 @@
 """One measured span of work: its speed, where its time went, and the machine's counters.
 
-What trains is a generator of batches: whoever drives it trains on each batch that it yields, once,
+What trains is a generator of batches. Whoever drives it trains on each batch that it yields, once,
 and then resumes it. The driver is `drive` with a function that trains, or the training loop of a
 program that is run as it is, which takes these batches for its loader's. So everything happens in
 the thread that trains, where a loader's worker processes have to be started.
+
+`watch` measures one `Span`. A `Round` is one span of each part.
 """
 
 import itertools
@@ -22,14 +24,15 @@ from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_s
 
 T = TypeVar("T")
 Step = Callable[[Any], object]
-# yields batches to train on, and is sent whether the loop was left in that step and has begun anew;
-# its value is what was found out
+# yields batches to train on; is sent True if the loop was left in that step and has begun anew;
+# returns what was found out
 Training = Generator[Any, bool | None, T]
 
 
 class LoopEnded(BaseException):
-    """Thrown into what trains: no batch that it yields is trained on from here on. No error that a
-    probe could survive.
+    """Thrown into what trains: the program's loop trains on no further batch.
+
+    Not an Exception, so that no probe that survives errors survives it.
 
     Args:
         is_late: whether there is no time either for what needs no training.
@@ -52,21 +55,21 @@ def drive(work: Training[T], step: Step) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The figures of one span. Times are in seconds.
+    """The figures of one span, all times in seconds.
 
     Attributes:
         images, seconds, cpu_s: images processed, elapsed time, and CPU time of this process and its
             children.
-        waits_s: of each step, the time inside next(). None where the step began an epoch, which
+        waits_s: the time inside next(), for each step; None for a step that began an epoch, which
             starts the loader anew.
         starts_s: the time inside next() of each step that began an epoch.
-        epoch: batches of an epoch; None: unknown.
-        gaps_s: on a GPU, its idle time before each step but the first; else None.
+        epoch: number of batches of an epoch; None: unknown.
+        gaps_s: on a GPU, its idle time before each step except the first; else None.
         blocked_s: how long the step's thread neither ran nor waited for a core; None if the kernel
             does not report it.
         queued_s: how long threads of this process and its children were ready to run and had no
             core, all of them added up.
-        busy: the share of our cores that was busy, with any program.
+        busy: the share of our cores that was busy, whatever the program.
         throttled_s: how long a CPU quota kept us from running; None if unknown.
         memory_stall: the share of the time that something on this machine waited for memory; None
             if unknown.
@@ -89,28 +92,29 @@ class Span:
 
     @property
     def rate(self) -> float:
-        """Images per second, of whole epochs: a span holds more or fewer starts of epochs than
-        belong to its steps.
+        """Images per second, as over whole epochs: a span may hold more or fewer starts of epochs
+        than belong to its steps.
         """
         return self.images / len(self.waits_s) / self._usual_step_s
 
     @property
     def start_share(self) -> float:
-        """The share of the time that starting epochs takes: what their first batch takes longer
+        """The share of the time that goes into starting epochs: what their first batch takes longer
         than another.
         """
         starts = sum(self.starts_s) - len(self.starts_s) * self._usual_wait_s
+
         if self.epoch and self.starts_s:
             return max(0.0, starts / len(self.starts_s) / self.epoch / self._usual_step_s)
         return max(0.0, starts / self.seconds)
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that the steps had to wait for batches, but for what the starts of
-        epochs take.
+        """The share of the time that the steps wait for batches, without what the starts of epochs
+        take.
 
-        On a CPU that is what went into next(). On a GPU it is no more than the gaps between the
-        steps: a host that has launched far ahead may wait without loss.
+        On a CPU it is the time inside next(). On a GPU it is at most the gaps between the steps: a
+        host that has launched far ahead may wait without loss.
         """
         waited = len(self.waits_s) * self._usual_wait_s
         if self.gaps_s is not None:
@@ -119,7 +123,7 @@ class Span:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step itself, without what it waited for its batch."""
+        """Seconds of a step itself, without the wait for its batch."""
         waited = sum(self.starts_s) + sum(wait for wait in self.waits_s if wait is not None)
         return (
             self.seconds - (waited if self.gaps_s is None else min(waited, sum(self.gaps_s)))
@@ -127,9 +131,7 @@ class Span:
 
     @property
     def _usual_step_s(self) -> float:
-        """Seconds from step to step, with the share of the start of an epoch that each of its steps
-        has.
-        """
+        """Seconds from step to step, including each step's share of the start of its epoch."""
         steps, starts = len(self.waits_s), sum(self.starts_s)
         if not self.epoch or not self.starts_s:
             return self.seconds / steps
@@ -138,27 +140,27 @@ class Span:
 
     @property
     def _usual_wait_s(self) -> float:
-        """Seconds that a step waits for a batch that is not the first of an epoch; 0 if all of them
-        are first ones.
+        """Seconds that a step waits for a batch that is not the first of an epoch; 0 if there is no
+        such batch.
         """
         waits = [wait for wait in self.waits_s if wait is not None]
         return sum(waits) / len(waits) if waits else 0.0
 
     def scaled(self, factor: float) -> "Span":
-        """The same work in so many times the time, for as much CPU time."""
+        """Returns the same work in so many times the time, for as much CPU time."""
         waits = tuple(None if wait is None else wait * factor for wait in self.waits_s)
         starts = tuple(start * factor for start in self.starts_s)
         return replace(self, seconds=self.seconds * factor, waits_s=waits, starts_s=starts)
 
     @property
     def cores(self) -> float:
-        """Those that were kept busy."""
+        """How many cores were kept busy, on average."""
         return self.cpu_s / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One span of each part, shortly after one another.
+    """One span of each part, one shortly after the other.
 
     Attributes:
         model: with batches that are on the device.
@@ -172,11 +174,11 @@ class Round:
 
     @property
     def steps(self) -> Span:
-        """The model, as fast as it was seen to be.
+        """The model's span, at the fastest pace that was seen.
 
         Beside other programs a model that never waits uses up its share of the cores, and its
-        threads then wait for each other. A step that comes after a wait has the cores at once: in
-        training it is faster then, and that is what it takes.
+        threads then wait for each other. A step that follows a wait gets the cores at once: in
+        training it is faster then, and that pace is taken.
         """
         factor = self.together.step_s / self.model.step_s
         return (
@@ -196,8 +198,9 @@ def watch(
     epoch: int | None = None,
     trains: bool = True,
 ) -> Training[Span]:
-    """Takes steps for at least `seconds` and `least` batches, but at most `most` images. On a GPU
-    the clock stops when it is done.
+    """Takes steps for at least `seconds` and `least` batches, but at most `most` images.
+
+    On a GPU the clock stops when it has done its work.
 
     Args:
         count: how many images a batch holds.
@@ -207,6 +210,7 @@ def watch(
     """
     images, blocked, left_s, waits, starts = 0, 0.0, 0.0, list[float | None](), list[float]()
     on_gpu, runs = torch.cuda.is_available(), [list[tuple[Any, Any]]()]
+
     before, begin = _counters(), time.monotonic()
     while (time.monotonic() - begin - left_s < seconds or len(waits) < least) and (
         images < most or not waits
@@ -217,8 +221,8 @@ def watch(
 
         clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
         if trains and (yield batch):
-            # what a program does between two rounds of its loop, such as a validation, is no part
-            # of training
+            # the loop was left: what a program does between two rounds of it, such as a validation,
+            # is no part of training
             left_s += time.monotonic() - asked
             runs.append([])
             continue
@@ -231,13 +235,14 @@ def watch(
     if on_gpu:
         torch.cuda.synchronize()
     took, after = time.monotonic() - begin, _counters()
-    # nobody read the counters when the loop was left; it is taken to use as much as training does
+    # nobody read the counters when the loop was left: that time counts as if it were training
     within = 1 - left_s / took
     grown: dict[str, Any] = {
         name: None if None in (before[name], after[name]) else (after[name] - before[name]) * within
         for name in before
     }
     took *= within
+
     return Span(
         images=images,
         seconds=took,
@@ -256,10 +261,11 @@ def watch(
 
 
 def _counters() -> dict[str, Any]:
-    """What only grows; None: unknown on this machine."""
+    """Returns what only grows; None: unknown on this machine."""
     times = psutil.cpu_times(percpu=True)
     ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
     total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
+
     return {
         "cpu_s": cpu_seconds(),
         "queued_s": queued_seconds(),
@@ -274,8 +280,10 @@ def _counters() -> dict[str, Any]:
 
 
 def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
-    """Seconds between the end of each step and the beginning of the next, by the GPU's clock; all
-    events have happened.
+    """Returns the seconds between the end of each step and the beginning of the next, by the GPU's
+    clock.
+
+    All events must have happened.
     """
     return tuple(
         end.elapsed_time(begin) / 1e3 for (_, end), (begin, _) in itertools.pairwise(marks)
@@ -283,7 +291,9 @@ def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
 
 
 def _mark(on_gpu: bool) -> Any:
-    """An event on the current stream, read when the span is over, so that nothing waits for it."""
+    """Returns an event on the current stream; it is read when the span is over, so that nothing
+    waits for it.
+    """
     if not on_gpu:
         return None
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -292,10 +302,11 @@ def _mark(on_gpu: bool) -> Any:
 
 
 def _ran() -> float:
-    """Seconds that this thread has run, or waited for a core; 0 if the kernel does not report
-    it.
+    """Returns the seconds that this thread has run, or waited for a core; 0 if the kernel does not
+    report them.
     """
     try:
+        # nanoseconds on a core, nanoseconds in the run queue, time slices
         ran, stood, _ = Path("/proc/thread-self/schedstat").read_text().split()
     except (OSError, ValueError):
         return 0.0
@@ -303,9 +314,14 @@ def _ran() -> float:
 
 
 def _memory_stalled_s() -> float | None:
-    """Pressure stall information: docs.kernel.org/accounting/psi.html."""
+    """Returns the seconds in which something waited for memory; None if the kernel does not report
+    them.
+
+    Pressure stall information: docs.kernel.org/accounting/psi.html.
+    """
     try:
         some = Path("/proc/pressure/memory").read_text().splitlines()[0]
     except OSError:
         return None
+    # microseconds
     return int(some.rsplit("total=", 1)[1]) / 1e6

@@ -1,5 +1,8 @@
-"""What a training step calls that costs time on a GPU: waiting for it, copies that wait, full
-precision. Seen on a CPU as well.
+"""What a training step calls that costs time on a GPU: reads that wait for it, copies that wait,
+full precision.
+
+`StepCalls` wraps methods of torch.Tensor for the first steps and counts who calls them. These calls
+can be seen on a CPU as well.
 """
 
 import functools
@@ -14,11 +17,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-STEPS = 20  # that are looked at; the rest of the measurement runs as the program is
-_OFTEN = 0.5  # calls a step; what is rarer, such as a line of a log, costs little
+STEPS = 20  # steps that are looked at; in the rest of the measurement nothing is wrapped
+_OFTEN = 0.5  # calls per step; a rarer one, such as for a log, costs little
 _TORCH = str(Path(torch.__file__).parent)
-# By method: how a person writes it. Of a tensor on a GPU each needs its value, and so waits for all
-# that was launched before.
+# By method: how a person writes it. On a tensor of a GPU each of them needs its value, and so waits
+# for all work that was launched before.
 _READS = {
     "item": ".item()",
     "tolist": ".tolist()",
@@ -34,7 +37,7 @@ _COPIES = {"to": ".to()", "cuda": ".cuda()"}
 
 
 class StepCalls:
-    """Counts these calls over a program's first steps, except those that PyTorch itself makes.
+    """Counts these calls over a program's first steps, except those that PyTorch makes itself.
 
     Args:
         is_step: whether what runs now is the step, and not the loader.
@@ -44,13 +47,13 @@ class StepCalls:
         self._is_step = is_step
         self._stack = ExitStack()
         self.steps = 0
-        self.reads: Counter[tuple[str, str]] = Counter()  # by what is called, and where
+        self.reads: Counter[tuple[str, str]] = Counter()  # key: what is called, and where
         self.copies: Counter[tuple[str, str]] = Counter()
         self.has_autocast = False
         self.parameters: set[tuple[str, torch.dtype]] = set()  # type of device, and dtype
 
     def start(self) -> None:
-        """From here on calls are counted, until `STEPS` steps have been."""
+        """Counts calls from here on, until `STEPS` steps have been made."""
         for name, written in _READS.items():
             self._wrap(torch.Tensor, name, functools.partial(self._count_read, written))
         for name, written in _COPIES.items():
@@ -67,7 +70,7 @@ class StepCalls:
             self._stack.close()
 
     def watching(self, step: Callable[[Any], object]) -> Callable[[Any], object]:
-        """The same step, whose first calls are counted."""
+        """Returns the same step, whose first calls are counted."""
         started = False
 
         @functools.wraps(step)
@@ -85,8 +88,8 @@ class StepCalls:
         return watched
 
     def remarks(self, pin_memory: bool) -> list[str]:
-        """What may cost time, with what to do instead; "possible", since none of it is measured
-        here.
+        """Returns what may cost time, with what to do instead; "possible", since none of it is
+        measured here.
 
         Args:
             pin_memory: whether the loader puts batches into page-locked memory.
@@ -94,9 +97,11 @@ class StepCalls:
         self._stack.close()
         if not self.steps:
             return []
+
         on_gpu = any(device == "cuda" for device, _ in self.parameters)
         possible = "possible" if on_gpu else "possible on a GPU"
         found = list[str]()
+
         for written, place in self._often(self.reads):
             what = f"{written} in {place} makes each step wait for the GPU"
             found.append(f"{possible}: {what}; keep it a tensor, and read it once in some steps")
@@ -106,17 +111,20 @@ class StepCalls:
                 f"{possible}: {what}; pin_memory=True in the DataLoader, and non_blocking=True "
                 "there, let it overlap"
             )
+
         if on_gpu and not pin_memory and not found:
             found.append(
                 "possible: batches are not in page-locked memory, so copies to the GPU are "
                 "slow; pin_memory=True"
             )
+
         if {dtype for _, dtype in self.parameters} == {torch.float32} and not self.has_autocast:
             what = "parameters are float32, and no autocast was seen"
             found.append(
                 f"{possible}: {what}; torch.autocast('cuda', torch.bfloat16) around the "
                 "forward pass may be faster"
             )
+
         looked = "calls that wait for the GPU, copies to it, and precision"
         found.append(
             f"{looked} were looked at in {self.steps} steps"
@@ -138,6 +146,7 @@ class StepCalls:
             return original(*arguments, **options)
 
         setattr(owner, name, method)
+        # a method that the class inherits is not its own: it is deleted again
         self._stack.callback(
             lambda: setattr(owner, name, original) if own else delattr(owner, name)
         )
@@ -146,7 +155,9 @@ class StepCalls:
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename == __file__:
             frame = frame.f_back
+
         file = frame.f_code.co_filename
+        # PyTorch's own code calls these methods as well
         if not file.startswith(_TORCH):
             shown = (
                 os.path.relpath(file)
@@ -159,7 +170,7 @@ class StepCalls:
         self._count(self.reads, written)
 
     def _count_copy(self, written: str, given: Any, options: dict[str, Any]) -> None:
-        """A copy to a device; .to() with a dtype is none."""
+        """Counts a copy to a device; .to() with a dtype is no such copy."""
         target = options.get("device", given[1] if len(given) > 1 else "cuda")
         blocks = not options.get("non_blocking", any(each is True for each in given[2:]))
         if blocks and isinstance(target, (str, int, torch.device)):
@@ -170,6 +181,7 @@ class StepCalls:
 
     def _see_optimizer(self, optimizer: Any, arguments: Any, options: Any) -> None:
         if self._is_step():
+            # a few of each group tell device and dtype
             self.parameters |= {
                 (each.device.type, each.dtype)
                 for group in optimizer.param_groups

@@ -1,8 +1,8 @@
-"""A tf.data data set and a step as a training program: what its pipeline consists of, and what of
-it would be faster another way.
+"""A tf.data data set and a step as a training program.
 
-TensorFlow parallelizes maps without state and adds a prefetch at the end by itself, so neither is
-called a fault where it does.
+`read_pipeline` lists the transformations of a data set; `find_faults` says which of them would be
+faster, or right, another way; `TfDataProgram` tries what can be tried. TensorFlow parallelizes maps
+without state and adds a prefetch at the end by itself, so neither is called a fault where it does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +28,14 @@ class Stage:
     """One transformation of a pipeline.
 
     Attributes:
-        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; of a
-            source its class.
-        name: of a function that it calls; "" if it calls none.
+        kind: "map", "cache", "shuffle", "batch", "prefetch", "repeat", "interleave" and so on; for
+            a source, its class.
+        name: the name of the function that it calls; "" if it calls none.
         is_parallel: whether several elements are made at a time, as the program says.
         is_random: whether its function draws other numbers each time.
         has_python: whether its function calls Python.
-        is_endless: of repeat().
-        is_fixed: of shuffle(), whether each epoch has the same order.
+        is_endless: whether it is a repeat() without a count.
+        is_fixed: whether it is a shuffle() that gives each epoch the same order.
     """
 
     kind: str
@@ -51,20 +51,22 @@ class Stage:
 
 
 def read_pipeline(dataset: Any) -> list[Stage]:
-    """The transformations of a tf.data.Dataset, from source to end; of several inputs, such as
-    zip's, the longest is followed.
+    """Returns the transformations of a tf.data.Dataset, from source to end.
+
+    Of several inputs, such as zip's, the longest is followed.
     """
     inputs = [read_pipeline(each) for each in dataset._inputs()]
     return [*max(inputs, key=len, default=[]), _read_stage(dataset)]
 
 
 def find_faults(dataset: Any) -> list[str]:
-    """What is wrong with the order of a pipeline, or left to chance, each with what to do instead;
-    in words.
+    """Returns what is wrong with the order of a pipeline, or left to chance, in words, each with
+    what to do instead.
     """
     stages = [each for each in read_pipeline(dataset) if each.kind != "options"]
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]
+
     kinds = [each.kind for each in stages]
     if "shuffle" in kinds and "batch" in kinds[: kinds.index("shuffle")]:
         faults.append(
@@ -75,6 +77,7 @@ def find_faults(dataset: Any) -> list[str]:
         faults.append(
             "wrong: shuffle(reshuffle_each_iteration=False) gives every epoch the same order"
         )
+
     for each in stages:
         if _is_serial(each, dataset):
             faults.append(
@@ -85,6 +88,7 @@ def find_faults(dataset: Any) -> list[str]:
                 f"{each} calls Python, of which one thread runs at a time; use TensorFlow's "
                 "own operations"
             )
+
     if kinds[-1] != "prefetch" and options.inject_prefetch is False:
         why = "and its options keep TensorFlow from adding one"
         faults.append(
@@ -94,20 +98,26 @@ def find_faults(dataset: Any) -> list[str]:
 
 
 def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
-    """What comes before the last cache and is different in each epoch, or would be."""
+    """Yields what comes before the last cache although it differs, or should differ, from epoch to
+    epoch.
+    """
     last = max((place for place, each in enumerate(stages) if each.kind == "cache"), default=0)
+
     for each in stages[:last]:
+        # a shuffle behind the cache gives each epoch another order again
         if each.kind == "shuffle" and not any(later.kind == "shuffle" for later in stages[last:]):
             yield (
                 "wrong: cache() comes after shuffle(), so every epoch has the order of the "
                 "first; shuffle after the cache"
             )
+
         if each.is_random:
             repeats = "so every epoch repeats those of the first"
             yield (
                 f"wrong: cache() comes after {each}, which draws random numbers, {repeats}; "
                 "put what is random after the cache"
             )
+
         if each.kind == "repeat":
             yield (
                 "wrong: cache() comes after repeat(), so it holds each element once for each "
@@ -116,9 +126,7 @@ def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 class TfDataProgram(TrainingProgram):
-    """A tf.data.Dataset and a step; without a step, a program's own loop trains on what it
-    yields.
-    """
+    """A tf.data.Dataset and a step. Without a step, a program's own loop trains on its batches."""
 
     burst = 1
     uses_torch_threads = False
@@ -127,10 +135,12 @@ class TfDataProgram(TrainingProgram):
         self._dataset, self._step = dataset, step
         stages = read_pipeline(dataset)
         self._serial = [each for each in stages if _is_serial(each, dataset)]
+        # TensorFlow runs what is not serial on all cores
         self.workers = 1 if self._serial else available_cpus()
         injects = dataset.options().experimental_optimization.inject_prefetch is not False
         self.in_flight = 2 if injects or stages[-1].kind == "prefetch" else 0
         batches = int(dataset.cardinality())
+        # cardinality is negative if it is infinite or unknown
         self.epoch = batches if batches >= 0 else None
 
     @contextmanager
@@ -139,13 +149,13 @@ class TfDataProgram(TrainingProgram):
         try:
             yield Feed(iter(epochs), lambda: epochs.at_start)
         finally:
-            epochs.close()  # its threads may call Python, which must not end before them
+            epochs.close()  # its threads may call Python, and have to end before it
 
     def step(self) -> Step | None:
         return self._step
 
     def transfer_size(self) -> tuple[int, bool]:
-        return 0, True  # TensorFlow copies
+        return 0, True  # TensorFlow copies by itself
 
     def count(self, batch: Any) -> int:
         first = tf.nest.flatten(batch)[0]
@@ -158,7 +168,7 @@ class TfDataProgram(TrainingProgram):
         return find_faults(self._dataset)
 
     def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
-        """Parallel maps and a prefetch, where there is none and TensorFlow adds none."""
+        """Returns parallel maps and a prefetch, where there is none and TensorFlow adds none."""
         fixes = list[Fix]()
         if self._serial:
             names = ", ".join(sorted({str(each) for each in self._serial}))
@@ -166,12 +176,14 @@ class TfDataProgram(TrainingProgram):
             fixes.append(
                 self._with(what, "several elements are made at the same time", _run_in_parallel)
             )
+
         if not self.in_flight:
             fixes.append(
                 self._with(
                     "prefetch(tf.data.AUTOTUNE) at the end", "batches are made ahead", _prefetch
                 )
             )
+
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:
@@ -192,18 +204,23 @@ class TfDataProgram(TrainingProgram):
 
 
 def _read_stage(dataset: Any) -> Stage:
+    # such as _ParallelMapDataset and ShuffleDatasetV2
     kind = type(dataset).__name__.strip("_").replace("Dataset", "").replace("V2", "")
     is_parallel = kind.startswith("Parallel")
     kind = kind.removeprefix("Parallel").lower()
+
     function = getattr(dataset, "_map_func", None)
     name = getattr(getattr(function, "_func", None), "__name__", "") if function is not None else ""
     nodes = _nodes(function.function) if function is not None else []
     state = bool(function.function.captured_inputs) if function is not None else False
+
+    # a stateless operation draws new numbers only if its seed comes from outside the function
     draws = [
         each
         for each in nodes
         if each.startswith("Random") or (each.startswith("StatelessRandom") and state)
     ]
+
     return Stage(
         kind=kind,
         name=name,
@@ -216,7 +233,7 @@ def _read_stage(dataset: Any) -> Stage:
 
 
 def _nodes(function: Any) -> list[str]:
-    """The types of all operations of a function, those of functions that it calls too."""
+    """Returns the types of all operations of a function, and of the functions that it calls."""
     graph = function.graph.as_graph_def()
     return [
         node.op
@@ -240,15 +257,18 @@ def _prefetch(dataset: Any) -> Any:
 
 
 def _run_in_parallel(dataset: Any) -> Any:
-    """The same pipeline with all its maps in parallel; None if it has a part that cannot be built
-    again.
+    """Returns the same pipeline with all its maps in parallel; None if it has a part that cannot be
+    built again.
     """
     if not any(_is_serial(each, dataset) for each in read_pipeline(dataset)):
         return dataset
+
     inputs = dataset._inputs()
     before = _run_in_parallel(inputs[0]) if len(inputs) == 1 else None
     if before is None:
         return None
+
+    # each transformation is applied again, to the changed input
     kind = type(dataset).__name__.strip("_").removeprefix("Parallel")
     match kind:
         case "MapDataset":
@@ -274,7 +294,7 @@ def _run_in_parallel(dataset: Any) -> Any:
         case "TakeDataset":
             return before.take(int(dataset._count))
         case "CacheDataset":
-            return before.cache()  # one of its own in memory, that of the program stays as it is
+            return before.cache()  # a cache in memory of its own; the program's stays as it is
         case "OptionsDataset":
             return before.with_options(dataset.options())
     return None

@@ -1,5 +1,12 @@
 """From figures to a verdict: a closed list of causes, each with its rule and with the share of the
 time that it costs.
+
+rounds of spans + OneOffFigures
+-> figures: medians over the rounds, and what the other programs on the machine take
+-> causes: those of the machine, of the loader and of the step that cost a tenth or more
+-> judge: the verdict of all rounds together, if most of them give the same one alone
+
+docs/diagnose.md has the rules in a table.
 """
 
 import os
@@ -14,8 +21,8 @@ from dali_pipes.tools.diagnosis.span import Round, Span
 
 COSTS = 0.1  # share of the time from which on something is a cause
 CERTAIN = 0.2  # share of the time from which on a cause is certain
-SATURATED = 0.9  # share of our cores that is busy
-# the same where there are as many workers as cores: what is idle then is between their batches
+SATURATED = 0.9  # share of our cores that is busy, from which on none is left
+# the same with as many workers as cores: what is idle then is between their batches
 NEARLY = 0.75
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
 WAITING_ITEMS = 0.5  # share of an item's time in which it neither computes nor waits for a core
@@ -26,8 +33,7 @@ LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
 FEWER = 1.1  # factor on images/s that fewer workers gain
-# share of our cores busy with other programs, from which on the step's own costs cannot be
-# determined
+# share of our cores busy with other programs, from which on the step's own costs are not known
 OTHERS = 0.25
 SEEN = 0.2  # cores busy with other programs; less is this machine's own work
 
@@ -64,12 +70,12 @@ VERDICTS = {
     "memory-bound": "the machine or the GPU is short of memory, and spends its time finding some",
     "inconclusive": "the figures scatter too much, or point in different directions",
 }
-STARVED = ("cgroup-throttled", "memory-bound")  # they slow down all else, and come first
+STARVED = ("cgroup-throttled", "memory-bound")  # they slow down everything else, and come first
 
 
 @dataclass(frozen=True, slots=True)
 class OneOffFigures:
-    """Measurements made once; some on a GPU only, and None otherwise.
+    """Measurements that are made once; some only on a GPU, and None otherwise.
 
     Attributes:
         larger_gain: images/s in batches four times as large, over those in the usual ones.
@@ -77,7 +83,7 @@ class OneOffFigures:
         data_fits: whether the page cache has room for all images.
         device_busy: share of the step in which the GPU works.
         syncs: how often a step waits for the GPU.
-        transfer_share: of a step of training, what copying its batch from the CPU would take.
+        transfer_share: share of a step of training that copying its batch from the CPU would take.
         decodes_on_gpu: whether the loader decodes there, so that its CPU threads are idle while it
             works.
         is_fetched: whether images come over the network, out of an object store.
@@ -119,13 +125,21 @@ class Figures:
 
     Attributes:
         model, loader, together: images/s of these parts.
-        wait_share, start_share: of the time of training, what goes into next(), and into starting
-            epochs.
+        wait_share, start_share: shares of the time of training that go into next(), and into
+            starting epochs.
+        overlap: pace of training over that of the slower of model and loader.
         contention: share of the model's own pace that its steps lose beside the loader.
         loader_cores: cores that the loader keeps busy alone.
         busy: share of our cores that is busy in training.
         others: cores busy with other programs in training.
         loader_freed, model_freed: factor on the pace of each if the other programs ended.
+        blocked: share of the model's step in which its thread neither runs nor waits for a core;
+            None: unknown.
+        straggling: share of the time beyond three times the usual duration of a burst.
+        throttled, model_throttled: share of the time in which a CPU quota keeps our cores from
+            running, in training and for the model alone.
+        memory_stall: share of the time of training in which something waits for memory.
+        alloc_retries: how often PyTorch had to free GPU memory to find room.
     """
 
     model: float
@@ -154,12 +168,12 @@ class Figures:
 
     @property
     def loader_sets_pace(self) -> bool:
-        """Whether the loader is the slower part, were there no other programs."""
+        """Whether the loader would be the slower part if there were no other programs."""
         return self.loader * self.loader_freed < self.model * self.model_freed
 
     @property
     def step_share(self) -> float:
-        """The share of the time of training that its steps take."""
+        """The share of the time of training that the steps take."""
         return max(0.0, 1 - self.wait_share - self.start_share)
 
 
@@ -198,15 +212,18 @@ class Verdict:
 
 
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
-    """The verdict of all rounds together, if most of them give the same one alone."""
+    """Returns the verdict of all rounds together, if most of them give the same one alone; else
+    "inconclusive".
+    """
     each = [
         causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds
     ]
+
     first, *also = causes(figures(rounds, workers, burst, one_off), one_off, workers)
     name, agreeing = Counter(each).most_common(1)[0]
     if name != first.name or agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
-    # Without a look inside the step "model-bound" only says that nothing else was found.
+    # without a look inside the step, "model-bound" only says that nothing else was found
     looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
     is_dear = (
         looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
@@ -220,26 +237,30 @@ def _leads(first: Cause, also: Sequence[Cause]) -> bool:
 
 
 def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
-    """All that costs a tenth of the time or more, the dearest first; what slows down all else comes
-    before it.
+    """Returns all that costs a tenth of the time or more, the dearest first; what slows down
+    everything else comes before it.
     """
     starved = _of_the_machine(found, one_off)
     others = [*_of_the_loader(found, one_off, workers), *_of_the_step(found, one_off)]
     dear = sorted((each for each in others if each.loss >= COSTS), key=lambda each: -each.loss)
     if starved or dear:
         return [*starved, *dear]
+
+    # larger batches seem to gain, which other programs may cause as well
     disturbed = found.others >= OTHERS * _cores() and (one_off.larger_gain or 0.0) >= LAUNCHING
     return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
 
 
 def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
-    """What slows down loader and model alike, or would if the files were not in memory."""
+    """Returns what slows down loader and model alike, or would if the files were not in memory."""
     starved = []
     if found.throttled >= COSTS:
         starved.append(Cause("cgroup-throttled", found.throttled))
+
     short = found.memory_stall >= COSTS or found.alloc_retries
     if short and found.prep_stall >= CONTENTION:
         starved.append(Cause("memory-bound", max(found.memory_stall, found.prep_stall)))
+
     cold = (
         1.0
         if one_off.cold_rate is None or one_off.data_fits
@@ -251,17 +272,20 @@ def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
 
 
 def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
-    """What training waits for in next(): the start of an epoch, the cores that others have, and the
-    loader itself.
+    """Returns what training waits for in next(): the start of an epoch, the cores that others have,
+    and the loader itself.
     """
     by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (
         1 - 1 / found.model_freed
     )
     left = found.wait_share / found.loader_freed
     if found.loader_sets_pace and not one_off.decodes_on_gpu:
-        left += found.contention * found.step_share  # the steps are slower for it too
+        left += found.contention * found.step_share  # it slows down the steps as well
+
+    # what is left has one name: that of the first rule below that holds
     idle = found.loader_cores * found.loader_freed < IDLE_WORKERS * min(max(workers, 1), _cores())
     waits = idle if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
+
     if (one_off.transfer_share or 0.0) >= TRANSFER:
         name = "transfer-bound"
     elif found.straggling >= STRAGGLING:
@@ -272,6 +296,7 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (too many workers)"
     elif (one_off.more_gain or 0.0) >= FEWER:
         name = "prep-bound (too few workers)"
+    # without workers it is item by item also where the cores are busy, if more workers were tried
     elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and not (
         one_off.is_serial and one_off.more_gain
     ):
@@ -280,19 +305,21 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "prep-bound (item by item)"
     else:
         name = "prep-bound (too few workers)"
+
     start = found.start_share
     if name == "prep-bound (too many workers)" and not one_off.starts_anew:
-        # as many workers as there are have to make their first batches
+        # that many workers have to make their first batches
         left, start = left + start, 0.0
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
 def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
-    """What keeps the model, in its step, whatever the loader does."""
+    """Returns what slows down the model in its step, whatever the loader does."""
     steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
+
     # what the steps would take without the loader beside them
     alone = steps * (1 - found.contention)
-    # on a GPU, where the host may run ahead or wait as it likes
+    # on a GPU the host may run ahead of it or wait: only the GPU's own idle time counts
     if one_off.device_busy is not None:
         if one_off.device_busy < DEVICE_IDLE:
             idle = (1 - one_off.device_busy) * alone
@@ -301,10 +328,13 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
         known.append(Cause("sync-bound", (found.blocked or 0.0) * alone))
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
         known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
+
     is_of_the_loader = found.loader_sets_pace and not one_off.decodes_on_gpu
     if (
         found.contention >= CONTENTION
+        # else the other programs explain that the steps are slower
         and found.model_freed <= 1 / (1 - CONTENTION)
+        # beside a slower loader it counts as waiting: _of_the_loader has it
         and not is_of_the_loader
     ):
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
@@ -317,18 +347,20 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
 def figures(
     rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None
 ) -> Figures:
-    """Medians over the rounds."""
+    """Returns the medians over the rounds."""
 
     def of(read: Callable[[Span], float], *parts: str) -> float:
         return median(read(getattr(one, part)) for one in rounds for part in parts)
 
     rates = {part: of(lambda span: span.rate, part) for part in ("steps", "loader", "together")}
     rates["model"] = rates.pop("steps")
-    # Beside other programs the threads of a step wait for each other, in no run queue; without them
-    # it is at least as fast as on one thread, which waits for none.
+
+    # Beside other programs the threads of a step wait for each other, in no run queue. Without
+    # those programs it is at least as fast as on one thread, which waits for no other.
     model_freed = of(lambda span: freed(span, min(torch.get_num_threads(), _cores())), "model")
     if one_off and one_off.one_thread_gain and one_off.one_thread_freed:
         model_freed = max(model_freed, one_off.one_thread_gain * one_off.one_thread_freed)
+
     blocked = [
         one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None
     ]
@@ -353,8 +385,8 @@ def figures(
 
 
 def freed(span: Span, actors: int) -> float:
-    """The factor on the pace if other programs ended: at most what our processes stood in the run
-    queue for, and never more.
+    """Returns the factor on the pace if other programs ended, never less than 1: at most what our
+    processes stood in the run queue for.
 
     Args:
         actors: threads or processes that share the work; an actor that sleeps gains nothing from a
@@ -363,13 +395,15 @@ def freed(span: Span, actors: int) -> float:
     others = _others(span)
     if others < SEEN:
         return 1.0
+
     queued = min(span.queued_s / (actors * span.seconds), 0.99)
+    # our cores over those that the other programs leave us
     room = _cores() / max(_cores() - others, 0.05)
     return max(1.0, min(1 / (1 - queued), _cores() / max(span.cores, 0.01), room))
 
 
 def straggling(span: Span, burst: int) -> float:
-    """Share of the time beyond three times the usual duration of a burst.
+    """Returns the share of the time beyond three times the usual duration of a burst.
 
     Worker processes deliver in bursts of one batch each, so whole bursts are compared.
     """
@@ -379,17 +413,18 @@ def straggling(span: Span, burst: int) -> float:
     ]
     if len(bursts) < 3:
         return 0.0
+
     usual = median(bursts)
     return sum(burst - usual for burst in bursts if burst > 3 * usual) / span.seconds
 
 
 def _others(span: Span) -> float:
-    """Cores busy with other programs."""
+    """Returns how many cores other programs keep busy."""
     return max(0.0, span.busy * _cores() - span.cores)
 
 
 def _throttled(span: Span) -> float:
-    """A share of the time of all cores, since each of them is throttled separately."""
+    """Returns a share of the time of all cores, since each of them is throttled separately."""
     return (span.throttled_s or 0.0) / span.seconds / _cores()
 
 

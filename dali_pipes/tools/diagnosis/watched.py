@@ -1,6 +1,12 @@
 """In the process of a user's program: runs it as it is until its training loop has gone round once,
 then examines that loop.
 
+main runs the program, with hooks on DataLoader, optimizers and the loops of libraries
+-> Watch.next_batch: counts the batches of each loop; takes over the one in which an optimizer steps
+-> Watch._next_examined: from here on the loop trains on what the examination yields
+-> Watch._finish: the report goes to the parent process as JSON, and the process ends
+
+A program that fails, ends, leaves its loop or runs out of time ends in `fail` or `end_early`.
 Nothing heavy is imported before the program has done so itself, since a program may set
 OMP_NUM_THREADS before it imports torch.
 """
@@ -36,10 +42,11 @@ from dali_pipes.tools.diagnosis.frames import (
     program_frame,
 )
 
-LIMIT_SIGNAL = signal.SIGRTMIN + 5  # programs use the two of their own, such as SLURM's requeueing
-MEASURING_S = 60.0  # from then on nothing further is begun
+# SIGUSR1 and SIGUSR2 are left to the program, such as for SLURM's requeueing
+LIMIT_SIGNAL = signal.SIGRTMIN + 5
+MEASURING_S = 60.0  # after these, nothing further is begun
 _REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
-# batches in a row on which no optimizer has stepped; more are no accumulated gradients
+# batches in a row without an optimizer's step; more of them are no accumulated gradients
 _UNTRAINED = 1000
 
 
@@ -50,7 +57,7 @@ class Loop:
     Attributes:
         place: the file and line that takes its batches.
         began: seconds from the program's start to its first batch.
-        waited_s: inside next().
+        waited_s: seconds inside next().
         taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the
             last of them.
         single: iterators in a row that were left after one batch on which an optimizer has stepped.
@@ -95,10 +102,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
         hook = self._hooks.pop(name, None)
         if hook is None:
             return None
+
         others = (each for each in sys.meta_path if each is not self)
         spec = next(
             (found for each in others if (found := each.find_spec(name, path, target))), None
         )
+
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
@@ -117,7 +126,7 @@ class WatchedIterator:
         self._watch, self.loader, self.iterator = watch, loader, iterator
         self.loop: Loop | None = None
         self.taken, self.steps, self.is_exhausted = 0, 0, False
-        self.taken_at = 0  # its last batch, among all batches of all loaders
+        self.taken_at = 0  # number of its last batch, counted over all loaders
 
     def __iter__(self) -> "WatchedIterator":
         return self
@@ -148,30 +157,37 @@ class Watch:
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
         self._last_loop: Loop | None = None
-        self._built_at: dict[int, tuple[Path, int]] = {}  # by id of a loader
+        self._built_at: dict[int, tuple[Path, int]] = {}  # key: id of a loader
+
         self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
+        # those of which a batch was taken since an optimizer stepped
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
+
         self._batches = 0
         self._inside = False
         self._steps_outside = 0
+
         self._examined: Examined | None = None
         self._examination: Any = None
         self._program: Any = None
         self._step_calls: Any = None
         self._thread = 0
+
         self._steps = self._untrained = 0
-        # whether the loop was left in the last step; None: there was no step
+        # whether the loop was left in the last step; None: there was no step yet
         self._began_anew: bool | None = None
-        self._rounds = list[Any]()  # that are complete
+        self._rounds = list[Any]()  # complete rounds of the measurement
+
         self._asked_at: tuple[CodeType, int] | None = None  # where the loop asks for its batches
         self._tracing: tuple[FrameType, Any] | None = None
         self._is_finishing = False
-        self._ended = ""  # why it was measured no longer
+        self._ended = ""  # why the measurement ended early
         self.unwritten = 0
 
-    # What is put in the place of PyTorch's own
+    # What replaces PyTorch's own
 
     def hooks(self) -> dict[str, Callable[[ModuleType], None]]:
+        # each is changed right after its import, before the program can use it
         return libraries.hooks(lambda: self.is_examining) | {
             "torch.utils.data.dataloader": self._watch_loaders,
             "dali_pipes.loader.loader": lambda module: self._watch_iterations(module.Loader),
@@ -209,6 +225,7 @@ class Watch:
         def __init__(self: Any, *arguments: Any, **options: Any) -> None:
             initialize(self, *arguments, **options)
             frame = program_frame(sys._getframe(1))
+            # what the examination builds is none of the program's
             if frame is not None and not watch._inside:
                 watch._built_at[id(self)] = (
                     Path(frame.f_code.co_filename).absolute(),
@@ -220,7 +237,7 @@ class Watch:
         loaders.__init_subclass__ = classmethod(of_subclass)
 
     def _watch_iterations(self, loaders: Any) -> None:
-        """Of a class of loaders of ours."""
+        """Watches a class of dali_pipes' loaders."""
         original = loaders.__iter__
 
         @wraps(original)
@@ -230,8 +247,10 @@ class Watch:
         loaders.__iter__ = __iter__
 
     def _watch_datasets(self, module: Any) -> None:
-        """Loops of the program over tf.data; TensorFlow's and Keras's own hand their iterators to
-        compiled functions.
+        """Watches the program's own loops over tf.data.
+
+        TensorFlow's and Keras's loops are left alone: they hand their iterators to compiled
+        functions.
         """
         original = module.DatasetV2.__iter__
 
@@ -244,7 +263,9 @@ class Watch:
         module.DatasetV2.__iter__ = __iter__
 
     def _count_keras_steps(self, module: Any) -> None:
-        """In a compiled function that is once, when it is traced in its first step, which is
+        """Counts the steps of Keras's optimizers.
+
+        In a compiled function a step is counted once, when it is traced in its first step; that is
         enough.
         """
         original = module.BaseOptimizer.apply
@@ -258,8 +279,8 @@ class Watch:
         module.BaseOptimizer.apply = apply
 
     def _examine_keras_fit(self, module: Any) -> None:
-        """model.fit(dataset): its loop is compiled with the iterator, so train_on_batch stands for
-        its step.
+        """Examines model.fit(dataset): its loop is compiled with the iterator, so train_on_batch
+        stands for its step.
         """
         original = module.TensorFlowTrainer.fit
 
@@ -269,6 +290,7 @@ class Watch:
 
             if os.getpid() != self._pid:
                 return original(model, x, *arguments, **options)
+
             place = place_of(sys._getframe(1))
             if not isinstance(x, tensorflow.data.Dataset):
                 kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
@@ -292,6 +314,7 @@ class Watch:
 
         @wraps(original)
         def init_process_group(*arguments: Any, **options: Any) -> Any:
+            # world_size is the fourth argument; torchrun gives it in the environment
             world = options.get("world_size", arguments[3] if len(arguments) > 3 else -1)
             if max(int(world), int(os.environ.get("WORLD_SIZE", 1))) > 1:
                 self.fail(
@@ -332,14 +355,17 @@ class Watch:
         return self._program is not None and self._program.step_may_fail
 
     def begin(self, loader: Any, original: Callable[[Any], Any]) -> Any:
-        """iter(loader)."""
+        """Returns what iter(loader) gives the program."""
+        # what the examination does itself, and what forked worker processes do, is left alone
         if self._inside or os.getpid() != self._pid:
             return original(loader)
+
         if self._examined and loader is self._examined.loader:
             self._trace_no_more()
             if self._began_anew is not None and not self._examined.every_step:
                 self._began_anew = True
             return WatchedIterator(self, loader, None)
+
         self._inside = True
         try:
             return WatchedIterator(self, loader, original(loader))
@@ -347,13 +373,16 @@ class Watch:
             self._inside = False
 
     def next_batch(self, iterator: WatchedIterator) -> Any:
-        """next() of an iterator over a DataLoader."""
+        """Returns the next batch of an iterator over a loader: its own, or the examination's."""
         if self._inside or os.getpid() != self._pid:
             return next(iterator.iterator)
         if self._examined and iterator.loader is self._examined.loader:
             return self._next_examined()
+
         loop = iterator.loop or self._loop_of(iterator)
         self._check_eager()
+        # a loop is taken over once an optimizer has stepped on a batch of this iterator, or on the
+        # single batch of each of some iterators before it
         if (
             self._examined is None
             and (loop.single >= 2 or iterator.steps)
@@ -395,8 +424,9 @@ class Watch:
             )
 
     def _next_of(self, iterator: WatchedIterator) -> Any:
-        """The next batch; a partner of the loader that is examined begins again, or it would end
-        the loop of both.
+        """Returns the next batch of the program's own iterator.
+
+        A partner of the loader that is examined begins again, or it would end the loop of both.
         """
         try:
             return next(iterator.iterator)
@@ -407,12 +437,16 @@ class Watch:
         return next(iterator.iterator)
 
     def _is_dearest(self, iterator: WatchedIterator) -> bool:
-        """Whether none of the loaders that the same line iterates is waited for longer."""
+        """Whether training waits for none of the loaders that the same line iterates longer than
+        for this one.
+        """
         loops = [each.loop for each in (iterator, *self._partners(iterator)) if each.loop]
         return max(loops, key=lambda loop: loop.waited_s) is iterator.loop
 
     def _partners(self, iterator: WatchedIterator) -> list[WatchedIterator]:
-        """Those of which the same line has taken a batch since it took the last one of this."""
+        """Returns the iterators of which the same line has taken a batch since it took the last one
+        of this.
+        """
         return [
             each
             for each in self._alive
@@ -425,7 +459,9 @@ class Watch:
         ]
 
     def leave(self, iterator: WatchedIterator) -> None:
-        """The program has let go of an iterator."""
+        """Called when the program has let go of an iterator: ends the examination, or lets the next
+        epoch go on.
+        """
         if (
             self._inside
             or os.getpid() != self._pid
@@ -433,11 +469,14 @@ class Watch:
             or iterator.loader is not self._examined.loader
         ):
             return
+
+        # a loop that makes an iterator for each step lets go of one in each step
         frame = (
             None if iterator.iterator is None and self._examined.every_step else breaking_frame()
         )
         if frame is None:
             return
+
         around = enclosing_loop(frame, self._asked_at)
         if self._rounds or around is None:
             self.end_early("the loop was left by the program itself")
@@ -459,6 +498,7 @@ class Watch:
 
         self._tracing = (frame, sys.gettrace())
         frame.f_trace = trace
+        # a frame's own f_trace is called only while the thread has some trace function
         sys.settrace(lambda *arguments: None)
 
     def _trace_no_more(self) -> None:
@@ -474,6 +514,7 @@ class Watch:
         for iterator in self._since_step:
             iterator.steps += not iterator.is_exhausted
         self._since_step.clear()
+
         if self._last_loop is None:
             self._steps_outside += 1
         else:
@@ -486,6 +527,7 @@ class Watch:
         loop = self._loops.get(key)
         if loop is None:
             loop = self._loops[key] = Loop(place, time.time() - self._start)
+
         loop.single = loop.single + 1 if loop.taken == 1 and loop.stepped else 0
         loop.taken = 0
         iterator.loop = loop
@@ -497,7 +539,7 @@ class Watch:
     def _take_over(
         self, iterator: WatchedIterator, loop: Loop, step: Callable[[Any], Any] | None = None
     ) -> None:
-        """From here on the program's loop trains on what the examination asks for.
+        """Takes over the program's loop: from here on it trains on what the examination asks for.
 
         Args:
             step: what the loop does with a batch, if that is known.
@@ -517,21 +559,25 @@ class Watch:
                     "before": self._others(loop),
                 }
             )
+            # its own iterator ends, with its workers: the examination starts others
             inner = iterator.iterator
             if hasattr(inner, "_shutdown_workers"):
                 end_workers(inner)
                 iterator.loader._iterator = None
+
             from dali_pipes.tools.diagnosis.examine import ProbeBudget, examination
 
             job = self._job
             self._program = _program_of(
                 iterator.loader, self._built_at.get(id(iterator.loader)), lambda: not self._inside
             )
+
             budget = ProbeBudget(
                 job["rounds"], job["seconds"], cold=job["cold"], limit_s=MEASURING_S
             )
             announce = lambda text: self.send({"doing": text})  # noqa: E731
             self._examination = examination(self._program, budget, announce, step, self._rounds)
+
             self._thread = threading.get_ident()
             self._step_calls = getattr(self._program, "step_calls", None)
             if self._step_calls:
@@ -553,11 +599,14 @@ class Watch:
             self.fail(
                 f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes"
             )  # type: ignore[union-attr]
+
         self._check_eager()
         asking = program_frame(sys._getframe(2))
         self._asked_at = (asking.f_code, asking.f_lasti) if asking else None
+
         batch = self._ask(lambda: self._examination.send(self._began_anew))
         self._began_anew = False
+        # the step that has just ended is counted, and before the first batch there was none
         if self._step_calls and self._steps:
             self._step_calls.end_step()
         self._steps += 1
@@ -565,7 +614,9 @@ class Watch:
         return batch
 
     def _ask(self, examination: Callable[[], Any]) -> Any:
-        """The batch that the examination yields; if it has come to its end, so does the program."""
+        """Returns the batch that the examination yields; if it has come to its end, the program
+        ends as well.
+        """
         self._inside = True
         try:
             return examination()
@@ -592,22 +643,26 @@ class Watch:
                 "let the loop go on for longer, or take "
                 "less with seconds=0.2 rounds=1"
             )
+
         self._ended = f"{why} {after}"
         self._ask(lambda: self._examination.throw(LoopEnded(is_late)))
         self.fail("its loop could not be measured to the end")
 
     def at_limit(self, frame: FrameType | None) -> None:
-        """The time is over: what has been measured is reported, or else where the program is."""
+        """Reports what has been measured, since the time is over; or else where the program is."""
         if self._is_finishing:
             return
+
         at = f"it was at {place_of(frame)}"
         if self._examined is None:
             self.fail(f"its training loop had not begun; {at}; {self.seen()}")
+        # without a round, or in another thread than the loop's, nothing can be ended from here
         if not self._rounds or threading.get_ident() != self._thread:
             self.fail(
                 f"one round of the measurement was not done; {at}, {self._steps} batches after "
                 "its loop was found"
             )
+
         if not self._inside:
             self.end_early("the time was over", is_late=True)
         from dali_pipes.tools.diagnosis.span import LoopEnded
@@ -616,8 +671,10 @@ class Watch:
         raise LoopEnded(is_late=True)  # in the examination, which this has interrupted
 
     def _keep_checkpoints(self) -> None:
-        """A model that was trained on the same batches again and again must not take the place of
-        the user's own.
+        """Makes torch.save and safetensors write nothing.
+
+        A model that was trained on the same batches again and again must not replace the user's
+        own.
         """
         import torch
 
@@ -629,8 +686,8 @@ class Watch:
             safetensors.save_file = safetensors.save_model = save  # type: ignore[attr-defined]
 
     def _let_schedules_end(self) -> None:
-        """A schedule of so many steps, such as OneCycleLR's, refuses the steps that the measurement
-        takes beyond them.
+        """Lets a schedule of so many steps, such as OneCycleLR's, be stepped further: it raises an
+        error at the steps that the measurement takes beyond them.
         """
         from torch.optim.lr_scheduler import LRScheduler
 
@@ -651,6 +708,7 @@ class Watch:
         self._is_finishing = True
         assert self._examined is not None
         examined, text = self._examined, StringIO()
+
         console = Console(file=text, width=self._job["width"])
         if self._ended:
             print(f"\n{examined.loop.place}: {self._ended}; the report is about these", file=text)
@@ -665,7 +723,9 @@ class Watch:
                 ),
                 file=text,
             )
+
         print_diagnosis(diagnosis, self._program.workers, console)
+
         found: dict[str, Any] = {
             "loop": examined.loop.place,
             "new_iterator_every_step": examined.every_step,
@@ -685,7 +745,7 @@ class Watch:
         return [str(each) for each in self._loops.values() if each is not loop and each.batches]
 
     def seen(self) -> str:
-        """What has happened, where no loop that trains was found."""
+        """Returns what has happened, for a program in which no loop that trains was found."""
         loops = self._others()
         text = (
             f"the loops over DataLoaders were {'; '.join(loops)}"
@@ -703,23 +763,29 @@ class Watch:
         print(json.dumps(answer), file=self._answers, flush=True)
 
     def end(self, status: int) -> NoReturn:
-        """At once: nothing that the program would do after its training may happen."""
+        """Ends the process at once: nothing that the program would do after its training may
+        happen.
+        """
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+
         for process in multiprocessing.active_children():
             process.terminate()
+        # without the program's atexit functions, finally blocks and threads
         os._exit(status)
 
 
 def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callable[[], bool]) -> Any:
-    """The parts of a program that has such a loader, which was built at that line; calls are its
-    step's if `is_step()`.
+    """Returns the parts of a program that has such a loader, which was built at that line.
+
+    The calls that are counted are those made while `is_step()`.
     """
     if "tensorflow" in type(loader).__module__:
         from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
 
         return TfDataProgram(loader)
+
     from torch.utils.data import DataLoader
 
     from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
@@ -735,25 +801,35 @@ def _program_of(loader: Any, built_at: tuple[Path, int] | None, is_step: Callabl
 
 
 def main() -> None:
-    """The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds,
+    """Runs the program in this process, until its loop has been measured or it has ended.
+
+    The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds,
     rounds, cold, width.
     """
     job = json.loads(sys.argv[1])
+    # the program's own children must not hold the pipe open
     os.set_inheritable(job["pipe"], False)
     watch = Watch(job, os.fdopen(job["pipe"], "w"))
+
     signal.signal(LIMIT_SIGNAL, lambda number, frame: watch.at_limit(frame))
-    dump = open(job["dump"], "w")  # noqa: SIM115  for the life of the process: a call into C lets no handler of Python's run
+    # open for the life of the process: during a call into C no handler of Python's runs, and then
+    # faulthandler writes where the program is
+    dump = open(job["dump"], "w")  # noqa: SIM115
     faulthandler.register(LIMIT_SIGNAL, file=dump, all_threads=False, chain=True)
+    # modules that have been imported already are changed now
     hooks = watch.hooks()
     for name in [each for each in hooks if each in sys.modules]:
         hooks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, AfterImport(hooks))
+
     program, *_ = sys.argv[:] = job["program"]
     try:
         if job["module"]:
+            # as `python -m` does
             sys.path.insert(0, str(Path.cwd()))
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
+            # as `python FILE` does; run_path does so itself for a folder
             if not Path(program).is_dir():
                 sys.path.insert(0, str(Path(program).resolve().parent))
             runpy.run_path(str(Path(program).absolute()), run_name="__main__")

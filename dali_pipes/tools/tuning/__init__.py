@@ -1,1 +1,1 @@
-"""The search for a loader's fastest settings on this machine, for these images, within limits."""
+"""The search for a loader's fastest settings, for this machine and these images, within limits."""

@@ -1,5 +1,5 @@
-"""Tuning from start to end: search, comparison with the default, the file that `loader=tuned_HOST`
-reads.
+"""Tuning from start to end: the search, the comparison with the default, and the file that
+`loader=tuned_HOST` reads.
 """
 
 import os
@@ -34,7 +34,7 @@ from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
-SHORT = 10  # characters of a reason that fit into the table
+SHORT = 10  # the longest reason, in characters, that fits into the table
 _FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
 _HEADINGS = {  # of the figures in the table: heading and format
     "images_per_s": ("images/s", "{:,.0f}"),
@@ -47,8 +47,9 @@ console = Console(stderr=True)
 
 
 def tune(config: TuneConfig) -> None:
-    """Searches, compares and writes. The tries go to stderr, the result as one line of JSON to
-    stdout, all into a new folder.
+    """Searches, compares, and writes the file.
+
+    The tries go to stderr, the result as one line of JSON to stdout, all into a new folder.
 
     Raises:
         ConfigError: there is nothing to search, or no setting can be kept.
@@ -57,6 +58,7 @@ def tune(config: TuneConfig) -> None:
     """
     if config.function:
         with work_of(config.function, config, console) as (work, yours):
+            # without a number of workers in the options, the search starts from the user's own
             free = getattr(work.loader, "num_workers", 0) is None
             _tune(
                 replace(work, loader=replace(work.loader, num_workers=yours.num_workers))
@@ -74,6 +76,7 @@ def _tune(config: TuneConfig) -> None:
     manifest = images_of(config)
     folder = new_folder(Path(config.out))
     trials = Trials(config, manifest, folder)
+
     if lacks_gpu(config.loader):
         say(console, "No GPU here: DALI on its CPU backend.")
 
@@ -84,7 +87,9 @@ def _tune(config: TuneConfig) -> None:
     try:
         search(config, run, race, partial(say, console))
     finally:
+        # also if the search ends with an error
         print_tries(tries(race))
+
     winner = winner_of(race)
     compared: Comparison | None = None
     if winner != default and race.default_runs:
@@ -93,14 +98,17 @@ def _tune(config: TuneConfig) -> None:
             for arm, setting in (("default", default), ("tuned", winner))
         }
         work = replace(trials.work, batch_size=winner.batch_size)
+        # before the comparison: it ends the run if the two deliver other pixels
         agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
         compared = {
             **compare(run, default, winner, config.pairs, config.seed),
             "agreement": agreement,
         }
+
     kept, sentence = verdict(config, race, winner, compared)
     facts = trials.facts()
     facts["work"]["loader"], facts["protocol"]["minutes"] = to_dict(config.loader), config.minutes
+
     result = {
         "schema": SCHEMA,
         "conclusion": sentence,
@@ -116,6 +124,7 @@ def _tune(config: TuneConfig) -> None:
         **facts,
     }
     save_result(folder, result)
+
     comments = [
         f"loader={file.stem}: settings of loader={config.loader_name}, tuned for batches "
         f"of {kept.batch_size}, "
@@ -124,6 +133,7 @@ def _tune(config: TuneConfig) -> None:
         *textwrap.wrap(f"{sentence}.", 120),
     ]
     write(file, config.loader if kept == default else kept.applied_to(config.loader), comments)
+
     if compared and not compared["failed"]:
         say(console, control_line(compared["control"], "the default"))
     say(console, f"{sentence}.", f"Use it with loader={file.stem}: {file}")
@@ -131,8 +141,9 @@ def _tune(config: TuneConfig) -> None:
 
 
 def tries(race: Race) -> list[dict[str, Any]]:
-    """Every setting that was run or discarded, the default first, then the fastest. docs/tune.md
-    names the keys.
+    """Returns every setting that was run or discarded, the default first, then the fastest.
+
+    docs/tune.md names the keys.
     """
 
     def one(setting: Setting) -> dict[str, Any]:
@@ -159,13 +170,15 @@ def tries(race: Race) -> list[dict[str, Any]]:
 
 
 def print_tries(found: Sequence[dict[str, Any]]) -> None:
-    """A table, and the longer reasons why a setting is out below it."""
+    """Prints a table, and below it the longer reasons why a setting is out."""
     fixed = {*_FIGURES, "rounds", "ratio", "out"}
+    # an option that is the same everywhere says nothing
     options = [
         name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1
     ]
     shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
     headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
+
     rows, reasons = [], []
     for number, one in enumerate(found):
         setting = " ".join(f"{name}={one[name]}" for name in options) + (
@@ -185,6 +198,7 @@ def print_tries(found: Sequence[dict[str, Any]]) -> None:
                 "see below" if len(why) > SHORT else why,
             ]
         )
+
     print_runs(
         "Settings that were tried; × is images/s against the default of the same rounds",
         headings,
@@ -195,19 +209,20 @@ def print_tries(found: Sequence[dict[str, Any]]) -> None:
 
 
 def tuned_file(into: str, host: str | None) -> Path:
-    """Where the file goes. In its name everything but letters, digits, - and _ becomes _.
+    """Returns where the file goes. In its name, all but letters, digits, - and _ becomes _.
 
     Raises:
         ConfigError: it cannot be written there.
     """
     folder = Path(into).absolute()
-    # the rest is made with the file
+    # missing folders are made with the file
     closest = next(each for each in (folder, *folder.parents) if each.exists())
     if not closest.is_dir() or not os.access(closest, os.W_OK):
         raise ConfigError(
             f"into={folder}: {closest} is no folder, or it cannot be written to; give another "
             "folder"
         )
+
     name = re.sub(r"[^A-Za-z0-9_-]", "_", host or platform.node())
     if not name.strip("_"):
         raise ConfigError("this machine has no name to use in a file name; give one, host=NAME")
@@ -218,8 +233,10 @@ def write(file: Path, loader: LoaderConfig, comments: Sequence[str]) -> None:
     """Replaces the file as a whole, with every option of the loader and with `comments`, one line
     each.
     """
+    # a line break in a comment would end it
     text = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     text += f"defaults:\n  - {entry_of(loader).name}_schema\n  - _self_\n\n{to_yaml(loader)}"
+
     with replacing(file) as aside:
         aside.write_text(text)
 

@@ -1,5 +1,8 @@
 """The search: as many settings as fit into the time and the limits, raced against each other and
 the default.
+
+`Race` decides which setting runs next and which ones drop out; it measures nothing. `search` runs a
+race: it draws the settings, measures each trial, and drops those that fail or exceed a limit.
 """
 
 import itertools
@@ -21,13 +24,13 @@ from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.settings import Setting
 
-ROUNDS = 2  # of each rung: an order and its reverse
+ROUNDS = 2  # rounds of each rung: an order and its reverse
 # one trial of a setting; raises ArmError if its process failed
 Run = Callable[[Turn, Setting], Trial]
 
-# PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a worker that was
-# killed, or died of a full /dev/shm; a process that ended by SIGKILL, as the kernel's out-of-memory
-# killer sends it, or by SIGBUS.
+# In this order: PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a
+# worker that was killed, or died of a full /dev/shm; a process that ended by SIGKILL, which the
+# kernel's out-of-memory killer sends, or by SIGBUS.
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|MemoryAllocation"
     r"|Can't allocate|Could not allocate|allocation failed|ALLOCATOR_FAILURE"
@@ -54,7 +57,7 @@ def limits(config: TuneConfig) -> dict[str, float | None]:
 
 
 def over_limit(config: TuneConfig, figures: ArmFigures) -> str | None:
-    """Why a setting with these figures is discarded; None: it is within the limits.
+    """Returns why a setting with these figures is discarded; None if it is within the limits.
 
     Raises:
         ConfigError: a limit is given for a figure that cannot be measured here.
@@ -76,7 +79,8 @@ class Race:
     Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization
     (AISTATS 2016). The default takes part in every round: settings are ranked by their paired ratio
     to it, and a setting that is slower than it never wins. From `LEAST_PAIRS` rounds on there are
-    intervals, and settings that they cannot distinguish run no longer. It measures nothing.
+    intervals, and settings that they cannot distinguish run no longer. The race measures nothing
+    itself.
 
     Attributes:
         others: the settings besides the default; may be fewer from `plan` on.
@@ -93,8 +97,9 @@ class Race:
         self.default_runs = True
 
     def plan(self, in_time: Callable[[], bool]) -> Iterator[tuple[int, Setting]]:
-        """Round and setting of each trial. Each has to be followed by `add`, or by `drop` or
-        `drop_as_large`.
+        """Yields the round and the setting of each trial.
+
+        Each has to be followed by `add`, or by `drop` or `drop_as_large`.
 
         Args:
             in_time: whether there is time for one more trial; else the race ends.
@@ -107,8 +112,11 @@ class Race:
                 for setting in order:
                     if not in_time():
                         return
+                    # a setting may have dropped out since this rung was planned; a default over a
+                    # limit runs on, since the others are compared with it
                     if setting not in self.out or (setting == self.default and self.default_runs):
                         yield number, setting
+
             if ROUNDS * (rung + 1) >= LEAST_PAIRS:
                 self._drop_what_is_noise()
             left = self.left()
@@ -120,15 +128,16 @@ class Race:
         self.trials[setting].append(trial)
 
     def drop(self, setting: Setting, why: str) -> None:
-        """A setting that cannot be kept. If it is the default, the others are still compared with
-        it.
+        """Drops a setting that cannot be kept. If it is the default, the others are still compared
+        with it.
         """
         self.out[setting] = why
         self._beaten.discard(setting)
 
     def drop_as_large(self, setting: Setting) -> None:
-        """A setting ran out of memory: drops it and all with as many images in flight or more; the
-        default drops only itself.
+        """Drops a setting that ran out of memory, and all with as many images in flight or more.
+
+        The default drops only itself.
         """
         self.drop(setting, "ran out of memory")
         self.default_runs &= setting != self.default
@@ -137,8 +146,8 @@ class Race:
                 self.drop(other, f"no smaller than {setting}, which ran out of memory")
 
     def left(self) -> list[Setting]:
-        """The settings besides the default that are still in the race, the fastest first; those not
-        measured yet are last.
+        """Returns the settings besides the default that are still in the race, the fastest first;
+        those not measured yet are last.
         """
         return sorted(
             (setting for setting in self.others if setting not in self.out),
@@ -147,9 +156,12 @@ class Race:
         )
 
     def best(self) -> Setting | None:
-        """The fastest; the default unless another is faster. None: no setting can be kept."""
+        """Returns the fastest setting; the default unless another is faster. None if no setting can
+        be kept.
+        """
         if self.default not in self.out:
             return max([self.default, *self.left()], key=self._speed)
+        # the default cannot be kept, but a setting that is out only for being slower can be
         return max(
             (setting for setting in self.left() or self._beaten if self.trials[setting]),
             key=self._speed,
@@ -157,8 +169,8 @@ class Race:
         )
 
     def against_default(self, setting: Setting) -> Ratio | None:
-        """Its images/s against the default's in the same rounds; None before there is such a
-        round.
+        """Returns the setting's images/s against the default's in the same rounds; None before
+        there is such a round.
         """
         return self._ratio(self.default, setting) if self.default_runs else None
 
@@ -171,8 +183,8 @@ class Race:
         )
 
     def _speed(self, setting: Setting) -> float:
-        """Against the default or, if that does not run, against the setting with the most
-        trials.
+        """Returns the speed against the default or, if that does not run, against the setting with
+        the most trials.
         """
         reference = (
             self.default
@@ -202,7 +214,7 @@ class Race:
 
 
 def trials_of(others: int) -> int:
-    """How many trials a race of `others` and the default takes, if none drops out early."""
+    """Returns how many trials a race of `others` and the default takes, if none drops out early."""
     trials = ROUNDS * (others + 1)
     while others > 2:
         others = -(-others // 2)
@@ -217,8 +229,9 @@ def search(
     announce: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Runs the race with as many of its settings as fit into `config.minutes`. The default's first
-    trial shows how long one takes.
+    """Runs the race with as many of its settings as fit into `config.minutes`.
+
+    The default's first trial shows how long a trial takes.
 
     Raises:
         ArmError: the default failed, and not because of memory.
@@ -227,13 +240,17 @@ def search(
     start, count = clock(), 1
     _measure(config, run, race, race.default, 0)
     trial_s = clock() - start
+
     known = race.left()
     limited = bool(race.out) or any(limit is not None for limit in limits(config).values())
+    # one trial of the time is spent
     race.others = _drawn(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
+
     if known and not race.others:
         need = (trials_of(1) + 1) * trial_s / 60
         problem = f"minutes={config.minutes:g} is too short: a trial takes {trial_s:.0f} s here"
         raise ConfigError(f"{problem}, and a single setting {need:.1f} minutes")
+
     searched = f"{len(race.others)} of {len(known)} settings besides the default ({race.default})"
     compared = 3 * config.pairs * trial_s / 60
     announce(
@@ -253,8 +270,8 @@ def search(
 
 
 def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
-    """As many random settings as fit into these trials, each number of threads (the first option)
-    once before any is repeated.
+    """Returns as many random settings as fit into these trials, each number of threads (the first
+    option) once before any is repeated.
 
     Args:
         smallest: begin with the smallest setting, the one most likely to be within the limits.
@@ -262,9 +279,11 @@ def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool
     count = max(
         (count for count in range(1, len(settings) + 1) if trials_of(count) <= trials), default=0
     )
+
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
     if smallest:
         shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))
+
     seen, turns = Counter[Any](), dict[Setting, int]()
     for setting in shuffled:
         turns[setting] = seen[setting.options[0]]
@@ -283,5 +302,6 @@ def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number:
         else:
             race.drop(setting, f"failed: {' '.join(str(error).split())}")
         return
+
     if why := over_limit(config, arm_figures(race.trials[setting])):
         race.drop(setting, why)

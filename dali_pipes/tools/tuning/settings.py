@@ -1,5 +1,5 @@
 """What is searched: the options that change a loader's speed and not its pixels, and the values
-worth a try on this machine.
+that are worth a try on this machine.
 """
 
 import itertools
@@ -25,7 +25,7 @@ class Setting:
     """One value of each option that is searched.
 
     Attributes:
-        options: of the loader, as (name, value).
+        options: the options of the loader, as (name, value).
     """
 
     options: tuple[tuple[str, Any], ...]
@@ -42,23 +42,24 @@ class Setting:
 
     @property
     def in_flight(self) -> int:
-        """Images that lie in memory at once: batches of PyTorch's workers times those that each
+        """Images that are in memory at once: batches of PyTorch's workers times those that each
         fetches ahead, or DALI's queue.
         """
         options = dict(self.options)
+        # without workers one batch is in memory as well
         return self.batch_size * math.prod(
             max(1, options.get(name, 1)) for name in (*_PREFETCH, "num_workers")
         )
 
     @property
     def size(self) -> tuple[int, int]:
-        """For the smallest of several: images in flight, then threads."""
+        """The sort key for the smallest of several settings: images in flight, then threads."""
         options = dict(self.options)
         return self.in_flight, max(options.get(name, 0) for name in _THREADS)
 
 
 def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
-    """The default, which is the loader as it was given, and all other settings.
+    """Returns the default, which is the loader as it was given, and all other settings.
 
     Raises:
         ConfigError: this loader has nothing to search, no such option, or a value that it cannot
@@ -66,24 +67,30 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
     """
     values = choices(config, cores)
     given = ((name, getattr(config.loader, name)) for name in values)
+    # None stands for as many as cores
     default = Setting(
         tuple((name, cores if value is None else value) for name, value in given), config.batch_size
     )
+    # the given value need not be one of those that are searched
     for name, value in default.options:
         if value not in values[name]:
             values[name] = [value, *values[name]]
+
     sizes = dict.fromkeys([config.batch_size, *config.batch_sizes])
     product = itertools.product(sizes, *values.values())
     grid = dict.fromkeys(
         Setting(tuple(zip(values, combination, strict=True)), size)
         for size, *combination in product
     )
+
     others = [
         setting for setting in grid if setting != default and _differs_in_one(setting, default)
     ]
     for setting in others:
+        # only for the errors of values that the loader cannot take
         setting.applied_to(config.loader)
     others = [setting for setting in others if not _same_as_another(setting, default)]
+
     if not others:
         raise ConfigError(
             f"there is nothing to search: {default} is the only setting; give more values, "
@@ -93,8 +100,8 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
 
 
 def choices(config: TuneConfig, cores: int) -> Choices:
-    """The values of each option: those that were asked for, or those that make sense with this
-    number of cores.
+    """Returns the values of each option: those that were asked for, or those that make sense with
+    this number of cores.
     """
     found = config.loader.search_space(cores)
     if not found:
@@ -106,6 +113,7 @@ def choices(config: TuneConfig, cores: int) -> Choices:
         raise ConfigError(
             "loader.device=gpu, but PyTorch sees no GPU here; use loader=dali_cpu or loader=torch"
         )
+
     asked = {name: values for name, values in asdict(config.search).items() if values is not None}
     for name, values in asked.items():
         if name not in found:
@@ -117,15 +125,15 @@ def choices(config: TuneConfig, cores: int) -> Choices:
 
 
 def _differs_in_one(setting: Setting, default: Setting) -> bool:
-    """At most, of the options of the GPU's decoder: all of their combinations would be too many to
-    try.
+    """Whether at most one option of the GPU's decoder differs: all combinations would be too many
+    to try.
     """
     given = dict(default.options)
     return sum(name in _DECODER and value != given[name] for name, value in setting.options) <= 1
 
 
 def _same_as_another(setting: Setting, default: Setting) -> bool:
-    """Without workers nothing is prefetched."""
+    """Whether it has no workers and another prefetch_factor: nothing is prefetched then."""
     options = dict(setting.options)
     return options.get("num_workers") == 0 and options.get("prefetch_factor") != dict(
         default.options

@@ -1,5 +1,8 @@
 """The winner of the search against the default, the setting that is kept, and the sentence that
 says why.
+
+`winner_of` takes the winner of a race, `compare` measures it against the default, `verdict`
+decides.
 """
 
 from typing import cast
@@ -19,8 +22,8 @@ class Comparison(Figures):
     """The winner (`tuned`) against the default.
 
     Attributes:
-        failed: that the winner ran out of memory, or None.
-        agreement: of their pixels.
+        failed: says that the winner ran out of memory; None: it did not.
+        agreement: how far the pixels of both agree; None: not compared.
     """
 
     failed: str | None
@@ -28,8 +31,9 @@ class Comparison(Figures):
 
 
 def winner_of(race: Race) -> Setting:
-    """The setting that the search ends with; the default unless another was faster. A ConfigError
-    if none can be kept.
+    """Returns the setting that the search ends with; the default unless another was faster.
+
+    Raises a ConfigError if none can be kept.
     """
     best = race.best()
     if best is None:
@@ -42,8 +46,8 @@ def winner_of(race: Race) -> Setting:
 
 
 def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) -> Comparison:
-    """The A/B of docs/method.md in new trials: the best of many was partly lucky in the trials that
-    selected it.
+    """Runs the A/B of docs/method.md in new trials: the best of many was partly lucky in the trials
+    that selected it.
 
     Returns:
         the figures of "default" and "tuned", none if the latter ran out of memory.
@@ -56,6 +60,7 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         try:
             done.append(run(turn, arms[turn.arm]))
         except ArmError as error:
+            # only the winner may run out of memory: the default then stays
             if turn.arm == "default" or not ran_out_of_memory(error):
                 raise
             return {
@@ -65,14 +70,15 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
                 "failed": "ran out of memory",
                 "agreement": None,
             }
+
     return {**result_figures(done, list(arms), "default"), "failed": None, "agreement": None}
 
 
 def verdict(
     config: TuneConfig, race: Race, winner: Setting, compared: Comparison | None
 ) -> tuple[Setting, str]:
-    """The setting to keep, and why: the winner if it is faster than the default beyond the noise,
-    or if the default is out.
+    """Returns the setting to keep, and why: the winner if it is faster than the default beyond the
+    noise, or if the default is out.
 
     Args:
         compared: the result of `compare`; None: the winner is the default, or the default does not
@@ -82,10 +88,12 @@ def verdict(
         ConfigError: neither can be kept.
     """
     default, out = race.default, race.out.get(race.default)
+
     if compared is None:
         if winner == default:
             return default, f"The default stays, {default}. {_nothing_faster(race)}"
         return winner, f"{winner} is kept, and not compared: the default, {default}, {out}"
+
     if spoiled := compared["failed"] or over_limit(config, compared["arms"]["tuned"]):
         if out:
             raise ConfigError(
@@ -93,26 +101,31 @@ def verdict(
                 f"{spoiled}; {default}: {out}"
             )
         return default, f"The default stays, {default}. {winner} in the comparison: {spoiled}"
+
     ratio = cast(Compared, compared["arms"]["tuned"]["ratio"])
     claim, sentence = (
         ratio["images_per_s"]["claim"],
         comparison(str(winner), "the default", ratio, config.pairs),
     )
+
+    # out for a limit: the winner is kept even if it is slower
     if out:
         return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
     if claim == "more":
         return winner, f"{sentence}; the default is {default}"
+    # untrustworthy: in the control the default differed from itself
     again = "; try again when the machine is quiet" if claim == "untrustworthy" else ""
     return default, f"The default stays, {default}. {sentence}{again}"
 
 
 def _nothing_faster(race: Race) -> str:
-    """The fastest of those that ran in the most rounds, as far as it was beyond the noise of the
-    search.
+    """Returns a sentence on the fastest of those that ran in the most rounds: it is not faster than
+    the default beyond the noise of the search.
     """
     ratios = {setting: ratio for setting in race.others if (ratio := race.against_default(setting))}
     if not ratios:
         return "No other setting could be measured"
+
     best = max(ratios, key=lambda setting: (len(race.trials[setting]), ratios[setting].estimate))
     nearest = (
         f"{best}, {interval(ratios[best].to_dict())} × its images/s in "
