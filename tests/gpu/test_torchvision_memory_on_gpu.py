@@ -58,3 +58,20 @@ def test_memory_that_was_just_freed_is_not_decoded_into(manifest, own_stream):
             assert all((copy == VALUE).all() for copy in copies), (
                 f"overwritten while batch {step} was decoded"
             )
+
+
+def test_an_image_is_resized_before_the_next_one_is_decoded_into_its_memory(manifest):
+    """The decoder takes memory that the batch before has given back, and writes into it on a stream
+    of its own: the resizes of that batch, which read it, must be done by then.
+    """
+    with dp.build_loader(
+        manifest,
+        GPU_BACKENDS["torchvision_on_gpu"],
+        transform=dp.EvalTransform(size=96),
+        batch_size=8,
+    ) as loader:
+        waited_for = [batch.images.cpu() for batch in loader]
+        at_once = [batch.images for batch in loader]
+        wait_for_all()
+    for step, (expected, images) in enumerate(zip(waited_for, at_once, strict=True)):
+        assert torch.equal(expected, images.cpu()), f"batch {step}"

@@ -9,8 +9,8 @@ from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Fix
 from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
 
-_LEAST = 0.02  # lower bound of a share used as a divisor
-_DEAR = 0.2  # share of an item's time from which on a part is worth a change
+_MIN_DIVISOR = 0.02  # lower bound of a share used as a divisor
+_COSTLY_SHARE = 0.2  # share of an item's time from which on a part is worth a change
 # For each kind of item part: what to do instead, and by which factors, from and to, the part
 # becomes cheaper. np.load in place of np.loadtxt was 648 times as fast (docs/diagnose.md); the
 # other ranges are wide on purpose, since nothing has been tried.
@@ -29,7 +29,7 @@ _REMEDIES = {
 # A step that has slept runs slower than one that has not: its caches are cold, and its core's clock
 # has gone down. So taking the wait out gained 51 where the wait alone was 8 (docs/diagnose.md).
 _AFTER_A_WAIT = 8.0
-_EXACT = 0.25  # relative error of such a calculation
+_GAIN_ERROR = 0.25  # relative error of such a calculation
 
 
 def advice(
@@ -45,7 +45,7 @@ def advice(
     The gain is calculated from the share of the time that is lost.
     """
     # the loader's factor if it never waited: usable cores over those that it keeps busy
-    usable = min(max(workers, 1), cores) / max(found.loader_cores, _LEAST)
+    usable = min(max(workers, 1), cores) / max(found.loader_cores, _MIN_DIVISOR)
 
     match verdict:
         case "fetch-bound" if one_off.is_fetched:
@@ -56,7 +56,7 @@ def advice(
             yield Fix(
                 what,
                 "the network, not this machine, sets the pace",
-                speeds_up={"loader": _about(usable)},
+                speeds_up={"loader": _gain_range(usable)},
             )
         case "fetch-bound":
             what = "copy the data to a local disk, or into memory (/dev/shm)"
@@ -66,7 +66,7 @@ def advice(
             yield Fix(
                 what,
                 "workers that do not wait for data only compute",
-                speeds_up={"loader": (1.0, _about(usable)[1])},
+                speeds_up={"loader": (1.0, _gain_range(usable)[1])},
             )
 
         case "straggler":
@@ -78,7 +78,7 @@ def advice(
             yield Fix(
                 what,
                 "all others wait for them",
-                speeds_up={"loader": (1 / max(share, _LEAST), 2 / max(share, _LEAST))},
+                speeds_up={"loader": (1 / max(share, _MIN_DIVISOR), 2 / max(share, _MIN_DIVISOR))},
             )
 
         case "sync-bound":
@@ -89,17 +89,17 @@ def advice(
             working = (
                 1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
             )
-            low, high = _about(1 / max(working, _LEAST))
+            low, high = _gain_range(1 / max(working, _MIN_DIVISOR))
             high *= _AFTER_A_WAIT if one_off.device_busy is None else 1.0
             yield Fix(
                 what,
                 "it waits for them",
-                speeds_up={"model": (low, 1 / max(working, _LEAST), high)},
+                speeds_up={"model": (low, 1 / max(working, _MIN_DIVISOR), high)},
             )
 
         case "cgroup-throttled":
             model, loader = (
-                _about(1 / max(1 - share, _LEAST))
+                _gain_range(1 / max(1 - share, _MIN_DIVISOR))
                 for share in (found.model_throttled, found.throttled)
             )
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
@@ -152,7 +152,7 @@ def remedies(verdict: str, items: ItemProfile | None) -> Iterator[Fix]:
         return
 
     for part in items.parts[:2]:
-        if part.share >= _DEAR and part.kind in _REMEDIES:
+        if part.share >= _COSTLY_SHARE and part.kind in _REMEDIES:
             what, (low, high) = _REMEDIES[part.kind]
             rest = 1 - part.share
             where = f" in {part.where}" if part.where else ""
@@ -163,5 +163,5 @@ def remedies(verdict: str, items: ItemProfile | None) -> Iterator[Fix]:
             )
 
 
-def _about(factor: float) -> tuple[float, float]:
-    return 1 + (factor - 1) * (1 - _EXACT), 1 + (factor - 1) * (1 + _EXACT)
+def _gain_range(factor: float) -> tuple[float, float]:
+    return 1 + (factor - 1) * (1 - _GAIN_ERROR), 1 + (factor - 1) * (1 + _GAIN_ERROR)

@@ -85,7 +85,7 @@ class ConfiguredProgram(TrainingProgram):
             device=self._fabric.device,
             batch_transform=build_mixing(config.mixing, len(self.manifest.classes)),
         ) as loader:
-            yield loader_feed(loader, self._slow)
+            yield loader_feed(loader, self._time_images)
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
@@ -129,7 +129,7 @@ class ConfiguredProgram(TrainingProgram):
             replace(self.config, **options), self.manifest, self.paths, self.data_bytes
         )
 
-    def _slow(self, batch: Batch) -> list[tuple[str, float]]:
+    def _time_images(self, batch: Batch) -> list[tuple[str, float]]:
         """Returns the seconds that reading and decoding take for each image of the batch, alone,
         with Pillow.
         """
@@ -145,10 +145,10 @@ class ConfiguredProgram(TrainingProgram):
 
 def propose(program: ConfiguredProgram, verdict: str) -> list[Fix]:
     """Returns the fixes that can be tried, the likeliest first."""
-    return [*_of_the_loader(program, verdict), *_of_the_model(program, verdict)]
+    return [*_loader_fixes(program, verdict), *_model_fixes(program, verdict)]
 
 
-def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+def _loader_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
     loader, cores, now = program.config.loader, available_cpus(), program.workers
 
     def options(why: str, changed: dict[str, Any], note: str = "") -> Fix:
@@ -191,7 +191,7 @@ def _of_the_loader(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
             yield options("a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
 
 
-def _of_the_model(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
+def _model_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
     config = program.config
 
     def batch(size: int, why: str, note: str) -> Fix:

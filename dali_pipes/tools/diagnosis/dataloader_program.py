@@ -1,6 +1,6 @@
 """A user's DataLoader and step as a training program.
 
-`DataLoaderProgram` runs the loader as it is and proposes other options of it. `_again` builds the
+`DataLoaderProgram` runs the loader as it is and proposes other options of it. `_rebuild` builds the
 same loader with these options; `ConvertedProgram` runs what `from_torch` makes of it. `Epochs`,
 `count_items` and `put_on_device` serve other kinds of loaders as well. A batch may have any
 structure; the functions from `count_items` on look into it.
@@ -29,9 +29,9 @@ from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
-from dali_pipes.tools.diagnosis.verdict import COSTS, Figures
+from dali_pipes.tools.diagnosis.verdict import MIN_COST, Figures
 
-_OURS = (
+_HELPED_BY_DALI = (
     "prep-bound (too few workers)",
     "prep-bound (item by item)",
     "prep-bound (CPU saturated)",
@@ -128,8 +128,10 @@ class DataLoaderProgram(TrainingProgram):
         """Returns the settings of the worker processes that are likely to help, by the figures."""
         now, cores = self._loader.num_workers, available_cpus()
         fixes = list[Fix]()
-        if self.starts_anew and found.start_share >= COSTS:
-            fixes.append(self._with("workers live from epoch to epoch", persistent_workers=True))
+        if self.starts_anew and found.start_share >= MIN_COST:
+            fixes.append(
+                self._fix_with("workers live from epoch to epoch", persistent_workers=True)
+            )
 
         waits = items is not None and items.blocked_s >= _WAITING * items.seconds
         counts = set[int]()
@@ -156,13 +158,17 @@ class DataLoaderProgram(TrainingProgram):
             )
             if not count:
                 why = "batches need not be handed over"
-            fixes.append(self._with(why, num_workers=count))
+            fixes.append(self._fix_with(why, num_workers=count))
         return fixes
 
     def fixes(self, verdict: str) -> list[Fix]:
-        return [*self._more_ahead(verdict), *self._whole_batches(verdict), *self._ours(verdict)]
+        return [
+            *self._more_ahead(verdict),
+            *self._whole_batches(verdict),
+            *self._converted_fixes(verdict),
+        ]
 
-    def _with(self, why: str, **options: Any) -> Fix:
+    def _fix_with(self, why: str, **options: Any) -> Fix:
         """Returns the fix that gives the DataLoader other values of these options."""
         what = ", ".join(f"{name}={value}" for name, value in options.items())
         # DataLoader refuses these three without workers
@@ -183,12 +189,12 @@ class DataLoaderProgram(TrainingProgram):
 
         patch = patch_of(self._built_at[0], options, self._built_at[1]) if self._built_at else ""
         return Fix(
-            what, why, DataLoaderProgram(_again(self._loader, **options), self._step), patch=patch
+            what, why, DataLoaderProgram(_rebuild(self._loader, **options), self._step), patch=patch
         )
 
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:
-            yield self._with(
+            yield self._fix_with(
                 "more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2)
             )
 
@@ -223,11 +229,11 @@ class DataLoaderProgram(TrainingProgram):
             why = "the tensors are indexed once for a whole batch; the batches stay the same"
             yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
-    def _ours(self, verdict: str) -> Iterator[Fix]:
+    def _converted_fixes(self, verdict: str) -> Iterator[Fix]:
         """Yields DALI making the same samples, transforms and batches, if all of it can be
         converted.
         """
-        if verdict not in _OURS:
+        if verdict not in _HELPED_BY_DALI:
             return
         with suppress(DaliPipesError):
             converted = ConvertedProgram(self._loader, self._step)
@@ -309,7 +315,7 @@ class Epochs:
         self._iterator = None
 
 
-def _again(loader: DataLoader, **changes: Any) -> DataLoader:
+def _rebuild(loader: DataLoader, **changes: Any) -> DataLoader:
     """Returns the same DataLoader with other options."""
     # batch_sampler excludes the other four
     names = set(inspect.signature(DataLoader).parameters) - {

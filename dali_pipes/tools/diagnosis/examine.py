@@ -28,17 +28,17 @@ from dali_pipes.tools.diagnosis.advice import advice, remedies
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.prediction import (
     MARGIN,
-    interval,
+    gain_interval,
     predicted_gain,
-    quieter,
+    remove_others,
     undisturbed,
 )
 from dali_pipes.tools.diagnosis.probes import LARGER, Fix, Probes, TrainingProgram, copy_seconds
 from dali_pipes.tools.diagnosis.span import LoopEnded, Round, Span, Step, Training, drive
 from dali_pipes.tools.diagnosis.verdict import (
-    COSTS,
-    FEWER,
-    SEEN,
+    MIN_COST,
+    MIN_OTHERS,
+    MIN_WORKER_GAIN,
     Cause,
     Figures,
     OneOffFigures,
@@ -49,11 +49,11 @@ from dali_pipes.tools.diagnosis.verdict import (
     judge,
 )
 
-WORTH = 1.03  # factor on images/s; a fix that gains less is not proposed
+MIN_GAIN = 1.03  # factor on images/s; a fix that gains less is not proposed
 PARTS = ("model", "loader", "together")
 OTHER_PROGRAMS = "other programs"
 UNDECIDED = ("model-bound", "inconclusive")  # verdicts that name no cause
-MOSTLY = 0.5  # share of the time of training; a loader that costs it is not hidden
+DOMINANT_WAIT = 0.5  # share of the time of training; a loader that costs it is not hidden
 ITEMS_S = 1.0  # seconds in which items are profiled
 Announce = Callable[[str], None]
 
@@ -204,7 +204,7 @@ class Examination:
             verdict,
             found,
             self._one_off,
-            (yield from self._verified(fixes)),
+            (yield from self._verify_first(fixes)),
             self._rounds,
             self._items,
             slow if verdict.name == "straggler" else [],
@@ -248,7 +248,7 @@ class Examination:
 
     def _without_others(self, found: Figures) -> list[Round]:
         """Returns the rounds as they would be without other programs; empty if there are none."""
-        if found.others < SEEN or torch.cuda.is_available():
+        if found.others < MIN_OTHERS or torch.cuda.is_available():
             return []
         return undisturbed(
             self._rounds, not self._program.in_flight, found.model_freed, found.loader_freed
@@ -260,7 +260,9 @@ class Examination:
         budget = self._budget
         for number in range(budget.rounds):
             before = time.monotonic()
-            self._rounds.append((yield from _round(probes, number, budget.rounds, self._announce)))
+            self._rounds.append(
+                (yield from _measure_round(probes, number, budget.rounds, self._announce))
+            )
             took, spent = time.monotonic() - before, time.monotonic() - self._begin
 
             # the limit leaves time for what comes after the rounds
@@ -294,7 +296,7 @@ class Examination:
         if on_gpu:
             yield from self._look_at_gpu(probes)
         elif (
-            self._figures().others >= SEEN
+            self._figures().others >= MIN_OTHERS
             and program.uses_torch_threads
             and torch.get_num_threads() > 1
         ):
@@ -373,7 +375,7 @@ class Examination:
 
         waits = found.wait_share + found.start_share
         waits_then = then.wait_share + then.start_share if then else 0.0
-        if max(waits, waits_then) < COSTS:
+        if max(waits, waits_then) < MIN_COST:
             return []
         if any(each.is_late for each in self._ends):
             self._leave_out("what an item spends its time with, other numbers of workers")
@@ -383,7 +385,7 @@ class Examination:
         self._announce("what an item spends its time with")
         tried = list[Fix]()
         # tried alone then, or the other programs decide which number of workers looks best
-        is_hidden = then is not None and waits < MOSTLY
+        is_hidden = then is not None and waits < DOMINANT_WAIT
 
         try:
             self._items = self._program.profile(min(ITEMS_S, self._budget.seconds))
@@ -395,7 +397,7 @@ class Examination:
                 if self._is_late(0.8):
                     self._leave_out(fix.what)
                 else:
-                    tried.append((yield from self._predicted(fix, is_hidden)))
+                    tried.append((yield from self._predict_gain(fix, is_hidden)))
         except LoopEnded as end:
             self._leave_out("other numbers of workers", end)
         self._one_off = _with_gains(self._one_off, self._program.processes, tried)
@@ -427,16 +429,18 @@ class Examination:
                     continue
                 # a LoopEnded stops the trials that need the loop, not the advice
                 try:
-                    fixes.append((yield from self._predicted(fix, cause.is_hidden)))
+                    fixes.append((yield from self._predict_gain(fix, cause.is_hidden)))
                 except LoopEnded as end:
                     self._leave_out(fix.what, end)
 
-        fixes = [fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= WORTH]
+        fixes = [
+            fix for fix in fixes if fix.predicted is None or fix.predicted.estimate >= MIN_GAIN
+        ]
         return sorted(
             fixes, key=lambda fix: (fix.is_hidden, -(fix.predicted.low if fix.predicted else 0))
         )
 
-    def _predicted(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
+    def _predict_gain(self, fix: Fix, is_hidden: bool) -> Training[Fix]:
         """Returns the fix with its predicted gain.
 
         Another loader is trained with for one span, another model is run alone.
@@ -454,7 +458,7 @@ class Examination:
             if fix.threads:
                 span = yield from self._train_on(fix.threads)
                 return replace(
-                    fix, predicted=interval([span.rate / one.together.rate for one in rounds])
+                    fix, predicted=gain_interval([span.rate / one.together.rate for one in rounds])
                 )
             if fix.program is not None and fix.part == "loader":
                 with fix.program.feed() as feed:
@@ -464,13 +468,13 @@ class Examination:
                         trained = yield from probes.together()
                         return replace(
                             fix,
-                            predicted=interval(
+                            predicted=gain_interval(
                                 [trained.rate / one.together.rate for one in rounds]
                             ),
                         )
                     changed = yield from probes.loader()
                 if is_hidden:
-                    changed = quieter(changed, freed(changed, fix.program.workers))
+                    changed = remove_others(changed, freed(changed, fix.program.workers))
             elif fix.program is not None and (step := fix.program.step()):
                 with fix.program.feed() as feed:
                     probes = Probes(fix.program, feed, self._budget.seconds)
@@ -488,7 +492,7 @@ class Examination:
         with threads_of_torch(threads), self._program.feed() as feed:
             return (yield from Probes(self._program, feed, self._budget.seconds).together())
 
-    def _verified(self, fixes: list[Fix]) -> Training[list[Fix]]:
+    def _verify_first(self, fixes: list[Fix]) -> Training[list[Fix]]:
         """Makes the first fix that can be made, and measures what it gains."""
         budget = self._budget
         place = next((place for place, fix in enumerate(fixes) if fix.program), None)
@@ -498,7 +502,7 @@ class Examination:
         return fixes
 
 
-def _round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
+def _measure_round(probes: Probes, number: int, count: int, announce: Announce) -> Training[Round]:
     """Measures each part once.
 
     The order is reversed in every second round, so that a machine that slows down favours no part.
@@ -537,7 +541,7 @@ def _with_gains(one_off: OneOffFigures, now: int | None, tried: list[Fix]) -> On
     for fix in tried:
         count = fix.program.processes if fix.program else None
         if fix.predicted and count is not None and now is not None and count != now:
-            is_certain = fix.predicted.low / (1 - MARGIN) > FEWER  # in every round
+            is_certain = fix.predicted.low / (1 - MARGIN) > MIN_WORKER_GAIN  # in every round
             gains[count > now].append(
                 fix.predicted.estimate if is_certain else min(fix.predicted.estimate, 1.0)
             )

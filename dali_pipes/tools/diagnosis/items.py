@@ -2,7 +2,7 @@
 
 `profile_items` is what others call. The flow:
 
-_Watched fetches and collates items as a DataLoader does
+_ItemMaker fetches and collates items as a DataLoader does
 -> _Sampler adds up time by stack, each millisecond, by a signal or from another thread
 -> _place names each stack: the function, transform, decoder or loop that the time belongs to
 -> _summary adds up the stacks of one place, and makes ItemParts of the places
@@ -33,8 +33,8 @@ import torch
 from torch.utils.data import IterableDataset
 
 TICK_S = 0.001
-LEAST_SHARE = 0.02
-MOST_FAILED = 10
+MIN_SHARE = 0.02
+MAX_FAILED = 10
 OPERATOR_S = 5e-6  # a line of Python takes a tenth of it; a longer one computes in C
 LOOP_SHARE = 0.1  # share of an item's time from which on a loop's lines are counted
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -48,7 +48,16 @@ _PLUMBING = (
 )
 # what others have put around each call or allocation: modes of PyTorch, callbacks of the collector
 _AROUND = ("torch.utils._device", "torch.overrides", "hypothesis", "nvidia.dali._utils.hacks")
-_TEXT = {"loadtxt", "genfromtxt", "fromstring", "read_csv", "literal_eval", "loads", "safe_load"}
+_TEXT = {"loadtxt", "genfromtxt", "fromstring", "read_csv", "literal_eval", "safe_load"}
+_TEXT_MODULES = {
+    "json",
+    "orjson",
+    "ujson",
+    "csv",
+    "yaml",
+    "toml",
+    "tomllib",
+}  # not pickle's loads()
 _NETWORK = {
     "requests",
     "urllib",
@@ -135,7 +144,7 @@ def profile_items(
     Raises:
         Exception: the first of an item, if none could be made.
     """
-    watched = _Watched(dataset, collate_fn, auto_collation)
+    watched = _ItemMaker(dataset, collate_fn, auto_collation)
 
     with _same_random_states(), warnings.catch_warnings(record=True):
         sampler = _sampler()
@@ -145,7 +154,7 @@ def profile_items(
                 if (
                     not watched.take(batch)
                     or time.perf_counter() - begin >= seconds
-                    or watched.failed >= MOST_FAILED
+                    or watched.failed >= MAX_FAILED
                 ):
                     break
 
@@ -156,7 +165,7 @@ def profile_items(
     return profile
 
 
-class _Watched:
+class _ItemMaker:
     """Fetches and collates items as PyTorch's fetchers do."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], auto_collation: bool):
@@ -185,13 +194,13 @@ class _Watched:
                     break
                 except Exception as error:
                     self._note(error)
-                    if self.failed >= MOST_FAILED:
+                    if self.failed >= MAX_FAILED:
                         break
 
         fetched = time.perf_counter()
         self.fetch_s += fetched - begin
         if made:
-            self._try(self._collated, made if self._auto else made[0])
+            self._try(self._collate_items, made if self._auto else made[0])
             self.collate_s += time.perf_counter() - fetched
 
         self.items += len(made)
@@ -244,15 +253,15 @@ class _Watched:
             sys.settrace(None)
         return lines
 
-    def _collated(self, made: Any) -> Any:
+    def _collate_items(self, made: Any) -> Any:
         return self._collate(made)
 
 
 _ROOTS = {
-    _Watched._fetch.__code__,
-    _Watched._fetch_many.__code__,
-    _Watched._collated.__code__,
-    _Watched.take.__code__,
+    _ItemMaker._fetch.__code__,
+    _ItemMaker._fetch_many.__code__,
+    _ItemMaker._collate_items.__code__,
+    _ItemMaker.take.__code__,
 }
 
 
@@ -311,7 +320,9 @@ class _Sampler(ABC):
             frame = frame.f_back
 
         if frame is not None:
-            sums = self.stacks[frame.f_code is _Watched._collated.__code__, tuple(reversed(stack))]
+            sums = self.stacks[
+                frame.f_code is _ItemMaker._collate_items.__code__, tuple(reversed(stack))
+            ]
             for place in range(3):
                 sums[place] += now[place] - self._last[place]
         self._last = now
@@ -387,7 +398,7 @@ def _same_random_states() -> Iterator[None]:
         torch.set_rng_state(torch_)
 
 
-def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
+def _summary(watched: _ItemMaker, sampler: _Sampler) -> ItemProfile:
     items, total = max(watched.items, 1), watched.fetch_s + watched.collate_s
     sums: dict[_Place, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for (collates, stack), spent in sampler.stacks.items():
@@ -405,7 +416,7 @@ def _summary(watched: _Watched, sampler: _Sampler) -> ItemProfile:
         # queue of a busy machine.
         share, waits = spent[0] / wall, found.kind == "wait" or sum(spent[1:]) < spent[0] / 2
 
-        if share >= LEAST_SHARE:
+        if share >= MIN_SHARE:
             named = (
                 _without_operators(found, spent[1] / wall * total / items, watched)
                 if share >= LOOP_SHARE
@@ -455,7 +466,7 @@ class _Place:
     loop: CodeType | None = None
 
 
-def _without_operators(found: _Place, cpu_s: float, watched: _Watched) -> _Place:
+def _without_operators(found: _Place, cpu_s: float, watched: _ItemMaker) -> _Place:
     """Renames a loop whose lines take longer than Python needs for them by its function: its
     operators compute, not the loop.
     """
@@ -587,7 +598,7 @@ def _kind(name: str, module: str) -> str:
     last, top = name.rsplit(".", 1)[-1], (module or name).split(".")[0]
     if name in ("time.sleep", "sleep") or top in _NETWORK:
         return "wait"
-    if last in _TEXT or top in ("json", "csv", "yaml"):
+    if last in _TEXT or top in _TEXT_MODULES:
         return "text_parsing"
 
     if last in ("imread", "imdecode", "decode_jpeg", "decode_image", "read_image"):

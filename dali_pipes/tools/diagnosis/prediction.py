@@ -60,10 +60,10 @@ def predicted_gain(
 
             after = pace(parts["model"], parts["loader"], serial, cores)
             gains += [after / before, after / one.together.rate]
-    return interval(gains)
+    return gain_interval(gains)
 
 
-def interval(gains: list[float]) -> Gain:
+def gain_interval(gains: list[float]) -> Gain:
     return Gain(median(gains), min(gains) * (1 - MARGIN), max(gains) * (1 + MARGIN))
 
 
@@ -78,14 +78,19 @@ def undisturbed(
     """
     changed = list[Round]()
     for one in rounds:
-        model, loader = quieter(one.steps, model_freed), quieter(one.loader, loader_freed)
+        model, loader = (
+            remove_others(one.steps, model_freed),
+            remove_others(one.loader, loader_freed),
+        )
         changed.append(
-            Round(model, loader, _together(one.together, model, loader, serial, loader_freed))
+            Round(
+                model, loader, _predict_training(one.together, model, loader, serial, loader_freed)
+            )
         )
     return changed
 
 
-def quieter(span: Span, factor: float) -> Span:
+def remove_others(span: Span, factor: float) -> Span:
     """Returns a span whose work is done so many times as fast, with nothing else on the machine.
 
     What the others may cause is left out: steps that stand in no run queue, since their threads
@@ -100,7 +105,9 @@ def quieter(span: Span, factor: float) -> Span:
     )
 
 
-def _together(before: Span, model: Span, loader: Span, serial: bool, loader_freed: float) -> Span:
+def _predict_training(
+    before: Span, model: Span, loader: Span, serial: bool, loader_freed: float
+) -> Span:
     """Returns training at the pace that these parts allow, in as many steps as before."""
     steps = len(before.waits_s)
     step_s = before.images / steps / model.rate
@@ -111,7 +118,7 @@ def _together(before: Span, model: Span, loader: Span, serial: bool, loader_free
     waits = (None,) * len(starts) + (seconds_a_step - step_s,) * (steps - len(starts))
     seconds = steps * step_s + sum(starts) + sum(wait for wait in waits if wait is not None)
     cpu_s = before.images * (model.cpu_s / model.images + loader.cpu_s / loader.images)
-    return quieter(
+    return remove_others(
         replace(before, seconds=seconds, cpu_s=cpu_s, waits_s=waits, starts_s=starts), 1.0
     )
 

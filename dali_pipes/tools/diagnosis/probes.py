@@ -218,7 +218,7 @@ class Probes:
 
     def loader(self) -> Training[Span]:
         """Takes batches as fast as they come; none is trained on."""
-        for _ in self._ahead():
+        for _ in self._drain_prefetched():
             pass
         batches, longest = self._feed.batches, 0.0
 
@@ -234,7 +234,7 @@ class Probes:
         return self._watch(remembering(), self._feed.starts_epoch, trains=False)
 
     def together(self) -> Training[Span]:
-        yield from self._ahead()
+        yield from self._drain_prefetched()
         return (yield from self._watch(self._feed.batches, self._feed.starts_epoch))
 
     def cold(self) -> Training[tuple[Span | None, float | None]]:
@@ -283,7 +283,7 @@ class Probes:
             for event in profiled.events()
             if event.device_time_total > 0
         ]
-        return covered(spans) / 1e6 / seconds
+        return union_length(spans) / 1e6 / seconds
 
     def count_syncs(self) -> Training[int]:
         """Returns how often one step makes the host wait for the GPU, as far as PyTorch knows
@@ -299,7 +299,7 @@ class Probes:
                 torch.cuda.set_sync_debug_mode(before)
         return sum("called a synchronizing" in str(each.message) for each in caught)
 
-    def _ahead(self) -> Iterator[Any]:
+    def _drain_prefetched(self) -> Iterator[Any]:
         """Yields the batches that were made before the span."""
         begin = time.monotonic()
         for _ in range(self._program.in_flight):
@@ -326,7 +326,7 @@ class Probes:
         )
 
 
-def covered(spans: list[tuple[float, float]]) -> float:
+def union_length(spans: list[tuple[float, float]]) -> float:
     """Returns the length of the union of intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):

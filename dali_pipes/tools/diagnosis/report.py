@@ -27,7 +27,13 @@ FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch", "is_hidden"
 
 def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> None:
     """Prints the answer first, then what it is based on."""
-    say(console, "", headline(diagnosis), *(f"  also: {line}" for line in _also(diagnosis)), "")
+    say(
+        console,
+        "",
+        headline(diagnosis),
+        *(f"  also: {line}" for line in _other_causes(diagnosis)),
+        "",
+    )
     if diagnosis.remarks:
         say(console, *(f"  {line}" for line in diagnosis.remarks), "")
 
@@ -90,7 +96,7 @@ def describe_part(part: ItemPart, diagnosis: Diagnosis) -> str:
     )
 
 
-def _also(diagnosis: Diagnosis) -> Iterator[str]:
+def _other_causes(diagnosis: Diagnosis) -> Iterator[str]:
     for cause in diagnosis.verdict.also:
         when = ", once the other programs have ended" if cause.is_hidden else ""
         yield f"{cause.name}, {cause.loss:.0%} of the time{when}: {VERDICTS[cause.name]}"
@@ -182,12 +188,12 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
             if fits
             else "every epoch is like that, the images do not fit in memory"
         )
-        loss = f"training loses {stalls(diagnosis)['fetch_stall']:.0%} (fetch stall)"
+        loss = f"training loses {stall_shares(diagnosis)['fetch_stall']:.0%} (fetch stall)"
         lines.append(f"from files not in the page cache ({was}) {loss}; {epochs}")
     return lines
 
 
-def stalls(diagnosis: Diagnosis) -> dict[str, float | None]:
+def stall_shares(diagnosis: Diagnosis) -> dict[str, float | None]:
     """Returns the shares of the pace that are lost: of the model's pace to the loader, and of
     training's to files that are not in memory.
     """
@@ -261,7 +267,7 @@ def to_dict(diagnosis: Diagnosis, workers: int) -> dict[str, Any]:
         "rounds_say": verdict.rounds,
         "means": VERDICTS[verdict.name],
         "evidence": evidence(diagnosis, workers),
-        "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stalls(diagnosis),
+        "figures": asdict(diagnosis.figures) | asdict(diagnosis.one_off) | stall_shares(diagnosis),
         "items": asdict(diagnosis.items) if diagnosis.items else None,
         "fixes": [
             {name: getattr(fix, name) for name in FIX_KEYS}

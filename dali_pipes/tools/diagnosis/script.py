@@ -42,7 +42,7 @@ _LAUNCHER_MODULES = (
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
 )
-_STARTERS = (
+_WRAPPERS = (
     "uv",
     "poetry",
     "conda",
@@ -159,7 +159,7 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
             "a program without a file cannot be diagnosed; write it into one: dali-pipes "
             "diagnose -- train.py ARGS"
         )
-    if name.name in _STARTERS and not is_module and not name.is_file():
+    if name.name in _WRAPPERS and not is_module and not name.is_file():
         raise ConfigError(
             f"{name}: it starts other programs; put it in front of dali-pipes and give the "
             f"program itself: {instead}"
@@ -219,7 +219,7 @@ def diagnose_program(
         }
         job |= {"start": start, "dump": dump.name, "width": 120}
 
-        with _started(job, program.flags) as child:
+        with _start_program(job, program.flags) as child:
             try:
                 child.collect(found, start + limit)
             except KeyboardInterrupt:
@@ -319,7 +319,7 @@ class _Child:
 
 
 @contextlib.contextmanager
-def _started(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
+def _start_program(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
     """Starts the program. At the end of the block it is ended with all its descendants; if this
     process is killed before, its group is ended.
     """

@@ -219,14 +219,14 @@ def watch(
         batch = next(batches)
         waited = time.monotonic() - asked
 
-        clock, ran, begun = time.monotonic(), _ran(), _mark(on_gpu)
+        clock, ran, begun = time.monotonic(), _thread_seconds(), _mark(on_gpu)
         if trains and (yield batch):
             # the loop was left: what a program does between two rounds of it, such as a validation,
             # is no part of training
             left_s += time.monotonic() - asked
             runs.append([])
             continue
-        blocked += time.monotonic() - clock - (_ran() - ran)
+        blocked += time.monotonic() - clock - (_thread_seconds() - ran)
         runs[-1].append((begun, _mark(on_gpu)))
         waits.append(None if first else waited)
         starts += [waited] if first else []
@@ -251,7 +251,7 @@ def watch(
         starts_s=tuple(starts),
         epoch=epoch,
         gaps_s=tuple(itertools.chain(*map(gaps, runs))) if on_gpu else None,
-        blocked_s=blocked if _ran() else None,
+        blocked_s=blocked if _thread_seconds() else None,
         queued_s=max(0.0, grown["queued_s"]),
         busy=grown["busy_s"] / max(grown["total_s"], 1e-9),
         throttled_s=grown["throttled_s"],
@@ -301,7 +301,7 @@ def _mark(on_gpu: bool) -> Any:
     return event
 
 
-def _ran() -> float:
+def _thread_seconds() -> float:
     """Returns the seconds that this thread has run, or waited for a core; 0 if the kernel does not
     report them.
     """

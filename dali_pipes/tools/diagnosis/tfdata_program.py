@@ -34,7 +34,6 @@ class Stage:
         is_parallel: whether several elements are made at a time, as the program says.
         is_random: whether its function draws other numbers each time.
         has_python: whether its function calls Python.
-        is_endless: whether it is a repeat() without a count.
         is_fixed: whether it is a shuffle() that gives each epoch the same order.
     """
 
@@ -43,7 +42,6 @@ class Stage:
     is_parallel: bool = False
     is_random: bool = False
     has_python: bool = False
-    is_endless: bool = False
     is_fixed: bool = False
 
     def __str__(self) -> str:
@@ -227,7 +225,6 @@ def _read_stage(dataset: Any) -> Stage:
         is_parallel=is_parallel,
         is_random=bool(draws),
         has_python=any(each in _PYTHON for each in nodes),
-        is_endless=kind == "repeat" and int(getattr(dataset, "_count", 0)) == -1,
         is_fixed=kind == "shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is False,
     )
 

@@ -19,11 +19,11 @@ import torch
 
 from dali_pipes.tools.diagnosis.span import Round, Span
 
-COSTS = 0.1  # share of the time from which on something is a cause
+MIN_COST = 0.1  # share of the time from which on something is a cause
 CERTAIN = 0.2  # share of the time from which on a cause is certain
 SATURATED = 0.9  # share of our cores that is busy, from which on none is left
 # the same with as many workers as cores: what is idle then is between their batches
-NEARLY = 0.75
+SATURATED_ALL_WORKERS = 0.75
 IDLE_WORKERS = 0.5  # cores that the loader uses, of those that its workers could use
 WAITING_ITEMS = 0.5  # share of an item's time in which it neither computes nor waits for a core
 STRAGGLING = 0.3  # share of the loader's time beyond three times its usual pace
@@ -32,10 +32,10 @@ BLOCKED = 0.4  # share of the step in which its thread neither runs nor waits fo
 LAUNCHING = 1.5  # factor on images/s with batches four times as large
 DEVICE_IDLE = 0.8  # share of the step in which the GPU works
 TRANSFER = 0.5  # share of a step that copying its batch to the GPU takes
-FEWER = 1.1  # factor on images/s that fewer workers gain
+MIN_WORKER_GAIN = 1.1  # factor on images/s that fewer workers gain
 # share of our cores busy with other programs, from which on the step's own costs are not known
 OTHERS = 0.25
-SEEN = 0.2  # cores busy with other programs; less is this machine's own work
+MIN_OTHERS = 0.2  # cores busy with other programs; less is this machine's own work
 
 VERDICTS = {
     "model-bound": "the model sets the pace; a faster loader would change nothing",
@@ -240,9 +240,9 @@ def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns all that costs a tenth of the time or more, the dearest first; what slows down
     everything else comes before it.
     """
-    starved = _of_the_machine(found, one_off)
-    others = [*_of_the_loader(found, one_off, workers), *_of_the_step(found, one_off)]
-    dear = sorted((each for each in others if each.loss >= COSTS), key=lambda each: -each.loss)
+    starved = _machine_causes(found, one_off)
+    others = [*_loader_causes(found, one_off, workers), *_step_causes(found, one_off)]
+    dear = sorted((each for each in others if each.loss >= MIN_COST), key=lambda each: -each.loss)
     if starved or dear:
         return [*starved, *dear]
 
@@ -251,13 +251,13 @@ def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
 
 
-def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _machine_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down loader and model alike, or would if the files were not in memory."""
     starved = []
-    if found.throttled >= COSTS:
+    if found.throttled >= MIN_COST:
         starved.append(Cause("cgroup-throttled", found.throttled))
 
-    short = found.memory_stall >= COSTS or found.alloc_retries
+    short = found.memory_stall >= MIN_COST or found.alloc_retries
     if short and found.prep_stall >= CONTENTION:
         starved.append(Cause("memory-bound", max(found.memory_stall, found.prep_stall)))
 
@@ -271,7 +271,7 @@ def _of_the_machine(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     return starved
 
 
-def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def _loader_causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns what training waits for in next(): the start of an epoch, the cores that others have,
     and the loader itself.
     """
@@ -292,12 +292,12 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
         name = "straggler"
     elif waits:
         name = "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
-    elif (one_off.fewer_gain or 0.0) >= FEWER:
+    elif (one_off.fewer_gain or 0.0) >= MIN_WORKER_GAIN:
         name = "prep-bound (too many workers)"
-    elif (one_off.more_gain or 0.0) >= FEWER:
+    elif (one_off.more_gain or 0.0) >= MIN_WORKER_GAIN:
         name = "prep-bound (too few workers)"
     # without workers it is item by item also where the cores are busy, if more workers were tried
-    elif found.busy >= (SATURATED if workers < _cores() else NEARLY) and not (
+    elif found.busy >= (SATURATED if workers < _cores() else SATURATED_ALL_WORKERS) and not (
         one_off.is_serial and one_off.more_gain
     ):
         name = "prep-bound (CPU saturated)"
@@ -313,7 +313,7 @@ def _of_the_loader(found: Figures, one_off: OneOffFigures, workers: int) -> list
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
-def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _step_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down the model in its step, whatever the loader does."""
     steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
 
@@ -334,7 +334,7 @@ def _of_the_step(found: Figures, one_off: OneOffFigures) -> list[Cause]:
         found.contention >= CONTENTION
         # else the other programs explain that the steps are slower
         and found.model_freed <= 1 / (1 - CONTENTION)
-        # beside a slower loader it counts as waiting: _of_the_loader has it
+        # beside a slower loader it counts as waiting: _loader_causes has it
         and not is_of_the_loader
     ):
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
@@ -393,7 +393,7 @@ def freed(span: Span, actors: int) -> float:
             free core.
     """
     others = _others(span)
-    if others < SEEN:
+    if others < MIN_OTHERS:
         return 1.0
 
     queued = min(span.queued_s / (actors * span.seconds), 0.99)

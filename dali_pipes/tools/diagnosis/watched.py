@@ -77,7 +77,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedLoop:
     """The loop that is measured.
 
     Attributes:
@@ -167,7 +167,7 @@ class Watch:
         self._inside = False
         self._steps_outside = 0
 
-        self._examined: Examined | None = None
+        self._examined: ExaminedLoop | None = None
         self._examination: Any = None
         self._program: Any = None
         self._step_calls: Any = None
@@ -546,7 +546,7 @@ class Watch:
         """
         self._inside = True
         try:
-            self._examined = Examined(
+            self._examined = ExaminedLoop(
                 iterator.loader,
                 loop,
                 iterator.taken == 0,
@@ -556,7 +556,7 @@ class Watch:
                 {
                     "loop": loop.place,
                     "seconds": time.time() - self._start,
-                    "before": self._others(loop),
+                    "before": self._describe_other_loops(loop),
                 }
             )
             # its own iterator ends, with its workers: the examination starts others
@@ -588,17 +588,14 @@ class Watch:
             self._inside = False
 
     def _next_examined(self) -> Any:
-        if (
-            self._untrained >= _UNTRAINED
-            and "tensorflow" not in type(self._examined.loader).__module__
-        ):  # type: ignore[union-attr]
+        examined = self._examined
+        assert examined is not None
+        if self._untrained >= _UNTRAINED and "tensorflow" not in type(examined.loader).__module__:
             why = (
                 f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as "
                 "by list(loader)"
             )
-            self.fail(
-                f"{self._examined.loop.place}: {why}; let the loop train on each batch as it comes"
-            )  # type: ignore[union-attr]
+            self.fail(f"{examined.loop.place}: {why}; let the loop train on each batch as it comes")
 
         self._check_eager()
         asking = program_frame(sys._getframe(2))
@@ -655,7 +652,7 @@ class Watch:
 
         at = f"it was at {place_of(frame)}"
         if self._examined is None:
-            self.fail(f"its training loop had not begun; {at}; {self.seen()}")
+            self.fail(f"its training loop had not begun; {at}; {self.describe_loops()}")
         # without a round, or in another thread than the loop's, nothing can be ended from here
         if not self._rounds or threading.get_ident() != self._thread:
             self.fail(
@@ -741,12 +738,12 @@ class Watch:
         )
         self.end(0)
 
-    def _others(self, loop: Loop | None = None) -> list[str]:
+    def _describe_other_loops(self, loop: Loop | None = None) -> list[str]:
         return [str(each) for each in self._loops.values() if each is not loop and each.batches]
 
-    def seen(self) -> str:
+    def describe_loops(self) -> str:
         """Returns what has happened, for a program in which no loop that trains was found."""
-        loops = self._others()
+        loops = self._describe_other_loops()
         text = (
             f"the loops over DataLoaders were {'; '.join(loops)}"
             if loops
@@ -840,7 +837,7 @@ def main() -> None:
             watch.end_early("the program ended by itself")
         if end.code not in (None, 0):
             watch.fail(
-                f"it ended by itself with {end.code!r}; {watch.seen()}",
+                f"it ended by itself with {end.code!r}; {watch.describe_loops()}",
                 status=end.code if isinstance(end.code, int) else 1,
             )
     except BaseException as error:
@@ -850,10 +847,11 @@ def main() -> None:
             sys.stderr.write(own_traceback(error))
             watch.end_early("the program failed by itself, with the traceback above,")
         watch.fail(
-            f"it failed by itself; its traceback is above; {watch.seen()}", own_traceback(error)
+            f"it failed by itself; its traceback is above; {watch.describe_loops()}",
+            own_traceback(error),
         )
     if watch.is_examining:
         watch.end_early("the program ended by itself")
     watch.fail(
-        f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.seen()}"
+        f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.describe_loops()}"
     )

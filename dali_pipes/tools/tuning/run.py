@@ -34,7 +34,7 @@ from dali_pipes.tools.tuning.settings import Setting, choices, settings
 from dali_pipes.tools.tuning.verdict import Comparison, compare, verdict, winner_of
 
 SCHEMA = 2
-SHORT = 10  # the longest reason, in characters, that fits into the table
+MAX_REASON = 10  # the longest reason, in characters, that fits into the table
 _FIGURES = ("images_per_s", "cpu_s_per_1000_images", "cpus", "peak_pss_mib", "gpu_memory_mib")
 _HEADINGS = {  # of the figures in the table: heading and format
     "images_per_s": ("images/s", "{:,.0f}"),
@@ -188,14 +188,14 @@ def print_tries(found: Sequence[dict[str, Any]]) -> None:
             "" if one[name] is None else _HEADINGS[name][1].format(one[name]) for name in shown
         ]
         ratio, why = interval(one["ratio"]) if one["ratio"] else "", one["out"] or ""
-        reasons += [f"{setting}: {why}"] if len(why) > SHORT else []
+        reasons += [f"{setting}: {why}"] if len(why) > MAX_REASON else []
         rows.append(
             [
                 setting.strip(),
                 str(one["rounds"]),
                 *figures,
                 ratio,
-                "see below" if len(why) > SHORT else why,
+                "see below" if len(why) > MAX_REASON else why,
             ]
         )
 

@@ -120,7 +120,7 @@ class Race:
             if ROUNDS * (rung + 1) >= LEAST_PAIRS:
                 self._drop_what_is_noise()
             left = self.left()
-            self._beat(left[-(-len(left) // 2) :], "slower")
+            self._drop_slower(left[-(-len(left) // 2) :], "slower")
             if len(self.left()) < 2:
                 return
 
@@ -194,7 +194,7 @@ class Race:
         ratio = self._ratio(reference, setting)
         return ratio.estimate if ratio else 0.0
 
-    def _beat(self, settings: Sequence[Setting], why: str) -> None:
+    def _drop_slower(self, settings: Sequence[Setting], why: str) -> None:
         self.out |= dict.fromkeys(settings, why)
         self._beaten |= {*settings}
 
@@ -208,9 +208,9 @@ class Race:
 
         left = self.left()
         if self.default not in self.out and not are_faster(left, self.default):
-            self._beat(left, "not faster than the default beyond the noise")
+            self._drop_slower(left, "not faster than the default beyond the noise")
         elif left and not any(are_faster(left[:1], each) for each in left[1:]):
-            self._beat(left[1:], f"as fast as {left[0]} within the noise")
+            self._drop_slower(left[1:], f"as fast as {left[0]} within the noise")
 
 
 def trials_of(others: int) -> int:
@@ -244,7 +244,7 @@ def search(
     known = race.left()
     limited = bool(race.out) or any(limit is not None for limit in limits(config).values())
     # one trial of the time is spent
-    race.others = _drawn(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
+    race.others = _draw_settings(known, 60 * config.minutes / trial_s - 1, config.seed, limited)
 
     if known and not race.others:
         need = (trials_of(1) + 1) * trial_s / 60
@@ -269,7 +269,9 @@ def search(
         count += 1
 
 
-def _drawn(settings: Sequence[Setting], trials: float, seed: int, smallest: bool) -> list[Setting]:
+def _draw_settings(
+    settings: Sequence[Setting], trials: float, seed: int, smallest: bool
+) -> list[Setting]:
     """Returns as many random settings as fit into these trials, each number of threads (the first
     option) once before any is repeated.
 

@@ -11,7 +11,7 @@ from later import later
 from planted import Samples, computing, loader
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _again, count_items
+from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram, _rebuild, count_items
 from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
 
 v2, datasets = later("torchvision.transforms.v2"), later("torchvision.datasets")
@@ -31,16 +31,16 @@ def test_another_number_of_workers_changes_nothing_else():
         shuffle=True,
         collate_fn=len,
     )
-    two = _again(one, num_workers=2)
+    two = _rebuild(one, num_workers=2)
     assert (two.num_workers, two.prefetch_factor, two.collate_fn) == (
         2,
         2,
         len,
     ) and two.batch_sampler is one.batch_sampler
     assert list(two) == [4, 4]
-    plain = _again(DataLoader(Numbers(), None), num_workers=1)
+    plain = _rebuild(DataLoader(Numbers(), None), num_workers=1)
     assert plain.batch_size is None and len(list(plain)) == 32
-    assert _again(DataLoader(Numbers(), 8), num_workers=0).batch_size == 8
+    assert _rebuild(DataLoader(Numbers(), 8), num_workers=0).batch_size == 8
 
 
 def test_epochs_follow_each_other_and_their_starts_are_known():

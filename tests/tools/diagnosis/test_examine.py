@@ -41,7 +41,7 @@ def judged(monkeypatch):
     """Every verdict is this one, and other programs are not looked for, or always."""
 
     def judge_as(name, beside_others=False):
-        monkeypatch.setattr(examine, "SEEN", -1.0 if beside_others else 99.0)
+        monkeypatch.setattr(examine, "MIN_OTHERS", -1.0 if beside_others else 99.0)
         monkeypatch.setattr(
             examine,
             "judge",

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 from torchvision.datasets import ImageFolder
 
-from dali_pipes.tools.diagnosis.items import _BySignal, _Watched, profile_items
+from dali_pipes.tools.diagnosis.items import _BySignal, _ItemMaker, profile_items
 
 HEAD = (
     "import time\nimport numpy as np\nfrom PIL import Image\nfrom torchvision import "
@@ -163,7 +163,7 @@ def test_a_handler_that_is_interrupted_counts_for_what_it_interrupted():
         return clocks()
 
     sampler._clocks = interrupted
-    watched = _Watched(Data(), list, True)
+    watched = _ItemMaker(Data(), list, True)
     watched.take([0])
     names = {code.co_name for _, stack in sampler.stacks for code, _, _ in stack}
     assert names == {"__getitem__", "late"}
