@@ -20,8 +20,8 @@ from dali_pipes.data.scanning.files import File
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.table.schema import RULES, SCHEMA
 
-# By path, in the order of the rows: a stamp of the folder's state, the numbers of usable images and of
-# others, and what is left out of the folder.
+# By path, in the order of the rows: a stamp of the folder's state, the number of usable images,
+# that of the others, and what is left out of the folder.
 FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
 
 

@@ -165,7 +165,7 @@ def _is_label(value: Any) -> bool:
 
 
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
-    """Returns (k, width) numbers, from a flat list or from k lists; None: they are no such numbers."""
+    """Returns (k, width) numbers, from a flat list or from k lists; None: they do not fit."""
     try:
         found = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -227,7 +227,7 @@ def checked(
     )
     usable = np.array([each.problem is None for each in headers], bool)[image]
 
-    # Boxes of upright pictures are measured by the upright size, then turned back to the stored image.
+    # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
     turns = (
         np.array([each.orientation for each in headers], np.int64)
         if found.annotated == "upright"
@@ -291,7 +291,8 @@ def checked(
 def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Returns which boxes are within the first pixel and do not fill it.
 
-    Boxes in fractions of the image all are, and as boxes in pixels they would be of no use.
+    All boxes in fractions of the image are. Taken for pixels they would be smaller than a pixel,
+    and transforms would drop them without a word.
     """
     with np.errstate(all="ignore"):  # some boxes are not finite
         sides = boxes[:, 2:] - boxes[:, :2]
@@ -390,7 +391,6 @@ def _columns(
     dropped: list[str],
 ) -> dict[str, pa.Array]:
     kept = boxes[keep]
-
     area = _areas_of(kept) if found.areas is None else found.areas[keep]
     columns = {
         "boxes": _lists(counts, kept.ravel(), 4),

@@ -23,8 +23,8 @@ from dali_pipes.data.scanning.disagreements import disagreement
 from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and two
-# more extensions of JPEGs
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and
+# two more extensions of JPEGs
 IMAGE_EXTENSIONS = (
     ".jpg",
     ".jpeg",
@@ -154,7 +154,6 @@ def examine(
             if judge and not problem:
                 problem = disagreement(image, file, size)
 
-        # The decoders read the file from its beginning.
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = refusal(file.read(), height, width, format)
@@ -229,7 +228,5 @@ def os_problem(error: OSError) -> str:
 
 
 def not_fetched(url: str, error: OSError) -> ManifestError:
-    """Returns the error of a scan that cannot read an object, which says nothing about the images
-    in it.
-    """
+    """Returns the error of a scan that cannot read an object; it says nothing about its images."""
     return ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read")
