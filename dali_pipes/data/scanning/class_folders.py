@@ -212,11 +212,13 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             f"{root}: its Parquet files hold the images; open them with Manifest.open or "
             "Manifest.from_table"
         )
+
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(
             f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "
             "unpack it to a .tar"
         )
+
     raise ManifestError(describe_no_classes(root))
 
 
@@ -291,6 +293,7 @@ def _walk(
         if identity in above:
             found.append(Folder(path, label, 0, [], count_by_kind([(LOOPS, os.fsdecode(path))])))
             continue
+
         found.append(folder)
         waiting += [(each, above | {identity}) for each in subfolders]
     return found

@@ -268,6 +268,7 @@ def _sort(read: _File, number: int, entry: Any) -> None:
     """Adds an annotation to its image, or to the strays."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image)
+
     if place is None:
         stray = (
             f"its image_id {image!r:.40} is none of the file's images"
@@ -277,6 +278,7 @@ def _sort(read: _File, number: int, entry: Any) -> None:
         read.strays.append(f"{_name(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
+    # a caption that is no text; with a box the annotation is an object all the same
     elif "caption" in entry and entry.get("bbox") is None:
         read.strays.append(
             f"{_name(number, entry)}: its caption is {entry['caption']!r:.40}, no text; "

@@ -137,11 +137,12 @@ class Journal:
     def add(self, table: pa.Table) -> None:
         if not self._opened:
             return
+
         try:
             schema = table.schema.with_metadata(_RULES)
             with pa.ipc.new_stream(self._opened, schema) as stream:
                 stream.write_table(table.cast(schema))
-            self._opened.flush()
+            self._opened.flush()  # what is only in this process would be lost if it is killed
         except OSError:  # the disk is full: the scan goes on without a journal
             Path(self._opened.name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -168,8 +169,10 @@ class Journal:
         reader, end = pa.BufferReader(content), 0
         while end < len(content):
             try:
+                # Arrow does not check by itself what a damaged file says
                 table = pa.ipc.open_stream(reader).read_all()
                 table.validate(full=True)
+
                 if not _is_ours(table.schema):
                     break  # written by another version
                 self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)

@@ -39,6 +39,7 @@ IMAGE_EXTENSIONS = (
     ".jpe",
 )
 VERIFY = ("header", "full")
+# sampling factors of luma divided by those of chroma, horizontally and vertically
 _SUBSAMPLINGS = {
     (1.0, 1.0): "4:4:4",
     (2.0, 1.0): "4:2:2",
@@ -161,7 +162,7 @@ def examine(
         problem = (
             "not an image, or its header is broken" if error.errno is None else os_problem(error)
         )
-    except Image.DecompressionBombError:
+    except Image.DecompressionBombError:  # the WebP plugin asks Pillow's own limit
         problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
@@ -202,6 +203,7 @@ def _subsampling(image: Image.Image) -> str:
     """
     if not isinstance(image, JpegImagePlugin.JpegImageFile):
         return ""
+    # Pillow has an id, two sampling factors and a quantization table for each component
     (_, wide, high, _), *chroma = image.layer
     if not chroma:
         return "gray"

@@ -157,6 +157,7 @@ class _Tree:
         if isinstance(self.root, str):
             folders, files = self._listed.get(path, (set(), set()))
             return sorted(filter(_is_data, folders)), sorted(filter(_is_data, files))
+
         if path not in self._listed:
             found: tuple[set[str], set[str]] = set(), set()
             with suppress(OSError), os.scandir(self.root / path) as entries:
@@ -602,6 +603,7 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
         for name in tree.look(_join(masks, part))[1][:20]:
             if not name.lower().endswith((".png", ".gif")):
                 continue
+
             stem = Path(name).stem.removesuffix("_mask")
             # a folder for each split
             if any(tree.has(_join(images, part, stem + each)) for each in endings):

@@ -155,6 +155,7 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
     path, height, width = mask
     if not path:
         return "no mask of its name"
+
     try:
         if not is_regular(os.stat(os.path.join(root, path)).st_mode):
             return f"its mask {os.fsdecode(path)}: {NOT_REGULAR}"
@@ -183,7 +184,7 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
                 "make them equal"
             )
 
-        kind = image.tile[0][3]
+        kind = image.tile[0][3]  # Pillow's raw mode: how the pixels are packed in the file
         if kind not in _EXACT:
             return (
                 f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a "

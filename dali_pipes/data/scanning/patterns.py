@@ -151,6 +151,7 @@ def _choices(inside: str) -> Iterator[str]:
         if len(numbers) > _MOST_NAMES:
             do = "use * instead of the numbers"
             raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; {do}")
+
         yield from (f"{number:0{width}d}" for number in numbers)
     elif found := _LETTERS.fullmatch(inside):
         first, last = map(ord, found.groups())

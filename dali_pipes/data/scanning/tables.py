@@ -305,6 +305,7 @@ def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Returns the columns of classes and the names of each, as `datasets` notes them in the
     metadata.
     """
+    # its JSON: {"info": {"features": {COLUMN: {"names": […], "_type": "ClassLabel"}}}}
     try:
         features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"][
             "features"
@@ -366,6 +367,7 @@ def _rows(
         return [], file_rows(paths, no_labels(len(paths)), headers, columns)
 
     for row, why in labels.problems.items():
+        # of the image's own problem only what is wrong: the advice comes once, at the end
         if problem := headers[row].problem:
             why = f"{problem.partition(';')[0]}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
@@ -419,6 +421,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     for name in {options.path_column} & set(table.column_names):
         table = replaced(table, name, _as_paths(file, name, table[name]))
 
+    # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
         file.suffix == ".parquet"
         or options.label_column not in table.column_names

@@ -29,11 +29,13 @@ def only_whole_images() -> Iterator[None]:
     The flag belongs to the process: it is put back when no thread is inside.
     """
     global _inside, _kept
+
     with _lock:
         # only the first one inside sees the program's own value
         if not _inside:
             _kept, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         _inside += 1
+
     try:
         yield
     finally:

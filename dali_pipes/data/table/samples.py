@@ -273,7 +273,7 @@ class _Cuts:
         else:
             values = np.frombuffer(rest[0] or b"", np.uint8)
         self._total = len(values)
-        # NumPy's take refuses to take nothing from an empty array
+        # NumPy's take fails on an empty array, with mode=clip too
         self.values = values if self._total else np.zeros(1, values.dtype)
 
     @property

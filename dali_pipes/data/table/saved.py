@@ -120,6 +120,7 @@ def write(
 ) -> None:
     """Writes the file whole or not at all: as Arrow if its name ends in .arrow, else as Parquet."""
     refuse_foreign(file)
+
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
     with replacing(file) as aside, aside.open("wb") as out:
         if file.suffix != MAPPED:
@@ -129,6 +130,7 @@ def write(
                 compression="zstd",
             )
             return
+
         with pa.ipc.new_file(out, samples.schema.with_metadata(head)) as writer:
             for table in (samples, others):
                 # one chunk for each, in which rows are found without a search
