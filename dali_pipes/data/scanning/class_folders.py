@@ -67,7 +67,7 @@ class Folder(NamedTuple):
 
 
 class ClassFolders(NamedTuple):
-    """The classes of a root, and what lies beside them.
+    """The classes of a root, and what is beside them.
 
     Attributes:
         classes: names, in the order of their numbers.
@@ -141,7 +141,7 @@ def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
 def _rows(
     images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal
 ) -> Iterator[pa.Table]:
-    # written to the journal in chunks, from which a scan that was killed goes on
+    # written to the journal chunk by chunk, so that a scan that is killed can go on from there
     size = CHUNK[check.verify]
     for start in range(0, len(images), size):
         paths = images[start : start + size]
@@ -308,6 +308,7 @@ def _list(
         # taken before the listing, so that a change during it does not count as settled
         now, stat = time.time_ns(), os.stat(full)
         stamp = _stamp(stat)
+
         if stamp and earlier.has_all_of(path, stamp, check):
             # a link whose target is gone is no folder any more, and changes no folder's time
             there = [
@@ -320,6 +321,7 @@ def _list(
                 there,
                 (stat.st_dev, stat.st_ino),
             )
+
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(

@@ -2,7 +2,7 @@
 manifest rows in the order of ImageFolder.
 
 The classes and what is left out are those that class_folders.py finds in the same tree on a disk.
-Of each image only the beginning is fetched, and of a PNG its last bytes too.
+Only the beginning of each image is fetched, and the last bytes of a PNG too.
 """
 
 import os
@@ -79,7 +79,7 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
 def _sort_by_class(
     url: str, images: list[str], everything: Iterable[str], check: ScanOptions
 ) -> tuple[list[str], list[str], list[Omission]]:
-    """Returns class names, the images in class folders, and what is left out for being in none."""
+    """Returns class names, the images in class folders, and what is left out as it is in none."""
     tops = {name.split("/")[0] for name in images if "/" in name}
     beside = [name for name in images if "/" not in name]
     if not tops:
@@ -112,10 +112,10 @@ def _sort_by_class(
 
 
 class _Ends(BytesIO):
-    """A file of which only the beginning and the end were fetched.
+    """A file whose beginning and end were fetched, and nothing between them.
 
-    Reading anything else fails, and `lacks` records it: Pillow goes on without those tags of a TIFF
-    that it cannot read, so its result would be incomplete.
+    Reading anything else fails, and `lacks` records it: Pillow ignores tags of a TIFF that it
+    cannot read, so its result would be incomplete.
 
     Args:
         size: bytes of the whole object.

@@ -10,8 +10,7 @@ from pathlib import Path
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
-# What lies beside splits and is no class either: images without labels, and the output of models
-# for them.
+# folders beside splits that are no classes either: images without labels, and predictions for them
 _COMPANIONS = re.compile(
     r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE
 )

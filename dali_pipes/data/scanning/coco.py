@@ -49,7 +49,7 @@ class _Ids:
     def __init__(self, ids: Iterable[Any]):
         self._places = {each: place for place, each in enumerate(ids)}
 
-        # Of two entries with the same number, such as 1 and "01", neither is found by the number.
+        # Entries with the same number, such as 1 and "01", are not found by the number.
         numbers = [(_number(each), place) for each, place in self._places.items()]
         counts = Counter(number for number, _ in numbers)
         self._by_number = {
@@ -378,6 +378,7 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upri
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
         counts,
+        # an entry that cannot be used is empty: `faults` names it, and its zeros are dropped
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
         pa.array(
             [read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()
@@ -440,6 +441,7 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
         entry.get("iscrowd", 0),
         entry.get("keypoints"),
     )
+
     # `type(…) is`, since True and False are ints to isinstance
     if (
         type(box) is not list
@@ -496,7 +498,7 @@ def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], E
             f"({entry.pop('area')!r:.40})"
         )
 
-    # Without names in the categories nobody knows which keypoints these are. Zeros mean none.
+    # Keypoints that no category names cannot be told apart. Zeros mean that there are none.
     if keypoints is None:
         if points and any(points if isinstance(points, list) else [points]):
             lost.append(

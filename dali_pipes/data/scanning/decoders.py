@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.scanning.stored import open_stored
 
-FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # formats that every backend decodes
 # of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
 TOLERANCE = 0.25
 PARTS = 16  # along each side; each part is compared by itself
@@ -44,8 +44,8 @@ class _Decoder:
             return np.array(images.at(0))
 
 
-# By process: a forked process has none of the threads of its parent's pipeline, and would wait for
-# them if it used or destroyed that pipeline.
+# One for each process: a forked process has none of the threads of its parent's pipeline, and would
+# wait for them if it used or destroyed that pipeline.
 _decoders: dict[int, _Decoder] = {}
 
 

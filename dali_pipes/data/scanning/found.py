@@ -310,7 +310,7 @@ def _faults(
 ) -> dict[int, str]:
     """Returns what is wrong with the boxes and labels of objects of usable images, by number.
 
-    Of several faults of an object the last one in the list below is named.
+    If an object has several faults, the last one in the list below is named.
     """
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)

@@ -136,7 +136,7 @@ def examine(
     """Reads the header of an open image of `size` bytes, as `read_header` does.
 
     Args:
-        judge: whether an image of which loaders deliver different pixels gets a problem.
+        judge: whether an image gets a problem if loaders deliver different pixels of it.
     """
     if not size:
         return Header(0, mtime_ns, problem="empty file")

@@ -605,7 +605,7 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
                 continue
 
             stem = Path(name).stem.removesuffix("_mask")
-            # a folder for each split
+            # folders of splits are in both the images and the masks, or in the masks alone
             if any(tree.has(_join(images, part, stem + each)) for each in endings):
                 return masks
             if part and any(tree.has(_join(images, stem + each)) for each in endings):

@@ -129,7 +129,7 @@ def written_otherwise(cell: bytes) -> bytes:
 
 
 def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
-    """Returns the error of a table none of whose paths leads to a file; it names the first path."""
+    """Returns the error for a table whose paths all lead to no file; it names the first path."""
     rows = "its only row" if count == 1 else f"none of its {count:,} rows"
     has = "names a file that is not there" if count == 1 else "names a file that is there"
 

@@ -76,7 +76,7 @@ def scan_pairs(
     headers = with_masks(root, own, headers, check)
     table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
 
-    # Of several images with one name only the first is used; the others are listed.
+    # If several images have one name, only the first is used; the others are listed.
     second = [
         os.path.normpath(os.path.join(images_at, path))
         for stem in stems
@@ -223,8 +223,8 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Returns the masks that have the first suffix which any mask has, without it; all, if none has
-    one.
+    """Returns the masks with the first suffix that any of them has, without the suffix; all masks
+    if none has one.
     """
     for suffix in _MASK_SUFFIXES:
         if some := [

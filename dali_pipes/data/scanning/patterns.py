@@ -25,7 +25,7 @@ from dali_pipes.data.shards.remote import (
 from dali_pipes.errors import ManifestError
 
 _GLOB = re.compile(r"[*?]|\[[^\]]+\]")
-_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # {train} and ${a,b} are none
+_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # not {train}, not ${a,b}
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
 _MOST_NAMES = 1_000_000

@@ -32,8 +32,8 @@ def split_of(name: str) -> str | None:
     "trainval"; None: its name does not say.
 
     A split is a word of its own between digits and signs, as in imagenet2012-train.tfrecord or
-    train2017. Of several words the last one counts, since the others belong to the data set's name;
-    but train_val is "trainval".
+    train2017. If there are several, the last one counts, since the others belong to the data set's
+    name; but train_val is "trainval".
     """
     splits = [_WORDS.get(word.lower()) for word in _WORD.findall(name)]
     found = [split for split in splits if split]

@@ -78,8 +78,8 @@ def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
     Pillow's search through all of them, a third of the time of a header.
 
     Raises:
-        UnidentifiedImageError: the format is none that every loader decodes. A broken header raises
-            an error of almost any type.
+        UnidentifiedImageError: not every loader decodes the format. A broken header raises an error
+            of almost any type.
     """
     if is_lenient():
         with only_whole_images():
