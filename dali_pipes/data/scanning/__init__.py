@@ -1,3 +1,3 @@
-"""How images become the rows of a manifest: folders of classes, tables of paths, and shards, read
-once and not again.
+"""How images become the rows of a manifest: class folders, tables of paths, COCO files, masks,
+shards and object stores are read once, and only what has changed is read again.
 """

@@ -1,4 +1,10 @@
-"""Images in a tree of folders, one for each class: in the order of ImageFolder, as rows."""
+"""Class folders on a disk: lists the images below a root and returns their manifest rows, in the
+order of ImageFolder.
+
+`scan_folder` first finds the classes (`list_classes`), then lists all folders below them
+(`list_folders`), and last reads the headers of the images that no earlier scan knows. A folder
+whose stamp has not changed since the last scan is neither listed nor read.
+"""
 
 import hashlib
 import os
@@ -46,10 +52,11 @@ class Folder(NamedTuple):
 
     Attributes:
         path: relative to the root.
-        label: the class that its images are of; -1: of none.
-        stamp: what changes whenever an entry comes or goes, or 0 if that cannot be told: `_stamp`.
-        images: their paths, sorted; None: those of an earlier scan.
-        omissions: other files in it.
+        label: the number of the class that its images belong to; -1: they belong to none.
+        stamp: changes whenever an entry is added or removed; 0: the file system does not tell. See
+            `_stamp`.
+        images: paths relative to the root, sorted; None: the images are those of an earlier scan.
+        omissions: the other files in the folder, which are left out.
     """
 
     path: bytes
@@ -60,12 +67,12 @@ class Folder(NamedTuple):
 
 
 class ClassFolders(NamedTuple):
-    """What lies directly in the root.
+    """The classes of a root, and what is beside them.
 
     Attributes:
         classes: names, in the order of their numbers.
-        folders: those of the classes that have one.
-        omissions: what lies beside them.
+        folders: names of the classes that have a folder.
+        omissions: images and folders in the root that belong to no class.
     """
 
     classes: list[str]
@@ -76,11 +83,11 @@ class ClassFolders(NamedTuple):
 def scan_folder(
     root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: Earlier
 ) -> tuple[list[str], pa.Table | None, FolderRecords]:
-    """Class names, rows, and the folders that were scanned; None for the rows if no folder was
-    touched since the earlier scan.
+    """Returns class names, rows and the records of the folders that were scanned; the rows are None
+    if no folder was touched since the earlier scan.
 
     Args:
-        entries: of the root, as `list_entries` has them.
+        entries: the entries of the root, as `list_entries` returns them.
     """
     found = list_classes(root, entries, check)
     folders = list_folders(root, found, earlier, check)
@@ -88,6 +95,7 @@ def scan_folder(
         return found.classes, None, {}
 
     total = sum(len(folder.images or ()) for folder in folders)
+    # lazily, so that the earlier headers of only one folder are in memory at a time
     files = (
         file
         for folder in folders
@@ -104,6 +112,7 @@ def scan_folder(
             rows = [replaced(known, "label", _labels(folder.label, len(known), check))]
         else:
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
+
         usable = sum(each["problem"].null_count for each in rows)
         others = sum(map(len, rows)) - usable
         records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
@@ -113,11 +122,13 @@ def scan_folder(
 
 
 def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
-    """Whether none was listed again, but for the root of class folders, in which nothing else lies
-    now.
+    """Whether no folder was listed again and all leave out the same files as before.
+
+    Folders without images, such as the root of class folders, may have been listed again.
     """
     if [folder.path for folder in folders] != list(earlier.folders):
         return False
+
     for folder in folders:
         is_empty = folder.images == [] and not len(earlier.rows(folder.path))
         if folder.images is not None and not is_empty:
@@ -130,6 +141,7 @@ def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
 def _rows(
     images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal
 ) -> Iterator[pa.Table]:
+    # written to the journal chunk by chunk, so that a scan that is killed can go on from there
     size = CHUNK[check.verify]
     for start in range(0, len(images), size):
         paths = images[start : start + size]
@@ -146,7 +158,9 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
 def list_classes(
     root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions
 ) -> ClassFolders:
-    """The class folders, as torchvision's ImageFolder sorts them, and what lies beside them."""
+    """Returns the class folders, sorted as torchvision's ImageFolder sorts them, and what lies
+    beside them.
+    """
     if not root.is_dir():
         raise ManifestError(
             f"{root}: no such folder; give one with a subfolder of images for each class"
@@ -154,6 +168,7 @@ def list_classes(
     if not check.with_labels:
         return ClassFolders([], [""], [])
 
+    # A folder that the user names is a class, whatever it is called.
     given = check.classes or ()
     folders = [
         name
@@ -161,6 +176,7 @@ def list_classes(
         if is_folder and (name in given or not is_housekeeping(name))
     ]
     images, omissions = sort_names(name for name, is_folder in entries if not is_folder)
+
     if not folders:
         _refuse_no_classes(root, [name for name, _ in entries])
 
@@ -171,8 +187,11 @@ def list_classes(
         return {entry.name for entry in os.scandir(root / name) if entry.is_dir()}
 
     classes = choose_classes(root, folders, check.classes, has_images, subfolders)
+
+    # What is left out: images beside the class folders, folders that are no class, housekeeping.
     unnamed = [name for name in folders if name not in set(classes)]
     aside = [name for name, is_folder in entries if is_folder and name not in folders]
+    # ImageFolder numbers these as classes, so its numbers would differ from ours
     numbered = [name for name in aside if any(_images_below(root, name, hidden=True))]
     omissions += [
         *count_by_kind((BESIDE, name) for name in images),
@@ -182,6 +201,7 @@ def list_classes(
         *count_by_kind(((NUMBERED, name) for name in numbered), "folder"),
         *count_by_kind(((HOUSEKEEPING_FOLDERS, f"{name}/") for name in aside), "file"),
     ]
+
     there = set(folders)
     return ClassFolders(classes, [name for name in classes if name in there], omissions)
 
@@ -192,21 +212,23 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             f"{root}: its Parquet files hold the images; open them with Manifest.open or "
             "Manifest.from_table"
         )
+
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(
             f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "
             "unpack it to a .tar"
         )
+
     raise ManifestError(describe_no_classes(root))
 
 
 def list_folders(
     root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions
 ) -> list[Folder]:
-    """All folders with their images, in the order of ImageFolder. One that has not been touched
-    since is not listed again.
+    """Lists all folders with their images, in the order of ImageFolder.
 
-    The first is the root; where images have labels, none of its own images is used.
+    A folder that was not touched since the earlier scan is not listed again. The first folder is
+    the root; where images have labels, none of its own images is used.
     """
     base = os.fsencode(root)
     if not check.with_labels:
@@ -216,6 +238,7 @@ def list_folders(
     else:
         folders = [Folder(b"", -1, 0, [], found.omissions)]
         numbers = {name: number for number, name in enumerate(found.classes)}
+
         for name in found.folders:
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
             inner = sorted(
@@ -223,10 +246,13 @@ def list_folders(
                 for each in of_class
                 if len(parts := os.fsdecode(each.path).split("/")) == 2
             )
+
             if check.classes is None:
                 refuse_inner_folders(
                     root, name, inner, len(found.folders), _count(of_class[0], earlier)
                 )
+
+            # as ImageFolder, which goes through sorted(os.walk(class folder))
             folders += sorted(of_class, key=lambda folder: os.fsdecode(folder.path))
         what = f"its {len(found.folders)} class folders hold no image"
 
@@ -239,12 +265,12 @@ def list_folders(
 
 
 def _count(folder: Folder, earlier: Earlier) -> int:
-    """The images of a folder itself."""
+    """Returns the number of images directly in a folder."""
     return len(earlier.rows(folder.path)) if folder.images is None else len(folder.images)
 
 
 def _shards_below(root: Path) -> Iterator[str]:
-    """The folders below the root that hold shards or Parquet files."""
+    """Yields the folders below the root that hold shards or Parquet files."""
     for where, inner, files in os.walk(root):
         inner.sort()
         if any(is_shard(name) or name.endswith(".parquet") for name in files):
@@ -254,10 +280,12 @@ def _shards_below(root: Path) -> Iterator[str]:
 def _walk(
     base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions
 ) -> list[Folder]:
-    """A folder and all below it. Links are followed, but for one to a folder that it lies in: that
-    would never end.
+    """Lists a folder and all folders below it.
+
+    Links are followed, except one to a folder that contains it, which would never end.
     """
     found: list[Folder] = []
+    # each folder with the device and inode of all folders above it
     waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while waiting:
         path, above = waiting.pop()
@@ -265,6 +293,7 @@ def _walk(
         if identity in above:
             found.append(Folder(path, label, 0, [], count_by_kind([(LOOPS, os.fsdecode(path))])))
             continue
+
         found.append(folder)
         waiting += [(each, above | {identity}) for each in subfolders]
     return found
@@ -273,13 +302,15 @@ def _walk(
 def _list(
     base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions
 ) -> tuple[Folder, list[bytes], tuple[int, int]]:
-    """A folder, the paths of its subfolders, and its device and inode."""
+    """Returns a folder, the paths of its subfolders, and its device and inode."""
     full = os.path.join(base, path)
     try:
+        # taken before the listing, so that a change during it does not count as settled
         now, stat = time.time_ns(), os.stat(full)
         stamp = _stamp(stat)
+
         if stamp and earlier.has_all_of(path, stamp, check):
-            # without links of which the target is gone, which changes no folder's time
+            # a link whose target is gone is no folder any more, and changes no folder's time
             there = [
                 each
                 for each in earlier.subfolders[path]
@@ -290,6 +321,7 @@ def _list(
                 there,
                 (stat.st_dev, stat.st_ino),
             )
+
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(
@@ -299,9 +331,11 @@ def _list(
     prefix = os.fsdecode(os.path.join(path, b""))
     files = sorted(os.fsdecode(name) for name, is_folder in entries if not is_folder)
     images, omissions = sort_names([prefix + name for name in files])
-    # a change within the clock's resolution would have the same time
+
+    # A change within the clock's resolution does not change the stamp, which is not kept then.
     settled = now - stat.st_mtime_ns > _SETTLED_NS
     folder = Folder(path, label, stamp if settled else 0, list(map(os.fsencode, images)), omissions)
+
     subfolders = [
         name for name, is_folder in entries if is_folder and not is_housekeeping(os.fsdecode(name))
     ]
@@ -317,12 +351,12 @@ def _list(
 
 
 def _stamp(stat: os.stat_result) -> int:
-    """What is another number once an entry of this folder has come or gone; 0: the file system does
-    not say so.
+    """Returns a number that changes whenever an entry of the folder is added or removed; 0: the
+    file system does not tell.
 
     Stores that are mounted as folders, images of file systems and some archives keep no times of
-    folders, or one time for all. So the time of the last change of the inode counts too, which no
-    program sets, and which folder it is.
+    folders, or one time for all. So the change time of the inode, which no program can set, and the
+    identity of the folder count too.
     """
     if stat.st_mtime_ns <= 0 or stat.st_ctime_ns <= 0:
         return 0
@@ -331,20 +365,21 @@ def _stamp(stat: os.stat_result) -> int:
 
 
 def _images_below(root: Path, folder: str, hidden: bool = False) -> Iterator[str]:
-    """The images of a folder in the root, and of those below it; links are followed, and no folder
-    is listed twice.
+    """Yields the images of a folder of the root, and of those below it; links are followed, and no
+    folder is listed twice.
 
     Args:
-        hidden: with those that are no images for a scan, as ImageFolder has them.
+        hidden: include images that a scan leaves out and ImageFolder reads.
     """
     listed: set[tuple[int, int]] = set()
     for where, inner, files in os.walk(root / folder, followlinks=True):
         stat = os.stat(where)
-        # a link to a folder above it would lead around for ever
+        # a link to a folder above it would lead around in a circle
         if (stat.st_dev, stat.st_ino) in listed:
             inner.clear()
             continue
         listed.add((stat.st_dev, stat.st_ino))
+
         inner[:] = sorted(name for name in inner if hidden or not is_housekeeping(name))
         paths = [os.path.join(os.path.relpath(where, root), name) for name in sorted(files)]
         yield from filter(is_image, paths) if hidden else sort_names(paths)[0]

@@ -1,5 +1,8 @@
-"""Images in an object store that are objects of their own, in a folder for each class: in the order
-of ImageFolder, as rows.
+"""Class folders in an object store: lists the images, each an object of its own, and returns their
+manifest rows in the order of ImageFolder.
+
+The classes and what is left out are those that class_folders.py finds in the same tree on a disk.
+Only the beginning of each image is fetched, and the last bytes of a PNG too.
 """
 
 import os
@@ -28,15 +31,13 @@ from dali_pipes.data.shards.remote import FileVersion, find_objects, read_object
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
 
-_REQUESTS = 32  # at the same time
+_REQUESTS = 32  # sent at the same time
 _HEAD = 2**16  # bytes that nearly all headers fit into
-_PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last chunk
+_PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last chunk (IEND)
 
 
 def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
-    """Class names, rows and what is left out of images in an object store that are objects of their
-    own, in class folders.
-    """
+    """Returns class names, rows and what is left out, for images below a URL in class folders."""
     everything = find_objects(url)
     refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
@@ -55,7 +56,7 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
         classes, images, more = _sort_by_class(url, images, everything, check)
         omissions += more
 
-    # As ImageFolder has them: by class, then by folder, then by file.
+    # As ImageFolder sorts them: by class, then by folder, then by file.
     numbers = {name: number for number, name in enumerate(classes)}
     number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
     images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
@@ -66,6 +67,7 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
             lambda name: _fetched_header(f"{url}/{name}", versions[name], check), images
         )
         rows = list(track(headers, "reading images", len(images), check.progress))
+
     labels = (
         no_labels(len(images))
         if not check.with_labels
@@ -77,9 +79,7 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
 def _sort_by_class(
     url: str, images: list[str], everything: Iterable[str], check: ScanOptions
 ) -> tuple[list[str], list[str], list[Omission]]:
-    """Class names, the images that are in a class folder, and what is left out for not being in
-    one.
-    """
+    """Returns class names, the images in class folders, and what is left out as it is in none."""
     tops = {name.split("/")[0] for name in images if "/" in name}
     beside = [name for name in images if "/" not in name]
     if not tops:
@@ -94,6 +94,8 @@ def _sort_by_class(
 
     classes = choose_classes(url, tops, check.classes, tops.__contains__, subfolders)
     unnamed = [name for name in images if "/" in name and name.split("/")[0] not in classes]
+
+    # ImageFolder numbers such folders as classes if they hold images, so the user is told.
     hidden = {
         name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)
     }
@@ -104,16 +106,19 @@ def _sort_by_class(
             ((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))), "folder"
         ),
     ]
+
     kept = set(beside) | set(unnamed)
     return classes, [name for name in images if name not in kept], omissions
 
 
 class _Ends(BytesIO):
-    """The beginning of an object, and its end. Reading anything else fails, and `lacks` says so:
-    Pillow goes on without those tags of a TIFF that it cannot read.
+    """A file whose beginning and end were fetched, and nothing between them.
+
+    Reading anything else fails, and `lacks` records it: Pillow ignores tags of a TIFF that it
+    cannot read, so its result would be incomplete.
 
     Args:
-        size: of the object, in bytes.
+        size: bytes of the whole object.
     """
 
     def __init__(self, beginning: bytes, end: bytes, size: int):
@@ -125,10 +130,13 @@ class _Ends(BytesIO):
         stop = self._size if size is None or size < 0 else min(start + size, self._size)
         if stop <= self._length:
             return super().read(size)
+
+        # not in the beginning: the end has it, or nothing has
         place = start - (self._size - len(self._end))
         if place < 0:
             self.lacks = True
             raise OSError("not fetched")
+
         found = self._end[place : stop - start + place]
         self.seek(start + len(found))
         return found
@@ -151,7 +159,9 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
         end = read_object(url, size - _PNG_END, size) if part.startswith(_PNG) else b""
         file = _Ends(part, end, size)
         header = examine(file, size, rest, check)
-        if header.problem or file.lacks:  # its header may be longer than usual
+
+        # The header may be longer than usual: read the whole object.
+        if header.problem or file.lacks:
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:
@@ -163,7 +173,7 @@ def _is_in_housekeeping(path: str) -> bool:
 
 
 def _housekeeping_folder(path: str) -> str:
-    """The first folder on the way to a file that a system or a program keeps."""
+    """Returns the first folder in a path that is housekeeping."""
     parts = path.split("/")
     depth = next(depth for depth, part in enumerate(parts) if is_housekeeping(part))
     return "/".join(parts[: depth + 1])

@@ -1,5 +1,5 @@
-"""Which folders are the classes of a data set: all, those that the user names, or none, since they
-are its splits.
+"""Decides which folders are the classes of a data set: all of them, or those that the user names. A
+folder whose subfolders are its splits has none, and is refused.
 """
 
 import re
@@ -10,13 +10,12 @@ from pathlib import Path
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
-# What lies beside splits and is no class either: images without labels, and what models have made
-# of them.
+# folders beside splits that are no classes either: images without labels, and predictions for them
 _COMPANIONS = re.compile(
     r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE
 )
 _WORDS = re.compile("[a-z]+")
-_COMPARED = 20  # names without a folder, that are compared with the folders
+_COMPARED = 20  # names without a folder that are compared with the folders
 
 BESIDE = "images beside the class folders"
 UNNAMED = "images of folders that classes does not name"
@@ -31,12 +30,12 @@ def choose_classes(
     has_images: Callable[[str], bool],
     subfolders: Callable[[str], set[str]],
 ) -> list[str]:
-    """The names of the classes, in the order of their numbers.
+    """Returns the names of the classes, in the order of their numbers.
 
     Args:
         folders: names of the folders there, without housekeeping.
         given: the classes that the user names; None: each folder is a class.
-        has_images, subfolders: what is known of a folder by its name.
+        has_images, subfolders: look at a folder, by its name.
 
     Raises:
         ManifestError: the folders are splits, or are not those that are named.
@@ -49,6 +48,9 @@ def choose_classes(
     lacking, others = set(given) - set(there), set(there) - set(given)
     missing = [name for name in given if name in lacking]
     unnamed = sorted(others)
+
+    # A class may have no image, so a name without a folder is allowed, unless it looks misspelt or
+    # no name has a folder.
     for name in missing[:_COMPARED]:
         near = get_close_matches(name, unnamed, 1)
         if near or len(missing) == len(given):
@@ -67,13 +69,14 @@ def refuse_split_folders(
 ) -> None:
     """Raises ManifestError if folders of these names are splits.
 
-    They are where every one of them carries the word of a split, as train and val do; where two do,
-    and no other holds an image; and where the class folders in two of them have names in common. A
+    They are splits if each name has the word of a split, as train and val do; if two do, and no
+    other folder holds an image; or if the class folders in two of them have names in common. A
     class called train beside bus and car stays a class.
     """
     splits = {name: split for name in names if (split := split_of(name))}
     if not splits:
         return
+
     others = [name for name in names if name not in splits and not _is_companion(name)]
     several = len(set(splits.values())) > 1
     exact = any(len(_WORDS.findall(name.lower())) == 1 for name in splits)
@@ -97,25 +100,28 @@ def refuse_split_folders(
 def refuse_inner_folders(
     place: Path | str, name: str, inner: Sequence[str], classes: int, images: int
 ) -> None:
-    """Raises ManifestError for a class folder that holds splits, and for the only one if it holds
-    folders alone.
+    """Raises ManifestError for a class folder that holds splits, and for a single class folder that
+    holds only folders.
 
     Args:
         inner: names of the folders in it.
         classes: how many class folders there are.
-        images: how many images lie in it itself.
+        images: how many images lie directly in the folder.
     """
     splits = {
         split
         for each in inner
         if (split := split_of(each)) and len(_WORDS.findall(each.lower())) == 1
     }
+
     if len(splits) > 1:
         raise ManifestError(
             f"{place}: its folder {name} holds {' and '.join(inner[:4])}, splits of one "
             "class; put the images of each split "
             "below a folder of its own, with the classes in it, or list them in a table"
         )
+
+    # Most likely the classes are one level below.
     if classes == 1 and inner and not images:
         raise ManifestError(
             f"{place}: its only folder, {name}, holds folders and no image; did you mean "
@@ -129,7 +135,7 @@ def _is_companion(name: str) -> bool:
 
 
 def _have_classes_in_common(splits: dict[str, str], subfolders: Callable[[str], set[str]]) -> bool:
-    """Whether a folder of training images and one of others have class folders of one name."""
+    """Whether two folders of different splits have class folders of the same name."""
     seen: dict[str, str] = {}
     for name, split in splits.items():
         for inner in subfolders(name):

@@ -1,6 +1,11 @@
 """COCO's annotations: detection, keypoints, segmentation and captions in one JSON file.
 https://cocodataset.org/#format-data
 
+`scan_coco` reads the file, refuses images and categories that make no sense (`_read`), reads the
+headers of the images and compares their sizes with the file's (`_same_size`), turns the annotations
+into objects (`_found`), and checks these (`checked` of found.py). By default a bad annotation is
+listed and does not cost its image; a bad area, outline or keypoint does not cost its object.
+
 Programs write null for what they do not know, and numbers as text: null is missing, and "1" is 1.
 """
 
@@ -32,17 +37,19 @@ Entry = dict[str, Any]
 IMAGE_ID = "image_id"
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_LARGEST = 2**63  # what whole numbers are below
+_LARGEST = 2**63  # whole numbers must be smaller, so that they fit into int64
 _LONGEST = 300  # characters of a number that is written as text
 
 
 class _Ids:
-    """The place of each id, also where it is written otherwise: "1" and 1.0 are 1, unless another
-    entry has just that id.
+    """Looks up the position of each id, however the id is written: "1" and 1.0 are 1, unless
+    another entry has exactly that id.
     """
 
     def __init__(self, ids: Iterable[Any]):
         self._places = {each: place for place, each in enumerate(ids)}
+
+        # Entries with the same number, such as 1 and "01", are not found by the number.
         numbers = [(_number(each), place) for each, place in self._places.items()]
         counts = Counter(number for number, _ in numbers)
         self._by_number = {
@@ -60,14 +67,16 @@ class _Ids:
 
 @dataclass(slots=True)
 class _File:
-    """A file whose images and categories make sense.
+    """A file whose images and categories are valid.
 
     Attributes:
-        places: of each image by its id.
-        categories: in the order of their ids.
-        classes: the number of each by its id.
-        objects, captions: annotations of each image, with their number in the file.
-        strays: what is wrong with annotations of no image.
+        places: positions of the images by their ids.
+        categories: sorted by their ids.
+        classes: class numbers by the ids of the categories.
+        objects: annotations of each image, with their positions in the file.
+        captions: texts of each image.
+        strays: what is wrong with annotations that belong to no image.
+        detects: whether the file has categories or objects, and not only captions.
     """
 
     name: Path
@@ -84,7 +93,11 @@ class _File:
 def scan_coco(
     file: Path, root: Path, check: ScanOptions
 ) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
-    """Class names, rows, which keypoints there are, and the id of each category."""
+    """Returns class names, rows, the keypoints (None: there are none), and the id of each category.
+
+    Raises ManifestError if the file is not of COCO's form, if none of its images is below `root`,
+    or if it has objects and none of them can be used.
+    """
     read = _read(file)
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
@@ -95,35 +108,44 @@ def scan_coco(
             f"{read.images[0]['file_name']!r:.80}"
         )
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
+
     upright = check.targets.annotated == "upright"
     headers = [
         _same_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
     ]
+
     targets: dict[str, pa.Array] = {}
     keypoints = None
     labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
+        # nothing shows whether these were annotated as stored or upright
         if check.targets.annotated is None and (turned := _turned(read, headers)):
             warn_of_turned(file, len(turned), turned[0])
         headers, targets = checked(
             _found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects
         )
+
+        # the label of an image: the classes that occur in it
         counts = targets[BOX_LABELS].value_lengths().to_numpy()
         labels = distinct_labels(
             counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories)
         )
+
+        # Such a file would train on images without objects.
         if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
             refuse_without_objects(file, _lost(read, headers, targets))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
+
     if any(read.captions):
         targets[TARGET + "text"] = pa.array(
             [each[0] if each else "" for each in read.captions], pa.large_string()
         )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
+
     table = file_rows(paths, labels, headers, targets)
     ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
@@ -136,9 +158,9 @@ def scan_coco(
 
 
 def _image_ids(read: _File) -> pa.Array:
-    """Numbers, also those written as text; else all of them as text."""
+    """Returns the ids of the images: int64 if all are numbers and stay distinct, else text."""
     numbers = [_number(image["id"]) for image in read.images]
-    # which "1e999" is not
+    # the text 1e999 is infinite, which int() refuses
     if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):
         whole = [int(each or 0) for each in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
@@ -150,7 +172,7 @@ def _image_ids(read: _File) -> pa.Array:
 
 
 def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
-    """What is wrong with the annotations, of which none is left."""
+    """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
     for image, some, header, text in zip(read.images, read.objects, headers, lines, strict=True):
@@ -170,6 +192,7 @@ def _read(file: Path) -> _File:
         raise ManifestError(f"{file}: no such file; give a JSON file of COCO's form") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: not a JSON file of COCO's form ({error})") from None
+
     lists: list[Any] = []
     if isinstance(content, dict):
         lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
@@ -178,14 +201,17 @@ def _read(file: Path) -> _File:
             f"{file}: not COCO's form; it needs the lists images, which must not be empty, and "
             "annotations"
         )
+
     images, annotations, categories = lists
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
     categories = sorted(categories, key=_order)
+
     places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
     read = _File(
         file, images, places, categories, classes, [[] for _ in images], [[] for _ in images]
     )
+
     for number, entry in enumerate(annotations):
         _sort(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
@@ -193,7 +219,7 @@ def _read(file: Path) -> _File:
 
 
 def _order(category: Entry) -> tuple[bool, float, str]:
-    """Numbers, also those written as text, before other ids."""
+    """Returns the sort key of a category: numbers, also those written as text, before other ids."""
     number = _number(category["id"])
     return number is None, number or 0, str(category["id"])
 
@@ -207,10 +233,13 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
             and isinstance(each.get(name), str)
             and each[name]
         )
+
         if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
             raise ManifestError(
                 f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it"
             )
+
+        # a/./b.jpg and a\b.jpg are a/b.jpg: two entries for one file would give it two rows
         meant = _file_meant(each[name]) if name == "file_name" else each[name]
         if name == "file_name" and meant.startswith(("/", "../")):
             outside = (
@@ -220,6 +249,7 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
             raise ManifestError(
                 f"{outside}; give a root that holds all of them, and names relative to the folder"
             )
+
         for key, value in (("id", each["id"]), (name, meant)):
             if (key, value) in seen:
                 other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
@@ -228,16 +258,17 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
 
 
 def _file_meant(name: str) -> str:
-    """A file by one name, however it is written: a/./b.jpg and, as Windows has it, a\\b.jpg are
-    a/b.jpg.
+    """Returns the normalized path that a file name means: a/./b.jpg and, as Windows writes it,
+    a\\b.jpg are a/b.jpg.
     """
     return os.path.normpath(os.fsdecode(written_otherwise(os.fsencode(name))))
 
 
 def _sort(read: _File, number: int, entry: Any) -> None:
-    """Puts an annotation to its image."""
+    """Adds an annotation to its image, or to the strays."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image)
+
     if place is None:
         stray = (
             f"its image_id {image!r:.40} is none of the file's images"
@@ -247,6 +278,7 @@ def _sort(read: _File, number: int, entry: Any) -> None:
         read.strays.append(f"{_name(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
+    # a caption that is no text; with a box the annotation is an object all the same
     elif "caption" in entry and entry.get("bbox") is None:
         read.strays.append(
             f"{_name(number, entry)}: its caption is {entry['caption']!r:.40}, no text; "
@@ -269,15 +301,20 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
         [_as_numbers(image.get(name)) for name in ("height", "width")],
         (header.height, header.width),
     )
+
+    # Boxes of an upright picture need the sizes of the upright picture.
     turned = upright_size(*found, header.orientation)
     found, other = (turned, found) if upright else (found, turned)
     said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
     if header.problem or said == found:
         return header
+
     sizes = (
         f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has "
         f"{found[1]} × {found[0]}"
     )
+
+    # The sizes are those of the other orientation: most likely only `annotated` is wrong.
     if said == other:
         how, other_way = ("as stored", "stored") if upright else ("upright", "upright")
         why = (
@@ -291,8 +328,8 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
 
 
 def _turned(read: _File, headers: list[Header]) -> list[str]:
-    """The images with objects that are turned by their EXIF tag, unless their size shows that they
-    were annotated as stored.
+    """Returns the names of images with objects whose EXIF tag turns them, unless their size in the
+    file shows that they were annotated as stored.
     """
     found = []
     for image, some, header in zip(read.images, read.objects, headers, strict=True):
@@ -314,10 +351,13 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
         raise ManifestError(
             f"{read.name}: the keypoints of its categories are not lists of names; correct them"
         )
+
+    # A manifest has one list of keypoints for all objects.
     if any(each != found[0] for each in found):
         raise ManifestError(
             f"{read.name}: its categories have different keypoints; write a file for each of them"
         )
+
     return Keypoints.named(list(found[0]), flip_pairs) if found else None
 
 
@@ -334,9 +374,11 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upri
     for place, why in bad.items():
         lost.setdefault(place, []).append(f"its outline is left out: {why}")
 
+    # the keypoints of an object that has none
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
     return Found(
         counts,
+        # an entry that cannot be used is empty: `faults` names it, and its zeros are dropped
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
         pa.array(
             [read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()
@@ -366,8 +408,10 @@ def _area(entry: Entry) -> float:
 def _good_entries(
     read: _File, entries: list[Entry], keypoints: Keypoints | None
 ) -> tuple[list[Entry], dict[int, str], dict[int, list[str]]]:
-    """The annotations as COCO writes them, empty where one cannot be used; why it cannot; and what
-    others are left without.
+    """Returns the annotations as COCO writes them, why some cannot be used, and what parts others
+    lose.
+
+    An annotation that cannot be used is an empty dict in the list.
     """
     good, faults, lost = list(entries), {}, {}
     for place, entry in enumerate(entries):
@@ -375,6 +419,7 @@ def _good_entries(
         # its parts one by one.
         if _is_plain(read, entry, keypoints):
             continue
+
         entry = _cleaned(entry)
         if why := _fault(read, entry):
             good[place], faults[place] = {}, why
@@ -386,13 +431,18 @@ def _good_entries(
 
 
 def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
-    """Whether all but the outline is as COCO writes it; what is not may be good as well."""
+    """Whether all but the outline is as COCO writes it.
+
+    Other annotations may be good as well; they need `_cleaned`.
+    """
     box, area, crowd, points = (
         entry.get("bbox"),
         entry.get("area", 0),
         entry.get("iscrowd", 0),
         entry.get("keypoints"),
     )
+
+    # `type(…) is`, since True and False are ints to isinstance
     if (
         type(box) is not list
         or len(box) != 4
@@ -401,17 +451,20 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
         or None in entry.values()
     ):
         return False
+
     for each in (*box, area):
         if type(each) is not float and (type(each) is not int or not -_LARGEST < each < _LARGEST):
             return False
+
     if points and (keypoints is None or not _are_numbers(points, 3 * len(keypoints.names))):
         return False
     return read.classes.get(entry.get("category_id")) is not None
 
 
 def _cleaned(entry: Entry) -> Entry:
-    """Without what is null, and with numbers for those written as text; the outline is left as it
-    is.
+    """Returns an annotation without null values, and with numbers for those written as text.
+
+    The outline stays as it is; `_repaired` looks at it if it needs to.
     """
     entry = {name: value for name, value in entry.items() if value is not None}
     changed = {
@@ -423,7 +476,7 @@ def _cleaned(entry: Entry) -> Entry:
 
 
 def _fault(read: _File, entry: Entry) -> str | None:
-    """What is wrong with an object, besides the place of its box and what it can be without."""
+    """Returns what makes an object unusable, apart from the position of its box; None: nothing."""
     if not _are_numbers(entry.get("bbox"), 4):
         return "it has no bbox of four numbers"
     category = entry.get("category_id")
@@ -435,13 +488,17 @@ def _fault(read: _File, entry: Entry) -> str | None:
 
 
 def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], Entry]:
-    """An object without an area and keypoints that are no numbers, and what is wrong with them."""
+    """Removes an area and keypoints that are no numbers; returns what was removed and why, and the
+    object.
+    """
     lost, points = [], entry.get("keypoints")
     if not _are_numbers([entry.get("area", 0.0)], 1):
         lost.append(
             "its area is taken from its box: the one given is no number "
             f"({entry.pop('area')!r:.40})"
         )
+
+    # Keypoints that no category names cannot be told apart. Zeros mean that there are none.
     if keypoints is None:
         if points and any(points if isinstance(points, list) else [points]):
             lost.append(
@@ -460,12 +517,14 @@ def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], E
 def _outlines(
     entries: list[Entry], headers: list[Header], upright: bool
 ) -> tuple[list[Any], dict[int, str]]:
-    """The outlines of objects, as stored, empty where there is none; and what is wrong with one
-    that is left out for it.
+    """Returns the outlines of objects as stored, and what is wrong with those that are left out, by
+    position. An object without an outline has an empty list.
     """
     found = [entry.get("segmentation") or [] for entry in entries]
     sizes = [(each.height, each.width, each.orientation) for each in headers]
     height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
+
+    # Polygons that are good as they are, nearly all, are checked together; the others one by one.
     plain = are_polygons(found, height, width) & ((orientation == 1) | (not upright))
     bad: dict[int, str] = {}
     for place in np.flatnonzero(~plain).tolist():
@@ -482,15 +541,17 @@ def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | No
         return outline, None
     if not (why := problem_of(outline, *size)):
         return outline_as_stored(outline, *size, turn), None
-    # Looking at each number takes time, so it is done of those alone that would be left out.
+
+    # Looking at each number takes time, so only outlines that would be left out are repaired.
     outline = _repaired(outline, size)
     why = problem_of(outline, *size) if outline else why
     return ([], why) if why else (outline_as_stored(outline, *size, turn), None)
 
 
 def _repaired(outline: Any, image: tuple[int, int]) -> Any:
-    """With numbers for those written as text, without empty polygons; a list of numbers is one
-    polygon, as it is to pycocotools.
+    """Returns an outline with numbers for those written as text, and without empty polygons.
+
+    A plain list of numbers is one polygon, as it is to pycocotools.
     """
     if isinstance(outline, dict):
         size = _as_numbers(outline.get("size")) or list(image)
@@ -499,9 +560,11 @@ def _repaired(outline: Any, image: tuple[int, int]) -> Any:
             "size": size,
             "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts,
         }
+
     if not isinstance(outline, list):
         return outline
     outline = [_as_numbers(each) for each in outline]
+
     if outline and not any(isinstance(each, list) for each in outline):
         return [outline]
     return [each for each in outline if each not in ([], None)]
@@ -518,9 +581,11 @@ def _is_id(value: Any) -> bool:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, or one that is written as text; None: it is neither."""
+    """Returns a number, also one that is written as text; None: it is neither."""
+    # `type(…) in`, since a bool is an int to isinstance
     if type(value) in (int, float):
         return value
+
     if (
         type(value) is not str
         or len(value) > _LONGEST
@@ -531,7 +596,9 @@ def _number(value: Any) -> int | float | None:
 
 
 def _as_numbers(value: Any) -> Any:
-    """A number, or a list of them, for what is written as text; all else as it is."""
+    """Returns a number, or a list of them, for what is written as text, and anything else
+    unchanged.
+    """
     if isinstance(value, list):
         return (
             [_as_numbers(each) if type(each) is str else each for each in value]

@@ -1,4 +1,9 @@
-"""A CSV file as a table: its encoding, the separator of its cells, its header, and its rows."""
+"""Reads a CSV file as a table: its encoding, the separator of its cells, its header and its rows.
+
+`read_csv` decodes the file, finds the separator by which the header has the column of paths, and
+gives the rest to Arrow. Where Arrow fails, or may have taken many rows for one cell, Python's csv
+module goes through the rows again to name the first bad one.
+"""
 
 import codecs
 import csv
@@ -19,13 +24,13 @@ from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
 _QUOTED = r'^\s+"(.*)"\s*$'
-_LINES = 20  # that are searched for a header
+_LINES = 20  # lines that are searched for a header
 _SHOWN = 80  # characters of a line in an error
-_OTHERS = {  # what some files that are no CSV begin with
+_OTHERS = {  # the first bytes of files that are often taken for CSV
     b"PAR1": "is Parquet; end its name in .parquet",
     b"PK\3\4": "is a ZIP archive, as Excel writes; save the table as CSV",
 }
-_MARKS = {  # the longer before those that they begin with
+_MARKS = {  # the UTF-32 marks first: UTF-16's little-endian mark is the start of UTF-32's
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF8: "utf-8",
@@ -35,18 +40,18 @@ _MARKS = {  # the longer before those that they begin with
 
 
 def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -> pa.Table:
-    """The rows, under the names of the header without blanks around them.
+    """Returns the rows, under the names of the header without blanks around them.
 
     Args:
-        text_columns: columns that are text whatever is in them: "001" is not 1. Others are of the
-            type that all their cells have.
+        text_columns: columns that are text whatever is in them: "001" is not 1. Other columns get
+            the type that all their cells have.
 
     Raises:
         ManifestError: the file is not text of its encoding, has no column of paths, or a row has
             too many cells or too few.
         OSError: it cannot be read.
     """
-    with pa.input_stream(str(file)) as stream:  # also of .csv.gz
+    with pa.input_stream(str(file)) as stream:  # decompresses .csv.gz
         content = _as_utf8(file, stream.read(), options)
     names, delimiter = _read_header(file, content, options)
     stripped = [_bare(name) for name in names]
@@ -62,14 +67,17 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
         _refuse_rows(file, content, delimiter)
         raise ManifestError(f"{file}: cannot be read as a CSV ({error}); write it again") from None
 
-    # a quote that is not closed takes the rows after it into its cell, and Arrow says nothing
+    # A quote that is not closed takes the rows after it into its cell, and Arrow says nothing.
     if b'"' in content and max(map(content.count, (b"\n", b"\r"))) > len(table) + 1:
         _refuse_rows(file, content, delimiter)
         _refuse_rows_in_cells(file, table, types, delimiter)
+
     if table.column_names != names:
         what = f"its header cannot be read ({', '.join(names)})"
         raise ManifestError(f"{file}: {what}; write plain names")
-    if f'{delimiter} "'.encode() in content:  # a quote after a blank quotes nothing, for Arrow
+
+    # For Arrow, a quote after a blank quotes nothing.
+    if f'{delimiter} "'.encode() in content:
         for name in types:
             bare = pc.replace_substring_regex(table[name], _QUOTED, r"\1")
             table = table.set_column(table.column_names.index(name), name, bare)
@@ -77,14 +85,15 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
 
 
 def _bare(name: str) -> str:
-    """Without blanks around it, and without quotes within these."""
+    """Returns a name without blanks around it, and without quotes within these."""
     return re.sub(_QUOTED, r"\1", name).strip()
 
 
 def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
-    """The text in UTF-8, without a byte-order mark."""
+    """Returns the text in UTF-8, without a byte-order mark."""
     if kind := next((kind for start, kind in _OTHERS.items() if content.startswith(start)), None):
         raise ManifestError(f"{file}: {kind}")
+
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
     encoding = options.encoding or ("utf-16" if _MARKS.get(mark) == "utf-16" else "utf-8")
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
@@ -94,6 +103,7 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
             raise ManifestError(f"{file}: {what}; leave out encoding (data.encoding)")
         content = content[len(mark) :]
 
+    # block by block, so that a large table is not in memory a second time as text
     decoder = codecs.getincrementaldecoder(encoding)()
     blocks = []
     try:
@@ -120,14 +130,14 @@ def _nul_problem(content: bytes, mark: bytes) -> str:
 
 
 def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> str:
-    """Which row is not of this encoding, and what to do."""
+    """Returns which row is not of this encoding, and what to do."""
     if any(content.startswith(mark) for mark, name in _MARKS.items() if name == "utf-32"):
         return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode(encoding, errors="ignore") + "?"
-    except UnicodeError:  # of a codec that does not say where
+    except UnicodeError:  # some codecs do not say where
         before = ""
 
     number = _count_rows(before, options) - 1
@@ -141,14 +151,19 @@ def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> s
 
 
 def _count_rows(text: str, options: TableOptions) -> int:
-    """With the header; by the delimiter that it shows, on which it depends which quotes count."""
+    """Counts the rows, including the header.
+
+    The delimiter is that of the header; which quotes count depends on it.
+    """
     headers = {each: next(_rows(text, each), []) for each in options.delimiters}
     delimiter = max(headers, key=lambda each: len(headers[each]))
     return sum(1 for _ in _rows(text, delimiter))
 
 
 def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[list[str], str]:
-    """The names as they are written, and the delimiter by which they have the column of paths."""
+    """Returns the names as they are written, and the delimiter by which they have the column of
+    paths.
+    """
     start = content[:_BLOCK].decode(errors="ignore")
     headers = {each: next(_rows(start, each), []) for each in options.delimiters}
     for delimiter, names in headers.items():
@@ -166,7 +181,7 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
 
 
 def _other_delimiter(start: str, options: TableOptions) -> str:
-    """A hint at the delimiter by which the header has the column of paths."""
+    """Returns a hint at the delimiter, or the line below, that has the column of paths."""
     for other in (*TableOptions().delimiters, " ", ":"):
         for place, row in enumerate(itertools.islice(_rows(start, other), _LINES)):
             if options.path_column not in map(_bare, row):
@@ -185,18 +200,20 @@ def _refuse_no_header(
     delimiter: str,
     options: TableOptions,
 ) -> None:
-    """Raises ManifestError if the first line is one of an image, as in Caffe's lists."""
+    """Raises ManifestError if the first line lists an image, as in Caffe's lists."""
     words = [word for name in names for word in name.split()]
     is_image = any(word.strip("\"'").lower().endswith(IMAGE_EXTENSIONS) for word in words)
     has_number = any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names)
     if not is_image and not (has_number and len(names) <= 2):
         return
+
     line = start.lstrip("\r\n").splitlines()[0][:_SHOWN]
     also = ""
     if len(names) == 1 and len(words) == 2:
         delimiter, also = " ", " and give delimiter=' ' (data.delimiter=' ')"
     elif len(names) == 1:
         also = ", and separate the cells as it does"
+
     header = delimiter.join((options.path_column, options.label_column))
     raise ManifestError(
         f"{file}: has no header: its first line is {line!r}, which names no column "
@@ -205,10 +222,13 @@ def _refuse_no_header(
 
 
 def _refuse_rows(file: Path, content: bytes, delimiter: str) -> None:
-    """Raises ManifestError for the first row with other cells than the header, or a bad quote."""
+    """Raises ManifestError for the first row with more or fewer cells than the header, or a bad
+    quote.
+    """
     rows, number = _rows(content.decode(), delimiter, strict=True), -1
     try:
         header = next(rows)
+
         for number, row in enumerate(rows):
             if len(row) != len(header):
                 shown = delimiter.join(row)[:_SHOWN]
@@ -230,17 +250,19 @@ def _refuse_rows_in_cells(
     texts: Collection[str],
     delimiter: str,
 ) -> None:
-    """Raises ManifestError for a cell that has lines like rows in it, which name images.
+    """Raises ManifestError for a cell with lines in it that look like rows which name images.
 
     Args:
-        texts: columns of paths and labels, where a line that ends in an image's name is one too.
+        texts: columns of paths and labels; in these a line that ends in an image's name counts too.
     """
     image = rf"\.(?:{'|'.join(each.removeprefix('.') for each in IMAGE_EXTENSIONS)})\s*"
     between = rf"(?i)[\r\n][^\r\n]*{image}{re.escape(delimiter)}"
+
     for name, column in zip(table.column_names, table.columns, strict=True):
         if not pa.types.is_string(column.type):
             continue
         line = rf"{between}|{image}[\r\n]|[\r\n][^\r\n]*{image}$" if name in texts else between
+
         if (row := pc.index(pc.match_substring_regex(column, line), True).as_py()) >= 0:
             cell = column[row].as_py()[:_SHOWN]
             what = f"row {row + 1} has rows of other images within quotes ({cell!r})"
@@ -248,7 +270,8 @@ def _refuse_rows_in_cells(
 
 
 def _rows(text: str, delimiter: str, strict: bool = False) -> Iterator[list[str]]:
-    """The cells of each row, without empty lines, as Arrow counts them."""
+    """Yields the cells of each row, without empty lines, as Arrow counts rows."""
+    # the limit, by default 131,072 characters, is the whole process's, so it is put back
     limit = csv.field_size_limit(max(len(text), 1 << 17))
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)

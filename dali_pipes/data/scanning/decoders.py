@@ -1,7 +1,8 @@
-"""Whether the decoders of all CPU loaders accept an image, and make the same pixels of it.
+"""Decodes a whole image with the decoders of all CPU loaders and compares their pixels, for `scan
+verify=full`: `refusal` returns which decoder refuses it or decodes it differently.
 
-docs/inputs.md has the classes of such files. TensorFlow is not asked: it judged as torchvision does
-on each of them.
+docs/inputs.md lists the kinds of files on which decoders differ. TensorFlow is not asked: it judged
+each of them as torchvision does.
 """
 
 import io
@@ -15,16 +16,17 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.scanning.stored import open_stored
 
-FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # those that every backend decodes
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # formats that every backend decodes
 # of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
 TOLERANCE = 0.25
-PARTS = 16  # of a side
-COMPARED = 2**22  # pixels at most
+PARTS = 16  # along each side; each part is compared by itself
+COMPARED = 2**22  # pixels at most; of a larger image only every n-th line is compared
 
 
 class _Decoder:
-    """DALI's, of one process, whose threads take turns: with two images in a pipeline one would get
-    the other's pixels.
+    """DALI's decoder, one for each process.
+
+    Threads take turns: with two images in a pipeline one thread would get the other's pixels.
     """
 
     def __init__(self) -> None:
@@ -37,13 +39,13 @@ class _Decoder:
                 pipeline.feed_input("encoded", [np.frombuffer(encoded, np.uint8)])
                 (images,) = pipeline.run()
             except Exception:
-                self._pipeline = None  # one that has failed once is of no more use
+                self._pipeline = None  # a pipeline that has failed once is of no more use
                 raise
             return np.array(images.at(0))
 
 
-# By process: a forked one has none of the threads of its parent's pipeline, and would wait for them
-# if it used or destroyed it.
+# One for each process: a forked process has none of the threads of its parent's pipeline, and would
+# wait for them if it used or destroyed that pipeline.
 _decoders: dict[int, _Decoder] = {}
 
 
@@ -54,8 +56,9 @@ def load() -> None:
 
 
 def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
-    """Decodes a whole image with each of them. Returns which one refuses it and why, or decodes it
-    differently than Pillow.
+    """Decodes a whole image with each decoder.
+
+    Returns which one refuses it and why, or decodes it differently from Pillow; None: all agree.
     """
     decoders = {"Pillow": _pillow, "DALI": _dali} | (
         {"torchvision": _torchvision} if format == "JPEG" else {}
@@ -64,7 +67,7 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
     for name, decode in decoders.items():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of broken metadata, which no pixel depends on
+                warnings.simplefilter("ignore")  # about broken metadata, which no pixel depends on
                 pixels = decode(encoded)
         except Exception as error:  # any error of a decoder means that it refuses the file
             return f"cannot be decoded by {name} ({_reason(error)})"
@@ -87,15 +90,17 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
 
 
 def pillow(encoded: bytes) -> tuple[int, int]:
-    """Height and width; an error of almost any type if it cannot be decoded."""
+    """Returns height and width; raises almost any error if the image cannot be decoded."""
     with open_stored(io.BytesIO(encoded)) as image:
         image.load()
         return image.height, image.width
 
 
 def largest_difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-    """The mean of |difference| in that part of the image where it is largest, since loaders crop.
-    Both are (H, W, 3).
+    """Returns the mean |difference| of the part of the image where it is largest.
+
+    Both images are (H, W, 3). Parts are compared, since loaders crop: the whole would hide one bad
+    corner.
     """
     if np.array_equal(one, other):
         return 0.0
@@ -111,8 +116,8 @@ def _columns(band: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _compared(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The pixels that are compared, which own their memory: all of a usual image, and every n-th of
-    the lines of a large one.
+    """Returns the pixels that are compared, as a copy: all of a usual image, every n-th line of a
+    large one.
     """
     step = -(-pixels.shape[0] * pixels.shape[1] // COMPARED)
     return pixels[::step].copy()
@@ -141,6 +146,7 @@ def _torchvision(encoded: bytes) -> NDArray[np.uint8]:
 def _pipeline() -> Any:
     from nvidia.dali import fn, pipeline_def, types
 
+    # synchronous, with one image inside: what comes out belongs to what was fed last
     @pipeline_def(
         batch_size=1,
         num_threads=1,

@@ -1,9 +1,9 @@
-"""What decoders make different pixels of, or only some of them read: told by the header, without
-decoding.
+"""Tells from the header, without decoding, which images decoders turn into different pixels, or
+only some of them read.
 
-Of PNM, BMP and TIFF the kinds of pixels are listed on which Pillow and DALI were found equal;
+For PNM, BMP and TIFF the kinds of pixels are listed on which Pillow and DALI were found equal;
 everything else is refused, so that a kind that nobody has tried does not pass. docs/inputs.md has a
-line for each, `scan verify=full` compares pixels.
+line for each; `scan verify=full` compares pixels.
 """
 
 import struct
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from PIL import Image, TiffImagePlugin
 
-# Pillow's names for how pixels lie in a file, by the decoder that it takes for them.
+# Pillow's names for the layout of pixels in a file (raw modes), by the decoder that it uses.
 _BMP = {"raw": {"BGR", "BGRX", "BGRA", "RGBA", "P", "P;4", "P;1", "L", "1"}, "bmp_rle": {"P"}}
 _PNM = {"raw": {"RGB", "L", "1;I"}}
 _TIFF = {"raw": {"RGB", "RGB;R", "RGBA", "RGBX", "RGBXX", "RGBAX", "L", "L;I", "P", "P;4", "CMYK"}}
@@ -31,26 +31,27 @@ _TIFF_COMPRESSIONS = (
 _TIFF_TURNED = (1, 2, 3)  # meanings of pixels: gray, RGB, palette
 _MEANING, _FILL_ORDER, _ORIENTATION = 262, 266, 274  # tags of a TIFF
 _PLANAR, _COLOR_MAP, _SAMPLE_FORMAT = 284, 320, 339
-_HAS_EXIF = 8  # in the flags of a WebP
+_HAS_EXIF = 8  # flag of a WebP
 AS_PNG = "save it as PNG, with 8 bits a channel"
 AS_RGB = "save it as RGB, or as PNG"
 AS_JPEG = "save it again as an ordinary JPEG"
 
 
 def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
-    """Why loaders would deliver different pixels of an image of `open_stored`, and what to do;
-    None: they would not.
+    """Returns why loaders would deliver different pixels of an image, and what to do; None: they
+    would not.
 
     Args:
         size: bytes of the file.
     """
-    if image.format == "JPEG":  # before all else: most files are JPEGs
+    if image.format == "JPEG":  # first, since most files are JPEGs
         return _of_jpeg(image)
 
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
         # Pillow drops the lower bits, DALI rounds
         return "more than 8 bits a channel; convert it to 8 bits"
+
     match image.format:
         case "PNG":
             return (
@@ -80,15 +81,15 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
 
 def _of_jpeg(image: Any) -> str | None:
     info = image.info
-    # libjpeg passes over a marker that is too short to have a transform, and Pillow does not
+    # libjpeg ignores a marker that is too short to have a transform, and Pillow does not
     if image.mode == "CMYK" and "adobe_transform" not in info:
         return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}"
     if image.mode != "RGB" or "jfif" in info:
         return None
 
-    # As libjpeg decides it (default_decompress_parms in jdapimin.c): by Adobe's marker, or else by
-    # the names of the components. nvJPEG takes them for YCbCr in any case: on an H100 the pixels
-    # were off by 44 of 255 (docs/gpu-path.md).
+    # libjpeg decides by Adobe's marker, or else by the names of the components
+    # (default_decompress_parms in jdapimin.c). nvJPEG always takes them for YCbCr: on an H100 the
+    # pixels were off by 44 of 255 (docs/gpu-path.md).
     is_rgb = (
         info["adobe_transform"] == 0
         if "adobe_transform" in info
@@ -98,15 +99,19 @@ def _of_jpeg(image: Any) -> str | None:
 
 
 def _pixels(image: Image.Image) -> tuple[str, str]:
-    """Pillow's decoder and its raw mode; empty, where the plugin decodes by itself (WebP)."""
+    """Returns Pillow's decoder and its raw mode; both are empty if the plugin decodes by itself
+    (WebP).
+    """
     tiles = getattr(image, "tile", [])
     if not tiles:
         return "", ""
+
     decoder, options = tiles[0][0], tiles[0][3]
     if decoder == "ppm":
         return decoder, f"{options[0]}, of {options[1]}"
+
     raw_mode = options[0] if isinstance(options, tuple) else options
-    if decoder == "bmp_rle" and options[1]:  # of 4 bits
+    if decoder == "bmp_rle" and options[1]:  # run lengths of 4 bits a pixel
         return "bmp_rle4", str(raw_mode)
     return decoder, str(raw_mode or image.mode)
 
@@ -118,17 +123,23 @@ def _unless(known: dict[str, set[str]], decoder: str, raw_mode: str, what: str) 
 def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     compression, tags = str(image.info.get("compression")), image.tag_v2
+
     if compression not in _TIFF_COMPRESSIONS:
         return f"TIFF compressed by {compression}; save it with LZW, or as PNG"
     if raw_mode == "RGBa":
         return "TIFF with colors multiplied by alpha; save it as PNG"
     if tags.get(_PLANAR, 1) != 1:
         return f"TIFF with its channels one after the other (planar); {AS_PNG}"
+
+    # 1: unsigned integers; others are signed, or floats
     formats = tags.get(_SAMPLE_FORMAT, (1,))
     if any(each != 1 for each in (formats if isinstance(formats, tuple) else (formats,))):
         return f"TIFF with signed numbers; {AS_PNG}"
+
+    # 257 = 65535 / 255: such an entry is an 8-bit color exactly, others need rounding
     if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
         return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
+
     unknown = _unless(
         _TIFF,
         decoder,
@@ -143,12 +154,17 @@ def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
 
 
 def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | None:
-    """What DALI's reader of TIFFs cannot read, and so what is damaged, it gives to OpenCV, which
-    turns pixels by their tag. Where that swaps the sides, it writes beyond its memory, which ends
-    the process."""
+    """Returns why a turned TIFF is refused; None: it is not.
+
+    DALI's reader of TIFFs gives what it cannot read, also what is damaged, to OpenCV, which turns
+    pixels by their tag. Where that swaps the sides, it writes beyond its memory, which ends the
+    process.
+    """
     tags = image.tag_v2
     if tags.get(_MEANING) not in _TIFF_TURNED or tags.get(_FILL_ORDER, 1) != 1:
         return f"turned TIFF of a kind that DALI turns by itself ({kind}); {AS_RGB}"
+
+    # Damage shows only when the image is decoded.
     try:
         image.load()
     except Exception as error:  # any error of the decoder means that it is damaged
@@ -157,8 +173,9 @@ def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | No
 
 
 def _ends(file: BinaryIO, size: int) -> bool:
-    """Whether a PNG has its last chunk, usually in its last twelve bytes, which saves a look at
-    each chunk.
+    """Whether a PNG has its last chunk, IEND.
+
+    It is usually in the last twelve bytes, which saves looking at each chunk.
     """
     file.seek(max(0, size - 12))
     last = file.read(12)
@@ -166,6 +183,7 @@ def _ends(file: BinaryIO, size: int) -> bool:
 
 
 def _png_chunks(file: BinaryIO) -> Iterator[bytes]:
+    # after the eight bytes that every PNG starts with; a chunk is length, name, data, checksum
     start = 8
     while True:
         file.seek(start)
@@ -177,13 +195,15 @@ def _png_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _finds_exif(file: BinaryIO) -> bool:
-    """Whether a reader that skips no padding, as DALI's (nvImageCodec 0.9), arrives at the EXIF
-    that the header announces.
+    """Whether DALI's reader (nvImageCodec 0.9), which skips no padding, arrives at the EXIF that
+    the header of a WebP announces.
     """
     file.seek(12)
     head = file.read(18)
     if head[:4] != b"VP8X" or not head[8] & _HAS_EXIF:
         return True
+
+    # RIFF pads a chunk of an odd size by one byte; like that reader, this loop does not skip it.
     start = 30
     while True:
         file.seek(start)

@@ -1,5 +1,5 @@
-"""What earlier scans of a folder found: the last one, and one that was killed, which the next one
-goes on from.
+"""What earlier scans of a folder found: `Earlier` has the last scan, and `Journal` the rows of one
+that was killed, from which the next scan goes on.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from dali_pipes.data.scanning.files import File
 from dali_pipes.data.scanning.headers import Header, ScanOptions
 from dali_pipes.data.table.schema import RULES, SCHEMA
 
-# By path: a stamp of its state, usable images, others, and what is left out of the folder; in the
-# order of the rows.
+# By path, in the order of the rows: a stamp of the folder's state, the number of usable images,
+# that of the others, and what is left out of the folder.
 FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
 
 
@@ -37,30 +37,31 @@ class _Known(NamedTuple):
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:
+    # int64, since a product of two int32 may overflow
     return rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
 
 
 def checked(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
-    """Which images are usable by an earlier check that was as thorough as this one."""
+    """Returns which images are usable according to a check that was as thorough as this one."""
     found = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
     return found & rows["decoded"].to_numpy() if check.verify == "full" else found
 
 
 class Earlier:
-    """Images by folder.
+    """The images of earlier scans, by folder.
 
     Args:
         samples: the usable images of the last scan, folder by folder; None: there was none.
         folders: the folders of that scan.
-        classes: and its classes.
-        journal: what a scan that was killed had read, and where this one notes what it reads.
-        trust: whether a folder that was not modified holds what it held; if not, each file is
-            looked at.
+        classes: the classes of that scan.
+        journal: what a scan that was killed had read; this scan adds what it reads.
+        trust: whether a folder that was not modified is taken to hold the same images; if not, each
+            file is looked at.
 
     Attributes:
         classes: those of the last scan.
-        folders: those of the last scan by their path.
-        subfolders: their paths by that of the folder they are in.
+        folders: the folders of the last scan, by their paths.
+        subfolders: the paths of the subfolders, by the path of their folder.
     """
 
     def __init__(
@@ -76,9 +77,10 @@ class Earlier:
         self.journal, self._trust = journal, trust
         self.folders: dict[bytes, _Known] = {}
         self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
+
         start = 0
         if sum(usable for _, usable, *_ in folders.values()) != len(self._samples):
-            return  # not of these samples
+            return  # the records belong to other samples
         for name, (stamp, usable, others, omissions) in folders.items():
             path = os.fsencode(name)
             self.folders[path] = _Known(stamp, start, usable, others, omissions)
@@ -87,8 +89,8 @@ class Earlier:
             start += usable
 
     def has_all_of(self, path: bytes, stamp: int, check: ScanOptions) -> bool:
-        """Whether a folder had this stamp, all images in it can be used, and they were checked as
-        thoroughly.
+        """Whether the last scan has all images of a folder: the folder had this stamp, all its
+        images can be used, and they were checked as thoroughly.
         """
         known = self.folders.get(path)
         if not (self._trust and known and known.stamp == stamp and not known.others):
@@ -96,13 +98,13 @@ class Earlier:
         return bool(checked(self.rows(path), check).all())
 
     def rows(self, path: bytes) -> pa.Table:
-        """The usable images of a folder; none of one that was not there."""
+        """Returns the usable images of a folder; no rows if the last scan did not have it."""
         known = self.folders.get(path, _Known(0, 0, 0, 0, []))
         return self._samples.slice(known.start, known.usable)
 
     def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
-        """The files of a folder, each with its header if that is known from a check as thorough as
-        this one.
+        """Returns the files of a folder, each with its header if a check as thorough as this one
+        knows it.
         """
         known: dict[bytes, Header] = {}
         for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
@@ -113,20 +115,21 @@ class Earlier:
 
 
 class Journal:
-    """A file of tables, one after the other, each of one folder; one of which the end is missing is
-    cut off.
+    """A file of Arrow tables, one after the other, each with rows of one folder.
 
-    Another scan into the same file waits until this one has ended, and then finds what it has
-    saved. On leaving the block without an error the file is removed.
+    A table whose end is missing, since the scan was killed, is cut off. Another scan into the same
+    file waits until this one has ended, and then finds what it has saved. Leaving the block without
+    an error removes the file.
 
     Args:
-        cache: the file that the scan is saved in; None, or one that cannot be written: nothing is
-            kept.
+        cache: the file that the scan is saved in; nothing is kept if it is None or cannot be
+            written.
     """
 
     def __init__(self, cache: Path | None):
         self._opened = cache and _locked(cache.with_name(f"{cache.name}.unfinished"))
         self.tables: dict[bytes, list[pa.Table]] = defaultdict(list)
+
         if self._opened:
             self._opened.truncate(self._read(pa.py_buffer(self._opened.read())))
             self._opened.seek(0, os.SEEK_END)
@@ -134,12 +137,13 @@ class Journal:
     def add(self, table: pa.Table) -> None:
         if not self._opened:
             return
+
         try:
             schema = table.schema.with_metadata(_RULES)
             with pa.ipc.new_stream(self._opened, schema) as stream:
                 stream.write_table(table.cast(schema))
-            self._opened.flush()
-        except OSError:  # the disk is full: the scan goes on without
+            self._opened.flush()  # what is only in this process would be lost if it is killed
+        except OSError:  # the disk is full: the scan goes on without a journal
             Path(self._opened.name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._opened.close()
@@ -155,19 +159,22 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         if self._opened:
+            # after an error what was read stays for the next scan; an empty file is of no use
             if not error or not os.fstat(self._opened.fileno()).st_size:
                 Path(self._opened.name).unlink(missing_ok=True)
             self._opened.close()
 
     def _read(self, content: pa.Buffer) -> int:
-        """Returns where the last whole table ends."""
+        """Reads the tables and returns where the last whole one ends, in bytes."""
         reader, end = pa.BufferReader(content), 0
         while end < len(content):
             try:
+                # Arrow does not check by itself what a damaged file says
                 table = pa.ipc.open_stream(reader).read_all()
                 table.validate(full=True)
+
                 if not _is_ours(table.schema):
-                    break  # of another version
+                    break  # written by another version
                 self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
             except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
                 break
@@ -176,24 +183,27 @@ class Journal:
 
 
 def _is_ours(schema: pa.Schema) -> bool:
-    """Whether a table was written by a scan of these rules; its images may have labels or none."""
+    """Whether a scan with these rules wrote a table; its images may have labels or none."""
     known = schema.metadata == _RULES and schema.names == SCHEMA.names
     return known and all(schema.field(each.name) == each for each in SCHEMA if each.name != "label")
 
 
 def _locked(file: Path) -> BinaryIO | None:
-    """The file, once no other scan has it; the lock ends with the process, but one that it forked
-    may outlive it.
+    """Opens a file once no other scan has it; None: it cannot be opened or locked.
+
+    The lock ends with this process, also if a process that it forked goes on.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         while True:
             opened = file.open("a+b")
             fcntl.lockf(opened, fcntl.LOCK_EX)
+
+            # The scan that held the lock may have removed the file before this one got it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(opened.fileno()), file.stat()):
                     opened.seek(0)
                     return opened
-            opened.close()  # another scan has ended, and has removed it
+            opened.close()
     except OSError:
         return None

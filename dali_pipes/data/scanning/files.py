@@ -1,4 +1,4 @@
-"""The headers of many files, read by several processes, and the rows that they become."""
+"""Reads the headers of many files, in several processes, and turns them into rows of a manifest."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
 
-# its path, relative to the root, and its header as far as an earlier scan has it
+# the path relative to the root, and the header if an earlier scan knows it
 File = tuple[bytes, Header | None]
 T = TypeVar("T")
 
 CHUNK = {"header": 256, "full": 8}  # files that a process takes at once
-_FEW = {"header": 1024, "full": 16}  # files that several processes would take longer for
+_FEW = {"header": 1024, "full": 16}  # up to this many, one process takes less time than several
 
 
 def read_each(
@@ -33,13 +33,18 @@ def read_each(
     check: ScanOptions,
     many: bool,
 ) -> Iterator[T]:
-    """`work` of each item, in order, by several processes unless a few files would take longer so;
-    `many`: images in an item.
+    """Yields `work` of each item, in order, with a progress bar.
+
+    Several processes do it, unless a few files would take longer that way. `many`: each item, such
+    as a shard, has many images.
     """
     if check.verify == "full":
+        # imported before the processes are forked, which share them then
         decoders.load()
+
     few = not many and total <= _FEW[check.verify]
     processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
+
     return track(
         in_order(work, items, processes, 1 if many else CHUNK[check.verify]),
         what,
@@ -51,8 +56,8 @@ def read_each(
 def read_headers(
     root: Path, files: Iterable[File], total: int, check: ScanOptions
 ) -> Iterator[Header]:
-    """The header of each file, in order. One that is known and has not changed since is not
-    read.
+    """Yields the header of each file, in order. A file with a known header that has not changed
+    since is not read.
     """
     return read_each(
         partial(_read, os.fsencode(root), check), files, total, "reading images", check, many=False
@@ -75,16 +80,19 @@ def file_rows(
     headers: list[Header],
     columns: dict[str, pa.Array] | None = None,
 ) -> pa.Table:
-    """One row for each file of one image; `columns` are "column:NAME", "target:NAME", and of images
-    in files of many the place.
+    """Returns one row for each file of one image.
+
+    `columns` has further columns: "column:NAME", "target:NAME", and the place of images in files of
+    many ("member", "offset", "file_bytes").
     """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
     return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
 
 def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
-    """Rows that only say what is wrong with something that is no image, by its path; with the
-    columns of another table.
+    """Returns rows that only state a problem of something that is no image, by its path.
+
+    They have the columns of the table `like`.
     """
     given: dict[str, list[Any]] = {
         "path": [path for path, _ in problems],

@@ -1,5 +1,9 @@
-"""Objects as a source has them, and the columns of a manifest that they become once they are
-checked.
+"""Objects of images as a source has them (`Found`), and the columns of a manifest that they become.
+
+Tables and shards give lists of values for each image (`read_cells`, `object_columns`); COCO files
+build a `Found` themselves. `checked` turns boxes into corners in pixels of the stored image, lists
+what is wrong with objects, and returns the columns of the good ones. `numbered` replaces class
+names by class numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +23,8 @@ from dali_pipes.data.scanning.headers import Header
 from dali_pipes.data.upright import boxes_as_stored, keypoints_as_stored, upright_size
 from dali_pipes.errors import ManifestError
 
-_SHOWN = 3  # faults of one image in its problem
+_SHOWN = 3  # faults of one image that its problem names
+# larger numbers become infinite in a manifest, whose boxes, areas and keypoints are float32
 _LARGEST = np.finfo(np.float32).max
 _BOX = "({:g}, {:g}, {:g}, {:g})"
 
@@ -32,15 +37,16 @@ class Found:
         counts: (N,) int64, how many each image has.
         boxes: (M, 4) float64.
         labels: M class numbers or class names.
-        name: what an object, of the M, is called in messages; None: its place in the image, from 1.
-        faults: what is wrong with an object, as far as it shows without its box.
+        name: how messages call the object with a number below M; None: by its place in its image,
+            from 1.
+        faults: what is wrong with an object apart from its box, by its number.
         areas: (M,) float64; None: those of the boxes.
         crowd: (M,) bool; None: not known.
         keypoints: (M, 3 K) float64; None: there are none.
         outlines: (M,) JSON text; None: there are none.
-        annotated: as of `Targets`.
-        flipped: as of `Keypoints`; needed if the keypoints are of upright pictures.
-        without: what is wrong with a part of an object, which is left without that part.
+        without: what is wrong with parts of an object, which is kept without them.
+        annotated: as in `Targets`.
+        flipped: as in `Keypoints`; needed if the keypoints are of upright pictures.
     """
 
     counts: NDArray[np.int64]
@@ -58,8 +64,9 @@ class Found:
 
 
 def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
-    """Raises ManifestError if objects are lost; a caller calls it where none is left, which would
-    train on images without any.
+    """Raises ManifestError if objects are lost.
+
+    A caller calls it if no object is left; training would see images without any.
     """
     if lost:
         raise ManifestError(
@@ -69,7 +76,7 @@ def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
 
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
-    """Of each row the values of its objects, out of columns of lists, by the field of `Targets`."""
+    """Yields the objects of each row, by the field of `Targets`, from columns of lists."""
     names = {each: targets.named[each] for each in targets.widths}
     for each, name in names.items():
         kind, labels = table[name].type, each == "box_labels"
@@ -84,6 +91,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
             raise ManifestError(
                 f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}"
             )
+
     for cells in zip(*(table[name] for name in names.values()), strict=True):
         yield {each: cell.as_py() or [] for each, cell in zip(names, cells, strict=True)}
 
@@ -91,13 +99,17 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 def object_columns(
     given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """As `checked`, of values that are given for each image by the field of `Targets`: what does
-    not fit is its problem.
+    """Returns what `checked` returns, for values that are given for each image by the field of
+    `Targets`.
+
+    What does not fit becomes the problem of its image.
     """
     objects = [
         None if header.problem else _objects(each, targets)
         for each, header in zip(given, headers, strict=True)
     ]
+
+    # A source has class names or class numbers, so the kind is known only once all are read.
     named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
     problems = [
         header.problem or _misfit(each, targets, named)
@@ -107,6 +119,8 @@ def object_columns(
     headers = [
         header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)
     ]
+
+    # The objects of all images, one after the other.
     good = [each for each in objects if each]
     counts = np.array([len(each["box_labels"]) if each else 0 for each in objects], np.int64)
     labels = pa.array(
@@ -118,6 +132,7 @@ def object_columns(
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
+
     areas = values["areas"][:, 0] if "areas" in values else None
     found = Found(counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints"))
     points = targets.keypoints_named
@@ -126,7 +141,9 @@ def object_columns(
 
 
 def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
-    """Boxes, labels, areas and keypoints of an image, as many of each; None: they are not."""
+    """Returns boxes, labels, areas and keypoints of an image, equally many of each; None: the
+    values do not fit.
+    """
     labels = given.get("box_labels")
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         return None
@@ -135,6 +152,7 @@ def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
+
     if any(each is None or len(each) != len(labels) for each in found.values()):
         return None
     return found | {"box_labels": labels}
@@ -147,7 +165,7 @@ def _is_label(value: Any) -> bool:
 
 
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
-    """(k, width), out of a list of as many, or of k lists; None: it is none."""
+    """Returns (k, width) numbers, from a flat list or from k lists; None: they do not fit."""
     try:
         found = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -159,7 +177,9 @@ def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
 
 
 def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
-    """What is wrong with an image's objects; `named`: some of the source have class names."""
+    """Returns what is wrong with the objects of an image; None: nothing. `named`: some labels of
+    the source are class names.
+    """
     if objects is None:
         return targets.misfit
     if named and not all(isinstance(each, str) for each in objects["box_labels"]):
@@ -173,14 +193,16 @@ def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> st
 def as_corners(
     boxes: NDArray[np.float64], format: str, height: Any, width: Any
 ) -> NDArray[np.float64]:
-    """(M, 4) left, top, right, bottom in pixels, of boxes in one of `BOX_FORMATS`, and heights and
-    widths of their images.
+    """Returns (M, 4) left, top, right, bottom in pixels.
+
+    The boxes are in one of `BOX_FORMATS`; height and width are those of their images.
     """
     first, second = boxes[:, :2], boxes[:, 2:]
     if format.endswith("cxcywh"):
         first, second = first - second / 2, first + second / 2
     elif format.endswith("xywh"):
         second = first + second
+
     scale = np.stack([width, height], -1) if format.startswith("relative_") else 1.0
     return np.concatenate([first * scale, second * scale], 1)
 
@@ -188,30 +210,36 @@ def as_corners(
 def checked(
     found: Found, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with the problem that a bad object is if it is to be one, and the columns of the
-    objects that are left.
+    """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
+    the columns of the objects that are left.
 
-    The column box_labels has class names if the source has. Unusable images keep no object.
+    The column box_labels has class names if the source has them. Unusable images keep no object.
     """
     height, width = (
         np.array([getattr(each, name) for each in headers], np.int64)
         for name in ("height", "width")
     )
+
+    # The image of each object, and the number of each image's first object.
     image, first = (
         np.repeat(np.arange(len(headers)), found.counts),
         found.counts.cumsum() - found.counts,
     )
     usable = np.array([each.problem is None for each in headers], bool)[image]
+
+    # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
     turns = (
         np.array([each.orientation for each in headers], np.int64)
         if found.annotated == "upright"
         else np.ones(len(headers))
     )
-    sizes = upright_size(height, width, turns)  # of the pictures that the boxes are of
+    sizes = upright_size(height, width, turns)  # the sizes that the boxes refer to
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
-    with np.errstate(all="ignore"):  # what comes of numbers that are not finite is refused below
+    with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(found.boxes, format, up_height, up_width)
         boxes = boxes_as_stored(corners, up_height, up_width, turn).astype(np.float32)
+
+    # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
     if found.keypoints is not None and format.startswith("relative_"):
         scale = np.stack([up_width, up_height, np.ones(len(image))], -1)
         found = replace(
@@ -224,21 +252,26 @@ def checked(
                 found.keypoints, up_height, up_width, turn, found.flipped
             ),
         )
+
+    # What is wrong with whole objects, and with parts of objects.
     fractions = _like_fractions(corners) & (not format.startswith("relative_"))
     faults = _faults(found, boxes, height[image], width[image], usable, fractions)
     faults |= {number: why for number, why in found.faults.items() if usable[number]}
     found = _with_good_parts(found, boxes)
-    # An object whose box is bad as well is named once.
+    # An object whose box is bad too is listed once, for the box.
     parts = {
         number: why
         for number, why in found.without.items()
         if usable[number] and number not in faults
     }
+
+    # One line for each fault, at the image of its object.
     lines: list[list[str]] = [[] for _ in headers]
     named = {number: [why] for number, why in faults.items()} | parts
     for number in sorted(named):
         name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
         lines[image[number]] += [f"{name}: {why}; correct it or remove it" for why in named[number]]
+
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):
@@ -247,6 +280,8 @@ def checked(
                 headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
         usable = np.array([each.problem is None for each in headers], bool)[image]
         lines = [[] for _ in headers]
+
+    # The objects that are left.
     keep = usable.copy()
     keep[list(faults)] = False
     counts = np.bincount(image[keep], minlength=len(headers))
@@ -254,10 +289,12 @@ def checked(
 
 
 def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which boxes lie within the first pixel and do not fill it: no pixel is lost with them, and
-    boxes in fractions all do.
+    """Returns which boxes are within the first pixel and do not fill it.
+
+    All boxes in fractions of the image are. Taken for pixels they would be smaller than a pixel,
+    and transforms would drop them without a word.
     """
-    with np.errstate(all="ignore"):  # of boxes that are not finite
+    with np.errstate(all="ignore"):  # some boxes are not finite
         sides = boxes[:, 2:] - boxes[:, :2]
         wrong = (boxes < 0) | (boxes > 1) | np.isnan(boxes)
         return np.asarray(~wrong.any(axis=1) & (sides > 0).all(axis=1) & (sides < 1).any(axis=1))
@@ -271,12 +308,15 @@ def _faults(
     usable: NDArray[np.bool_],
     fractions: NDArray[np.bool_],
 ) -> dict[int, str]:
-    """What is wrong with the boxes and labels of objects of usable images; of several faults the
-    last one.
+    """Returns what is wrong with the boxes and labels of objects of usable images, by number.
+
+    If an object has several faults, the last one in the list below is named.
     """
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
     labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
+
+    # (which objects, the numbers to show) by the message; later ones replace earlier ones
     kinds = {
         "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
         (
@@ -293,6 +333,7 @@ def _faults(
         f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
         f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),
     }
+
     return {
         number: why.format(*shown[number].tolist())
         for why, (wrong, shown) in kinds.items()
@@ -301,13 +342,16 @@ def _faults(
 
 
 def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
-    """Without areas and keypoints that make no sense, which cost an object nothing else; `without`
-    names them too.
+    """Returns the objects without areas and keypoints that make no sense; `without` lists these
+    too.
+
+    An object loses only the part.
     """
     without = {number: list(why) for number, why in found.without.items()}
 
     areas = found.areas
     if areas is not None:
+        # `not (a >= 0)` is true for NaN too
         wrong = np.flatnonzero(~((areas >= 0) & (areas <= _LARGEST)))
         for number in wrong.tolist():
             why = (
@@ -353,18 +397,22 @@ def _columns(
         "box_labels": _lists(counts, found.labels.filter(pa.array(keep))),
         "areas": _lists(counts, area.astype(np.float32)),
     }
+
     if found.crowd is not None:
         columns["crowd"] = _lists(counts, found.crowd[keep])
     if found.keypoints is not None:
         columns["keypoints"] = _lists(
             counts, found.keypoints[keep].astype(np.float32).ravel(), found.keypoints.shape[1]
         )
+
+    # One JSON list for each image, joined as text: the outlines are JSON already.
     if found.outlines is not None:
         ends = np.append(0, counts.cumsum()).tolist()
         chosen = [text for text, good in zip(found.outlines, keep, strict=True) if good]
         columns["outlines"] = pa.array(
             [f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"]
         )
+
     columns["dropped"] = pa.array(dropped, TYPES["dropped"])
     return {TARGET + name: values for name, values in columns.items()}
 
@@ -379,16 +427,17 @@ def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
 def numbered(
     source: Any, labels: pa.Array, classes: list[str] | None = None
 ) -> tuple[list[str], pa.Array, pa.Array]:
-    """Class names; class numbers in the place of the objects' labels; and the label of each image,
+    """Returns class names, the labels of the objects as class numbers, and the label of each image:
     the classes that occur in it.
 
     Args:
         source: for errors.
-        labels: class numbers from 0 or class names of each image's objects.
-        classes: those that there are; None: the names that occur, sorted, or the numbers from 0 to
-            the highest.
+        labels: class numbers from 0 or class names, a list for each image.
+        classes: the class names if they are known; None: the names that occur, sorted, or the
+            numbers from 0 to the highest.
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
+
     if pa.types.is_integer(values.type):
         high = pc.max(values).as_py() if len(values) else -1
         if high >= (MAX_CLASSES if classes is None else len(classes)):
@@ -398,6 +447,7 @@ def numbered(
                 else f"there are {len(classes)} classes"
             )
             raise ManifestError(f"{source}: labels of objects go up to {high}; {advice}")
+
         classes = [str(number) for number in range(high + 1)] if classes is None else classes
         numbers = values.cast(pa.int64())
     else:
@@ -407,6 +457,7 @@ def numbered(
             unknown = values.filter(numbers.is_null())[0].as_py()
             none = f"the label {unknown!r} of an object is none of the {len(classes)} classes"
             raise ManifestError(f"{source}: {none}; add it to them")
+
     return (
         classes,
         _lists(counts, numbers),

@@ -1,4 +1,8 @@
-"""Image headers: format, size and orientation, read before any pixel is decoded."""
+"""Reads image headers: format, size and orientation, before any pixel is decoded.
+
+`read_header` takes a path, `examine` an open file; what is wrong with a file is the `problem` of
+its `Header`. With verify="full" the pixels are decoded and compared too.
+"""
 
 import os
 import warnings
@@ -19,8 +23,8 @@ from dali_pipes.data.scanning.disagreements import disagreement
 from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
-# torchvision.datasets.folder.IMG_EXTENSIONS, so that the ids are those of an ImageFolder, and two
-# more names of JPEGs
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and
+# two more extensions of JPEGs
 IMAGE_EXTENSIONS = (
     ".jpg",
     ".jpeg",
@@ -35,6 +39,7 @@ IMAGE_EXTENSIONS = (
     ".jpe",
 )
 VERIFY = ("header", "full")
+# sampling factors of luma divided by those of chroma, horizontally and vertically
 _SUBSAMPLINGS = {
     (1.0, 1.0): "4:4:4",
     (2.0, 1.0): "4:2:2",
@@ -43,19 +48,19 @@ _SUBSAMPLINGS = {
     (1.0, 2.0): "4:4:0",
 }
 
-# opening a pipe waits for ever
+# a scan does not open a pipe, since that would wait forever
 NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
 
 Image.init()
 
 
 class Header(NamedTuple):
-    """One file. On a problem everything but `problem` may be zero or empty.
+    """The header of one file. If there is a problem, everything else may be zero or empty.
 
     height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1
     if there is none; format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image
     was decoded; problem is None for a usable file; subsampling is the chroma subsampling of a JPEG,
-    such as "4:2:0", or "gray"; "" of other formats.
+    such as "4:2:0", or "gray"; "" for other formats.
     """
 
     bytes: int
@@ -112,9 +117,7 @@ def is_image(name: str) -> bool:
 
 
 def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
-    """Reads the header of one file. Never raises because of the file: what is wrong is in
-    `problem`.
-    """
+    """Reads the header of one file. A bad file raises nothing: what is wrong is in `problem`."""
     size, mtime_ns = 0, 0
     try:
         stat = os.stat(path)
@@ -130,13 +133,14 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
 def examine(
     file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True
 ) -> Header:
-    """Reads the header of an open image of `size` bytes; as `read_header` does.
+    """Reads the header of an open image of `size` bytes, as `read_header` does.
 
     Args:
-        judge: whether a kind of image of which loaders deliver different pixels is a problem.
+        judge: whether an image gets a problem if loaders deliver different pixels of it.
     """
     if not size:
         return Header(0, mtime_ns, problem="empty file")
+
     width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
         with nullcontext() if _is_jpeg(file) else _quietly():
@@ -150,6 +154,7 @@ def examine(
             problem = _unusable(height, width, format, image.mode, check.max_pixels)
             if judge and not problem:
                 problem = disagreement(image, file, size)
+
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = refusal(file.read(), height, width, format)
@@ -157,10 +162,11 @@ def examine(
         problem = (
             "not an image, or its header is broken" if error.errno is None else os_problem(error)
         )
-    except Image.DecompressionBombError:
+    except Image.DecompressionBombError:  # the WebP plugin asks Pillow's own limit
         problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
     except Exception as error:  # Pillow's plugins raise almost anything on broken headers
         problem = f"broken header ({type(error).__name__}: {error})"
+
     return Header(
         size,
         mtime_ns,
@@ -182,8 +188,9 @@ def _is_jpeg(file: BinaryIO) -> bool:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without warnings of broken metadata, which no pixel depends on. For JPEGs it would take a
-    twelfth of the time.
+    """A block without warnings about broken metadata, which no pixel depends on.
+
+    It is not used for JPEGs, where it would take a twelfth of the time.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -191,11 +198,12 @@ def _quietly() -> Iterator[None]:
 
 
 def _subsampling(image: Image.Image) -> str:
-    """How much coarser the chroma is than the luma, horizontally and vertically, in the usual
-    notation.
+    """Returns the chroma subsampling of a JPEG in the usual notation, such as "4:2:0"; "" for other
+    formats.
     """
     if not isinstance(image, JpegImagePlugin.JpegImageFile):
         return ""
+    # Pillow has an id, two sampling factors and a quantization table for each component
     (_, wide, high, _), *chroma = image.layer
     if not chroma:
         return "gray"
@@ -217,10 +225,10 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
 
 
 def os_problem(error: OSError) -> str:
-    """An OSError of a file as text for `Header.problem`."""
+    """Returns an OSError of a file as text for `Header.problem`."""
     return error.strerror.lower() if error.strerror else str(error)
 
 
 def not_fetched(url: str, error: OSError) -> ManifestError:
-    """The error of a scan that cannot read an object, which says nothing about the images in it."""
+    """Returns the error of a scan that cannot read an object; it says nothing about its images."""
     return ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read")

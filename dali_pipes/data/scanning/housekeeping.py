@@ -1,4 +1,4 @@
-"""Files and folders that a system or a program keeps beside the data, and that are no data."""
+"""Names of files and folders that a system or a program keeps beside the data."""
 
 _MACOS = ("__macosx", "icon\r")  # its other files begin with a dot
 _WINDOWS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "system volume information")
@@ -12,6 +12,6 @@ def is_housekeeping(name: str) -> bool:
 
 
 def is_housekeeping_member(path: str) -> bool:
-    """Whether a member of an archive is such a file. Others with a dot are the archive's own."""
+    """Whether a member of an archive is such a file. Other names with a dot are its own data."""
     parts = path.split("/")
     return parts[-1].startswith("._") or any(part.lower() in _NAMES for part in parts)

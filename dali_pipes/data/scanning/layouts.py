@@ -1,8 +1,13 @@
-"""Data sets of other programs: what each is called, and what to do with it.
+"""Recognizes data sets of other programs, and says what each is and what to do with it.
 
-A folder of YOLO's looks like one with the classes images and labels, and the bytes of an archive
-like a broken table. So what is known is named before anything is read. Nothing here is a guess by
-one name of a folder: a layout is what its own program would not be without.
+A folder of YOLO looks like one with the classes images and labels, and the bytes of an archive look
+like a broken table. So known layouts are named before anything is read. No layout is guessed by the
+name of one folder: it is recognized by what its own program needs.
+
+`refuse_other_layouts` looks at an address (`_refuse_address`), a file by its name, then by its
+first bytes (`_refuse_file`), or a folder (`_refuse_folder`, with one `_find_…` function for each
+layout in `_LAYOUTS`). `refuse_other_objects` looks at the list of objects in a store in the same
+way.
 """
 
 import json
@@ -26,7 +31,7 @@ from dali_pipes.errors import ManifestError
 
 _LOOKED_AT = 500  # entries of a folder below the root
 _HEAD = 8192  # bytes that show what a file is
-_SMALL_JSON = 2**22
+_SMALL_JSON = 2**22  # bytes; larger files are not read here
 _TEXT_TABLES = (".csv", ".tsv", ".txt")
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 
@@ -62,7 +67,7 @@ _ONE_IMAGE = (
     "give a folder with a subfolder for each class, or a table with path,label",
 )
 
-# the end of a file's name; what it is; what to do instead
+# the ends of file names; what such a file is; what to do instead
 _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
     ((".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4"), _TAR),
     ((".zip", ".7z", ".rar"), _ARCHIVE),
@@ -89,6 +94,7 @@ _FILES: tuple[tuple[tuple[str, ...], tuple[str, str]], ...] = (
         _ONE_IMAGE,
     ),
 )
+# the first bytes of a file; what it is; what to do instead
 _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
     (b"PK\x03\x04", _ARCHIVE),
     (b"\x1f\x8b", _ARCHIVE),
@@ -107,6 +113,7 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
     (b"\xff\xd8\xff", ("one image", "give a folder with a subfolder of images for each class")),
     (b"\x89PNG", ("one image", "give a folder with a subfolder of images for each class")),
 )
+# names of folders in lower case
 _IMAGES = ("images", "image", "imgs", "img", "jpegimages")
 _MASKS = (
     "masks",
@@ -122,8 +129,8 @@ _MASKS = (
 
 
 class _Tree:
-    """Folders and files below one place, of this machine or by a list of objects, but
-    housekeeping.
+    """The folders and files below one place, without housekeeping: of this machine, or of a list of
+    objects.
     """
 
     def __init__(
@@ -134,6 +141,7 @@ class _Tree:
     ):
         self.root = root
         self._listed: dict[str, tuple[set[str], set[str]]] = {}
+
         if entries is not None:
             self._listed[""] = set(), set()
         for name, is_folder in entries or ():
@@ -145,10 +153,11 @@ class _Tree:
                 (files if depth == len(parts) - 1 else folders).add(part)
 
     def look(self, path: str = "") -> tuple[list[str], list[str]]:
-        """Names of folders and of files; none if it is no folder."""
+        """Returns the names of folders and of files; none if the path is no folder."""
         if isinstance(self.root, str):
             folders, files = self._listed.get(path, (set(), set()))
             return sorted(filter(_is_data, folders)), sorted(filter(_is_data, files))
+
         if path not in self._listed:
             found: tuple[set[str], set[str]] = set(), set()
             with suppress(OSError), os.scandir(self.root / path) as entries:
@@ -165,7 +174,7 @@ class _Tree:
         return (self.root / path).is_file()
 
     def named(self, names: Iterable[str], path: str = "") -> str | None:
-        """The folder that has one of these names, whatever its case."""
+        """Returns the folder that has one of these names, in upper or lower case."""
         folders = {name.lower(): name for name in self.look(path)[0]}
         return next((folders[name] for name in names if name in folders), None)
 
@@ -174,6 +183,7 @@ class _Tree:
         folders, names = self.look(path)
         for each in folders[:8]:
             names = [*names, *self.look(f"{path}/{each}")[1]]
+
         lower = [name.lower() for name in names]
         return any(name.endswith(suffix) for name in lower) and not any(map(_is_image, lower))
 
@@ -183,40 +193,44 @@ def refuse_other_layouts(
     with_labels: bool = True,
     entries: Iterable[tuple[str, bool]] | None = None,
 ) -> None:
-    """Raises ManifestError if a source is of another program, or nothing: what it is, what to do.
+    """Raises ManifestError if a source belongs to another program or does not exist, with what it
+    is and what to do.
 
     Args:
-        with_labels: whether images need a label; without, a folder is refused only if its images
-            are in no files of their own.
-        entries: of a folder, as `list_entries` has them; None: it is listed here.
+        with_labels: whether images need a label; if not, a folder is refused only if its images are
+            not files of their own.
+        entries: entries of the folder, as `list_entries` returns them; None: it is listed here.
     """
     text = os.fspath(source)
     _refuse_address(text)
+
     path = Path(text)
     if is_remote(text) or is_pattern(source):
         return
+
     if path.is_dir():
         _refuse_folder(_Tree(path, entries=entries), with_labels)
     elif path.is_file():
         _refuse_file(path)
     elif not path.exists() and path.suffix not in (".csv", ".parquet", ".json", saved.MAPPED):
-        raise ManifestError(_missing(path))  # of those the reader says what it needs
+        raise ManifestError(_missing(path))  # for those formats the reader says what it needs
 
 
 def refuse_other_objects(url: str, names: Iterable[str]) -> None:
-    """Likewise of the objects below a URL."""
+    """Raises ManifestError if the objects below a URL belong to another program."""
     _refuse_folder(_Tree(url, names))
 
 
 def local_path(source: str | Path) -> str | Path:
-    """The source with ~ as the home folder, and the URL of a local file as a path, unless it is a
-    shard.
+    """Returns the source with ~ replaced by the home folder, and the URL of a local file as a path.
 
-    file:// is a store like others for what stores have: shards, and images in class folders.
+    file:// is a store like others for what stores have: it stays a URL for shards, Parquet files
+    and images in class folders.
     """
     text = os.fspath(source)
     if text.startswith("~") and not os.path.lexists(text):
         return Path(text).expanduser() if isinstance(source, Path) else os.path.expanduser(text)  # noqa: PTH111
+
     if text.startswith("file:/"):
         path = Path(
             "/" + unquote(text.removeprefix("file:").removeprefix("//localhost")).lstrip("/")
@@ -231,11 +245,14 @@ def local_path(source: str | Path) -> str | Path:
 
 
 def describe_no_classes(root: Path) -> str:
-    """Why a folder without subfolders, shards and Parquet files is no data set; what it may be."""
+    """Returns why a folder without subfolders, shards and Parquet files is no data set, and what it
+    may be.
+    """
     _, files = _Tree(root).look()
     start = f"{root}: no class folders in it"
     images = [name for name in files if _is_image(name)]
     tables = [name for name in files if name.lower().endswith((".csv", ".tsv"))]
+
     if not files:
         return f"{start}, it is empty; give a folder with a subfolder of images for each class"
     if not images:
@@ -256,6 +273,7 @@ def describe_no_classes(root: Path) -> str:
     meant = ""
     if len(_Tree(root.parent).look()[0]) > 1 or split_of(root.parent.name):
         meant = f"; did you mean {root.parent}, which holds the classes?"
+
     do = (
         "put the images of each class into a separate subfolder, or list them in a table "
         "(path,label)"
@@ -269,6 +287,7 @@ def _refuse_address(text: str) -> None:
         do = "give the URL itself (s3://…), or copy the shards to a disk and give their folder"
         why = "shards from a command (pipe:) are not read, since they have no size"
         raise ManifestError(f"{text}: {why}; {do}")
+
     if "::" in text and is_remote(text):
         do = "open each, and join them with Manifest.concat"
         raise ManifestError(f"{text}: several URLs in one are not read; {do}")
@@ -290,12 +309,14 @@ def _refuse_address(text: str) -> None:
 
 def _missing(path: Path) -> str:
     full = Path(os.path.abspath(path))
+
     if path.is_symlink():
         there = f"a link to {path.readlink()}, which is gone"
         return f"{path}: no such folder or file: {there}; mend it"
     if re.match(r"[A-Za-z]:[\\/]|\\\\", os.fspath(path)):
         do = "give the path on this machine, such as /mnt/…"
         return f"{path}: no such folder or file: a path of Windows; {do}"
+
     nearest = next(each for each in full.parents if each.exists())
     names = _Tree(nearest).look()
     has = ", ".join([*names[0], *names[1]][:5]) or "nothing"
@@ -312,8 +333,10 @@ def _refuse_file(path: Path) -> None:
     if path.suffix == ".json":
         _refuse_json(path)
         return
+
     if found := _kind_of_file(path.name):
         _refuse(path, *found)
+    # a compressed table, which pyarrow reads, begins as an archive does
     if _without_compression(path.name) == path.name:
         _refuse_content(path)
 
@@ -328,6 +351,7 @@ def _kind_of_file(name: str) -> tuple[str, str] | None:
         return _MNIST
     if re.fullmatch(r"chunk-\d+-\d+(\.\w+)?\.bin", lower):
         return _LITDATA
+
     found = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
     if (
         not found
@@ -339,7 +363,7 @@ def _kind_of_file(name: str) -> tuple[str, str] | None:
 
 
 def _without_compression(name: str) -> str:
-    """train.csv of train.csv.gz, which pyarrow reads; other names as they are."""
+    """Returns train.csv for train.csv.gz, which pyarrow reads, and other names unchanged."""
     inner, _, ending = name.rpartition(".")
     return (
         inner
@@ -355,7 +379,8 @@ def _refuse_content(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError:
-        return  # the reader says so
+        return  # the reader reports it
+
     for start, kind in _STARTS:
         if head.startswith(start):
             _refuse(path, *kind)
@@ -363,6 +388,8 @@ def _refuse_content(path: Path) -> None:
         _refuse(path, "a tar by its content", "name it NAME.tar")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return  # a table in UTF-16
+
+    # text has hardly any control characters
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if b"\0" in head or control > len(head) // 50:
         kinds = "a CSV or Parquet table, COCO's JSON, or images in a .tar, .tfrecord or .parquet"
@@ -372,6 +399,8 @@ def _refuse_content(path: Path) -> None:
     images = "|".join(re.escape(each) for each in IMAGE_EXTENSIONS)
     if re.search(r"\bpath\b", line):
         return
+
+    # Text files of other programs are recognized by their first line.
     if re.fullmatch(r"\d+( -?\d*\.?\d+(e-?\d+)?){4,}", line):
         _refuse(path, "a file of the labels of one image, as YOLO writes them", _COCO_FORM)
     if re.fullmatch(rf"\S.*({images})([ \t]+[-\d. \t]+)?", line, re.IGNORECASE):
@@ -392,6 +421,7 @@ def _refuse_json(path: Path) -> None:
     has_arrow = any(name == "state.json" or name.endswith(".arrow") for name in near)
     if path.name == "dataset_info.json" and has_arrow:
         _refuse(path, *_HUGGING_FACE)
+
     if path.name == "index.json" and (found := _chunks(near)):
         _refuse(path, *found)
 
@@ -402,10 +432,12 @@ def _refuse_json(path: Path) -> None:
         and "imagePath" in content
     ):
         _refuse(path, "labelme's file of one image", _COCO_FORM)
+
     if isinstance(content, dict) and "shards" in content:
         _refuse(path, *_MDS)
     if isinstance(content, dict) and "chunks" in content:
         _refuse(path, *_LITDATA)
+
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
         looks = (
             f"a list of {len(content):,}"
@@ -429,6 +461,7 @@ def _small_json(path: Path) -> object:
 
 def _is_coco(path: Path) -> bool:
     content = _small_json(path)
+    # a large file is not read twice: it is taken for COCO's form, which its reader checks
     return (content is None and path.stat().st_size > _SMALL_JSON) or (
         isinstance(content, dict) and "images" in content
     )
@@ -442,13 +475,14 @@ def _refuse_folder(tree: _Tree, with_labels: bool = True) -> None:
     folders, files = tree.look()
     if not folders and any(is_shard(name) or name.endswith(".parquet") for name in files):
         return
+
     for find in _LAYOUTS if with_labels else (_find_containers,):
         find(tree)
     if folders:
         return
 
     if any(map(_is_image, files)):
-        return  # describe_no_classes has more to say
+        return  # describe_no_classes says more about them
     for name in files:
         found = _kind_of_file(name)
         if (
@@ -463,6 +497,8 @@ def _find_yolo(tree: _Tree) -> None:
     folders, files = tree.look()
     if {"obj.names", "obj.data"} & set(files):
         _refuse(tree.root, "Darknet's layout of YOLO", _COCO_FORM)
+
+    # in the root, or in a folder for each split
     for part in ("", *(name for name in folders if split_of(name))):
         images, labels = tree.named(("images",), part), tree.named(("labels",), part)
         if images and labels and tree.holds(_join(part, labels), ".txt"):
@@ -479,6 +515,7 @@ def _find_yolo(tree: _Tree) -> None:
 
 def _find_voc(tree: _Tree) -> None:
     years = [name for name in tree.look()[0] if re.fullmatch(r"VOC\d{4}|VOCdevkit", name)]
+    # the root, VOC2012 or VOCdevkit in it, and the folders in these
     for part in (
         "",
         *years,
@@ -491,6 +528,7 @@ def _find_voc(tree: _Tree) -> None:
             or not (tree.holds(_join(part, notes), ".xml") or images == "JPEGImages")
         ):
             continue
+
         masks = tree.named(("segmentationclass",), part)
         place = _place(tree, part)
         also = (
@@ -505,11 +543,14 @@ def _find_coco(tree: _Tree) -> None:
     notes = tree.named(("annotations",))
     if not notes or not tree.holds(notes, ".json"):
         return
+
     files = [name for name in tree.look(notes)[1] if name.endswith(".json")]
     folders = [name for name in tree.look()[0] if name != notes]
     folders += [f"images/{name}" for name in tree.look("images")[0]]
     if not files or not folders:
         return
+
+    # the file and the folder that belong together by their names, such as instances_val2017.json
     both = [
         (file, folder)
         for file in files
@@ -518,6 +559,7 @@ def _find_coco(tree: _Tree) -> None:
     ]
     preferred = [pair for pair in both if pair[0].startswith("instances")]
     file, folder = next(iter([*preferred, *both]), (files[0], folders[0]))
+
     file, images = f"{tree.root}/{notes}/{file}", f"{tree.root}/{folder}"
     do = f"give a file of annotations and its images: Manifest.open('{file}', images='{images}')"
     _refuse(tree.root, "COCO's layout", f"{do}, or data.train={file} data.train_images={images}")
@@ -532,6 +574,8 @@ def _find_masks(tree: _Tree) -> None:
         for two in _MASKS
         if one in lower and two in lower
     ]
+
+    # a folder of masks for each split, beside that of its images
     ends = ("_masks", "_mask", "_labels", "annot")
     pairs += [
         (name, name + end)
@@ -540,6 +584,7 @@ def _find_masks(tree: _Tree) -> None:
         for end in ends
         if name + end in folders
     ]
+
     found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
     if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
         found = [("leftImg8bit", "gtFine")]
@@ -552,14 +597,15 @@ def _find_masks(tree: _Tree) -> None:
 
 
 def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
-    """The folder of masks, or the one in it, that has a mask of the name of an image."""
+    """Returns the folder of masks, or the folder in it, that has a mask named as an image."""
     endings = [*IMAGE_EXTENSIONS, *map(str.upper, IMAGE_EXTENSIONS)]
     for part in ("", *tree.look(masks)[0][:8]):
         for name in tree.look(_join(masks, part))[1][:20]:
             if not name.lower().endswith((".png", ".gif")):
                 continue
+
             stem = Path(name).stem.removesuffix("_mask")
-            # a folder for each split
+            # folders of splits are in both the images and the masks, or in the masks alone
             if any(tree.has(_join(images, part, stem + each)) for each in endings):
                 return masks
             if part and any(tree.has(_join(images, stem + each)) for each in endings):
@@ -568,24 +614,29 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
 
 
 def _find_containers(tree: _Tree) -> None:
-    """What lies in files of other libraries, here or in a folder for each split."""
+    """Refuses what is in files of other libraries, here or in a folder for each split."""
     for part in ("", *filter(_may_hold_containers, tree.look()[0])):
         files = tree.look(part)[1]
         place = _place(tree, part)
+
         if "data.mdb" in files:
             _refuse(place, *_LMDB)
         if "index.json" in files and (found := _chunks(files)):
             _refuse(place, *found)
+
         if "dataset_dict.json" in files or (
             "state.json" in files and any(name.endswith(".arrow") for name in files)
         ):
             _refuse(place, *_HUGGING_FACE)
         if {"state.json", "dataset_info.json"} <= set(files):
             _refuse(place, *_HUGGING_FACE)
+
+        # CIFAR-100's files are called train, test and meta
         if {"data_batch_1", "data_batch_1.bin"} & set(files) or {"train", "test", "meta"} <= set(
             files
         ):
             _refuse(place, *_CIFAR)
+
         if mnist := [name for name in files if _kind_of_file(name) == _MNIST]:
             _refuse(f"{place}/{mnist[0]}", *_MNIST)
 
@@ -607,7 +658,7 @@ _LAYOUTS: tuple[Callable[[_Tree], None], ...] = (
 
 
 def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
-    """The library whose chunks lie beside an index.json."""
+    """Returns the library whose chunks are beside an index.json; None: there are none."""
     names = list(files)
     if any(re.search(r"\.mds(\.\w+)?\Z", name) for name in names):
         return _MDS
@@ -615,12 +666,14 @@ def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _labels_of(images: Path) -> Path | None:
-    """YOLO's folder of the labels of a folder of images, which may be that folder itself."""
+    """Returns YOLO's folder of labels for a folder of images, which may be that folder itself."""
     parts = images.parts
+    # YOLO finds the labels by replacing the folder images in a path by labels
     for place in (place for place, part in enumerate(parts) if part == "images"):
         labels = Path(*parts[:place], "labels", *parts[place + 1 :])
         if _Tree(labels).holds("", ".txt"):
             return labels
+
     for name in _Tree(images).look()[1][:_LOOKED_AT]:
         if _is_image(name) and (text := images / f"{Path(name).stem}.txt").is_file():
             return (

@@ -1,4 +1,6 @@
-"""The files that a table lists: where they lie, their headers, and what is wrong with lost ones."""
+"""Reads the headers of the files that a table lists, and says what is wrong with paths that lead to
+no file.
+"""
 
 import errno
 import itertools
@@ -11,25 +13,26 @@ from dali_pipes.data.scanning.files import read_headers
 from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptions
 from dali_pipes.errors import ManifestError
 
+# the problems of headers of files that are not there
 GONE = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
 _EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(each.upper() for each in IMAGE_EXTENSIONS)]
 _FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
-_LOOKED_AT = 10_000  # names of a folder
-_FOLDERS = 100  # subfolders of a folder
+_LOOKED_AT = 10_000  # names of a folder that are compared
+_FOLDERS = 100  # subfolders of a folder that are looked into
 
 
 def read_listed(
     file: Path, folder: Path, root: Path, cells: Sequence[bytes], check: ScanOptions
 ) -> tuple[list[bytes], list[Header]]:
-    """Of each row its path, relative to `root`, and its header.
+    """Returns the path of each row, relative to `root`, and its header.
 
     A path that leads to no file is tried without blanks around it and with slashes for backslashes.
 
     Args:
         file: the table, for errors.
-        folder: where relative paths start from.
+        folder: the folder that relative paths start from.
         root: `folder`, or "/".
-        cells: the paths as the table has them; empty: none.
+        cells: the paths as the table has them; empty: the row has none.
 
     Raises:
         ManifestError: no row has a path, or none leads to a file.
@@ -41,9 +44,11 @@ def read_listed(
 
     named = [path for row, path in enumerate(paths) if row not in unnamed] if unnamed else paths
     headers = list(_headers(root, named, check))
+    # in ascending order, so that each one is inserted at its own row
     for row, why in sorted(unnamed.items()):
         headers.insert(row, Header(0, 0, problem=why))
 
+    # Paths that lead to no file may be written for Windows, or with blanks around them.
     lost = [row for row, header in enumerate(headers) if header.problem in GONE]
     others = {row: other for row in lost if (other := written_otherwise(cells[row])) != cells[row]}
     _read_otherwise(
@@ -62,8 +67,8 @@ def read_listed(
 def read_named(
     root: Path, names: Sequence[bytes], check: ScanOptions
 ) -> tuple[list[bytes], list[Header]]:
-    """Of each name its path below `root`, and its header; one that leads to no file is tried in
-    other words, as in a table.
+    """Returns the path of each name below `root`, and its header. A name that leads to no file is
+    tried as `written_otherwise`.
     """
     paths, headers = list(names), list(_headers(root, names, check))
     lost = [place for place, header in enumerate(headers) if header.problem in GONE]
@@ -81,8 +86,8 @@ def _read_otherwise(
     others: dict[int, bytes],
     check: ScanOptions,
 ) -> None:
-    """Puts other paths, by their place, and their headers in the place of those that lead to no
-    file, where they lead to one.
+    """Tries other paths, by their positions; one that leads to a file replaces the path and its
+    header.
     """
     for (place, path), header in zip(
         others.items(), _headers(root, list(others.values()), check), strict=True
@@ -96,7 +101,7 @@ def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable
 
 
 def _placed(cell: bytes, folder: Path, root: Path) -> bytes:
-    """The path relative to the root."""
+    """Returns the path relative to the root."""
     if not cell:
         return cell
     if root != folder:
@@ -105,9 +110,11 @@ def _placed(cell: bytes, folder: Path, root: Path) -> bytes:
 
 
 def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
-    """Why a cell is no path, by its row."""
+    """Returns why a cell is no path, by its row."""
+    # one look at all of them, since nearly always all are good
     if all(map(bytes.strip, cells)) and b"\0" not in b"".join(cells):
         return {}
+
     found = {}
     for row, cell in enumerate(cells):
         if not cell.strip():
@@ -122,9 +129,10 @@ def written_otherwise(cell: bytes) -> bytes:
 
 
 def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
-    """The error of a table of which no path leads to a file, by the first path."""
+    """Returns the error for a table whose paths all lead to no file; it names the first path."""
     rows = "its only row" if count == 1 else f"none of its {count:,} rows"
     has = "names a file that is not there" if count == 1 else "names a file that is there"
+
     if "://" in first:
         instead = "paths are of this machine; copy the images to it, or read shards"
     elif first.startswith("~"):
@@ -133,12 +141,15 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
         instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
     else:
         instead = _near(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
+
     where = f"the first is {first!r}, looked for in {folder}"
     return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
 
 
 def _near(folder: Path, first: str) -> str | None:
-    """What else the first path may mean, by a few looks at the folder and those around it."""
+    """Returns what else the first path may mean; a few folders around are looked at. None: nothing
+    found.
+    """
     for place in _folders_near(folder):
         for name, how in _names_near(place, first):
             if not _is_file(os.path.join(place, name)):
@@ -154,7 +165,7 @@ def _near(folder: Path, first: str) -> str | None:
 def _is_file(path: str) -> bool:
     try:
         return Path(path).is_file()
-    except (OSError, ValueError):  # a name that is too long
+    except (OSError, ValueError):  # the name is too long
         return False
 
 
@@ -171,7 +182,9 @@ def _folders_near(folder: Path) -> Iterator[str]:
 
 
 def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
-    """Other paths from this folder on, and how to write them; ("", "") of the path itself."""
+    """Yields other paths from this folder on, and how to write them; the path itself has no
+    advice.
+    """
     yield first, ""
     extension = Path(first).suffix
     stem = first.removesuffix(extension)
@@ -180,6 +193,7 @@ def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
     if extension.lower() in IMAGE_EXTENSIONS:
         for each in _EXTENSIONS:
             yield stem + each, "give the names with the extension that they have"
+
     if other := _same_letters(os.path.join(place, first)):
         yield str(Path(first).with_name(other)), "write the names as the files have them"
     if (name := Path(first).name) != first:
@@ -187,7 +201,9 @@ def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
 
 
 def _same_letters(path: str) -> str | None:
-    """A name in the same folder which differs by case, or by how its accents are composed."""
+    """Returns a name in the same folder that differs only by case or by how its accents are
+    composed.
+    """
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder) as entries:

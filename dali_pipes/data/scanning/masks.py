@@ -1,5 +1,5 @@
-"""Masks, which say of each pixel of an image what it is: their headers, and finding those of a
-folder of images.
+"""Masks, images that give the class of each pixel of another image: finding the mask of each image
+of a folder (`scan_pairs`), and checking their headers (`with_masks`, `mask_problem`).
 """
 
 import os
@@ -30,23 +30,31 @@ from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.data.upright import upright_size
 from dali_pipes.errors import ManifestError
 
-# of Cityscapes, as those of its masks, of which the first one counts that any mask has
+# names in Cityscapes; of the suffixes of masks the first one counts that any mask has
 _IMAGE_SUFFIX = b"_leftImg8bit"
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
-# Pillow's names of what a PNG holds; it stretches gray of 2 and 4 bits
+# Pillow's names of pixels in a PNG that it reads as they are; it stretches gray of 2 and 4 bits
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}
 
 
 def scan_pairs(
     images: Path, masks: Path, missing: str, check: ScanOptions
 ) -> tuple[Path, pa.Table, list[Omission]]:
-    """The folder that holds both, a row for each image, and what is left out besides."""
+    """Returns the folder that holds both, a row for each image, and what is left out.
+
+    Raises ManifestError if no image has a mask of its name, or if the images are of several splits.
+
+    `missing`: "problem" lists an image without a mask, and a mask without an image, as a problem;
+    else they are left out.
+    """
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
 
     their_paths, omissions = _paths(masks, apart=images)
     own_paths, others = _paths(images, apart=masks)
     _refuse_splits(images, masks)
+
+    # An image and its mask have the same path below their folders, without the extension.
     theirs = _by_stem(_with_one_suffix(their_paths))
     found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
@@ -54,6 +62,7 @@ def scan_pairs(
         raise ManifestError(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
+
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in found if missing == "problem" or stem in theirs]
@@ -62,9 +71,12 @@ def scan_pairs(
         os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b""
         for stem in stems
     ]
+
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     headers = with_masks(root, own, headers, check)
     table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
+
+    # If several images have one name, only the first is used; the others are listed.
     second = [
         os.path.normpath(os.path.join(images_at, path))
         for stem in stems
@@ -81,14 +93,16 @@ def scan_pairs(
         omissions += count_by_kind(
             (("masks without an image", os.fsdecode(path)) for path in alone), "file"
         )
+
     return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
 
 
 def _refuse_splits(images: Path, masks: Path) -> None:
-    """Raises ManifestError if the images are those of several splits."""
+    """Raises ManifestError if the images are of several splits."""
     folders = sorted(
         entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks
     )
+
     splits = {name: split for name in folders if (split := split_of(name))}
     if len(set(splits.values())) > 1 and len(splits) == len(folders):
         first = next((name for name, split in splits.items() if split == "train"), folders[0])
@@ -106,12 +120,16 @@ def mask_column(paths: Sequence[bytes]) -> pa.Array:
 def with_masks(
     root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions
 ) -> list[Header]:
-    """The headers, with the problem that a mask is; b"": a mask that is missing."""
+    """Returns the headers, with what is wrong with a mask as the problem of its image.
+
+    `masks` are paths relative to the root; b"": the mask is missing.
+    """
     each = [
         (mask, *mask_size(header, check))
         for mask, header in zip(masks, headers, strict=True)
         if not header.problem
     ]
+
     problems = read_each(
         partial(_problem, os.fsencode(root), check.verify),
         each,
@@ -120,13 +138,14 @@ def with_masks(
         check,
         many=False,
     )
+
     return [
         header if header.problem else header._replace(problem=next(problems)) for header in headers
     ]
 
 
 def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
-    """Height and width that the mask of an image must have."""
+    """Returns height and width that the mask of an image must have."""
     turned = header.orientation if check.targets.annotated == "upright" else 1
     height, width = upright_size(header.height, header.width, turned)
     return height, width
@@ -136,6 +155,7 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
     path, height, width = mask
     if not path:
         return "no mask of its name"
+
     try:
         if not is_regular(os.stat(os.path.join(root, path)).st_mode):
             return f"its mask {os.fsdecode(path)}: {NOT_REGULAR}"
@@ -147,11 +167,12 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
 
 
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
-    """What is wrong with the mask of an image of this size; None: nothing."""
+    """Returns what is wrong with the mask of an image of this size; None: nothing."""
     try:
         image: Any = open_any(file)
         if image.format != "PNG":
             return f"{image.format} format; save it as PNG, which keeps its values"
+
         if image.size != (width, height):
             turned = (
                 "; set annotated='upright' if it shows the image as its EXIF tag turns it, or"
@@ -162,15 +183,17 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
                 f"{image.width} × {image.height}, and the image is {width} × {height}{turned} "
                 "make them equal"
             )
-        kind = image.tile[0][3]
+
+        kind = image.tile[0][3]  # Pillow's raw mode: how the pixels are packed in the file
         if kind not in _EXACT:
             return (
                 f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a "
                 "palette"
             )
+
         if verify == "full":
             image.load()
-    except UnidentifiedImageError:  # its text has a place in memory
+    except UnidentifiedImageError:  # its text has an address in memory
         return "not an image, or broken"
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
         return f"broken ({type(error).__name__}: {error})"
@@ -178,11 +201,14 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
 
 
 def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
-    """Path and path without extension of each image below a folder, but not below `apart`; and what
-    else lies there.
+    """Returns path and path without extension of each image below a folder, and what is left out
+    there.
+
+    `apart` is not looked into: a folder of masks may be in that of the images.
     """
     base, other = os.fsencode(folder), os.fsencode(apart)
     there: list[bytes] = []
+
     for where, folders, names in os.walk(base, followlinks=True):
         inner = [name for name in folders if os.path.join(where, name) != other]
         folders[:] = [name for name in inner if not is_housekeeping(os.fsdecode(name))]
@@ -197,7 +223,9 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those with the first of the suffixes that any has, without it; else all."""
+    """Returns the masks with the first suffix that any of them has, without the suffix; all masks
+    if none has one.
+    """
     for suffix in _MASK_SUFFIXES:
         if some := [
             (path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)
@@ -207,7 +235,7 @@ def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
-    """Sorted; of several with the same name PNG comes before JPEG."""
+    """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
     found: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):
         found.setdefault(stem, []).append(path)

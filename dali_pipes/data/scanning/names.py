@@ -1,4 +1,4 @@
-"""Which files of a folder are images by their names, and what the others are."""
+"""Sorts files by their names into images and others, and says what the others are."""
 
 import os
 from collections.abc import Iterable
@@ -14,13 +14,14 @@ HOUSEKEEPING_FOLDERS = "housekeeping folders"
 
 
 def list_entries(folder: Path) -> list[tuple[str, bool]]:
-    """The name of each entry of a folder, and whether it is a folder itself, sorted."""
+    """Returns the name of each entry of a folder, and whether it is a folder itself, sorted."""
     with os.scandir(folder) as entries:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
 def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
-    """The images among these paths, and by kind what is none; both in the order of the paths.
+    """Returns the images among these paths, and what is left out by kind; both in the order of the
+    paths.
 
     Only the last part of a path is looked at. An image whose name begins with a dot is left out, as
     in every listing of a folder; macOS keeps attributes in files called "._NAME", which are no
@@ -32,7 +33,7 @@ def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
     kept_beside: list[str] = []
     for path in paths:
         name = path.rpartition("/")[2]
-        if is_image(name) and not name.startswith("."):  # nearly all names
+        if is_image(name) and not name.startswith("."):  # nearly all names: one look
             images.append(path)
         elif not is_housekeeping(name):
             others.append(path)

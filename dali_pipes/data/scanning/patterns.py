@@ -1,7 +1,8 @@
-"""Patterns of file names, such as train-*.tar and train-{0000..1023}.tar: some files of a folder.
+"""Patterns of file names, such as train-*.tar and train-{0000..1023}.tar, which stand for some
+files of a folder.
 
-They are for the last part of a path or URL only. What exists under a name that looks like a pattern
-is meant literally.
+Only the last part of a path or URL may be a pattern. What exists under a name that looks like a
+pattern is meant literally.
 """
 
 import itertools
@@ -24,7 +25,7 @@ from dali_pipes.data.shards.remote import (
 from dali_pipes.errors import ManifestError
 
 _GLOB = re.compile(r"[*?]|\[[^\]]+\]")
-_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # {train} is none
+_BRACES = re.compile(r"(?<!\$)\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # not {train}, not ${a,b}
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
 _MOST_NAMES = 1_000_000
@@ -35,8 +36,8 @@ class Pattern(NamedTuple):
     """Some files of a folder.
 
     Attributes:
-        folder: a path, or a URL without the slash at its end.
-        name: the pattern of their names.
+        folder: a path, or a URL without a slash at its end.
+        name: the pattern of the names.
     """
 
     folder: Path | str
@@ -46,9 +47,10 @@ class Pattern(NamedTuple):
         return f"{self.folder}/{self.name}"
 
     def find(self) -> tuple[list[str], Listing]:
-        """The names in an object store that match, as `select`, and what the store says of them.
+        """Returns the names in an object store that match, as `select` does, and what the store
+        says of them.
 
-        A web server is asked for names in braces one by one: many have no listing.
+        A web server is asked for names in braces one by one: many servers have no listing.
         """
         folder, names = str(self.folder), expand_braces(self)
         is_listed = not is_web(folder) or any(map(_GLOB.search, names))
@@ -56,10 +58,10 @@ class Pattern(NamedTuple):
         return self.select(there), there
 
     def select(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that match, sorted.
+        """Returns the names that match, sorted.
 
         Raises:
-            ManifestError: none does, or one of the names in braces is missing.
+            ManifestError: no name matches, or one of the names in braces is missing.
         """
         there = sorted(name for name in names if not is_housekeeping(name))
         wanted = expand_braces(self)
@@ -84,25 +86,28 @@ def is_pattern(source: str | os.PathLike[str]) -> bool:
 
 
 def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
-    """The pattern that `source` is; None: it is one file or folder.
+    """Returns the pattern that `source` is; None: it is one file or folder.
 
     Raises:
         ManifestError: an earlier part of the path is a pattern.
     """
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
-    # a host may have brackets
+    # not the host of a URL, which may have brackets (IPv6)
     above = "/".join(folder.split("/")[3:]) if is_remote(text) else folder
     if not (_has_pattern(name, text) or _has_pattern(above, text)) or _exists(text):
         return None
+
     if _has_pattern(above, text) and not _exists(folder):
         why = "a pattern is only read in the last part, the names of the files"
         do = "name one folder, and join several with Manifest.concat"
         raise ManifestError(f"{text}: {why}; {do}")
+
     if not _has_pattern(name, text):
         return None
     if is_remote(text):
         return Pattern(folder, name)
+
     place = Path(os.path.abspath(folder or "."))
     if not place.is_dir():
         raise ManifestError(f"{text}: no such folder or file; its folder {place} is missing")
@@ -110,8 +115,8 @@ def pattern_of_files(source: str | os.PathLike[str]) -> Pattern | None:
 
 
 def expand_braces(pattern: Pattern) -> list[str]:
-    """The names that a pattern with braces stands for, in order, without repeats; each may be a
-    glob.
+    """Returns the names that a pattern with braces stands for, in order, without repeats; each may
+    be a glob.
 
     Raises:
         ManifestError: braces within braces, or too many names.
@@ -119,10 +124,12 @@ def expand_braces(pattern: Pattern) -> list[str]:
     pieces = _BRACES.split(pattern.name)
     if re.search(r"\{[^}]*\{.*\}", pattern.name) and len(pieces) > 1:
         raise ManifestError(f"{pattern}: braces within braces are not read; write the names out")
+
     choices = [
         list(_choices(piece)) if place % 2 else [piece] for place, piece in enumerate(pieces)
     ]
 
+    # counted before they are made, since there may be too many
     count = 1
     for each in choices:
         count *= len(each)
@@ -132,8 +139,11 @@ def expand_braces(pattern: Pattern) -> list[str]:
 
 
 def _choices(inside: str) -> Iterator[str]:
-    """What braces stand for: 08..10 for 08, 09 and 10, as in a shell; or a list."""
+    """Yields what braces stand for: 08, 09 and 10 for 08..10, as in a shell, or the parts of a
+    list.
+    """
     if found := _NUMBERS.fullmatch(inside):
+        # the sign of a step is ignored and 0 is 1, as in a shell
         first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
         padded = any(re.match(r"-?0\d", each) for each in found.group(1, 2))
         width = max(map(len, found.group(1, 2))) if padded else 0
@@ -141,6 +151,7 @@ def _choices(inside: str) -> Iterator[str]:
         if len(numbers) > _MOST_NAMES:
             do = "use * instead of the numbers"
             raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; {do}")
+
         yield from (f"{number:0{width}d}" for number in numbers)
     elif found := _LETTERS.fullmatch(inside):
         first, last = map(ord, found.groups())
@@ -150,7 +161,7 @@ def _choices(inside: str) -> Iterator[str]:
 
 
 def _has_pattern(part: str, source: str) -> bool:
-    # a question mark in a web address begins what it asks for
+    # a question mark in a web address begins its query
     text = part.split("?")[0] if source.startswith(("http://", "https://")) else part
     return bool(_GLOB.search(text) or _BRACES.search(text))
 

@@ -1,5 +1,5 @@
-"""What earlier versions took for a class, or did not read of a TIFF: their manifests are refused
-where that matters.
+"""Refuses manifests of earlier versions where a scan would give another result now: other classes
+(version 0.2), or other orientations of TIFFs.
 """
 
 import os
@@ -15,15 +15,16 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.errors import ManifestError
 
-_SHOWN = 20  # classes of a list
+_SHOWN = 20  # classes that an error lists
 _READ_TIFFS = 2  # the first rules by which the orientation of TIFFs is read
-_LOOKED_AT = 1000  # TIFFs of a manifest
+_LOOKED_AT = 1000  # TIFFs of a manifest that are read again
 _AGAIN = "scan the images again"
 
 
 def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any]) -> None:
-    """Raises ManifestError for a manifest of version 0.2 whose classes a scan would not find
-    now.
+    """Raises ManifestError for a manifest of version 0.2 whose classes a scan would not find now.
+
+    Manifests of that version have no rules.
     """
     if (
         known.get("rules")
@@ -31,6 +32,8 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
         or not all(isinstance(name, str) for name in classes)
     ):
         return
+
+    # What a scan would find: in folders no housekeeping and no splits, in tables no blank names.
     if known.get("folders"):
         now = [name for name in classes if not is_housekeeping(name)]
         if len(now) > 1 and len({split_of(name) for name in now}) > 1 and all(map(split_of, now)):
@@ -41,6 +44,7 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
             if _are_names(classes)
             else classes
         )
+
     if now == classes:
         return
     raise ManifestError(
@@ -53,15 +57,16 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
 def refuse_other_orientations(
     file: str | Path, root: str, table: pa.Table, known: Mapping[str, Any]
 ) -> None:
-    """Raises ManifestError for a manifest of earlier rules with TIFFs that are turned, which those
-    did not read.
+    """Raises ManifestError for a manifest of earlier rules with turned TIFFs, whose orientation
+    those did not read.
 
-    Of other formats only what is not read any more may differ (XMP beside EXIF), and all loaders
-    obey what the manifest says.
+    In other formats only what is not read any more may differ (XMP beside EXIF), and all loaders
+    follow the manifest.
     """
     rules = known.get("rules")
     if isinstance(rules, int) and rules >= _READ_TIFFS:
         return
+
     tiffs = table.filter(pc.and_(pc.equal(table["format"], "TIFF"), pc.is_null(table["problem"])))
     unread = f"{file}: an earlier version wrote it, which did not read the orientation of TIFFs"
     if len(tiffs) > _LOOKED_AT:
@@ -81,7 +86,7 @@ def refuse_other_orientations(
 
 
 def _header(root: str, path: bytes | None) -> Header | None:
-    """Of a file that can be read."""
+    """Returns the header of a file; None: it cannot be read or used."""
     try:
         found = read_header(os.path.join(os.fsencode(root), path or b""))
     except ValueError:  # a path with a zero byte
@@ -94,7 +99,7 @@ def _turned(width: int, height: int, orientation: int) -> str:
 
 
 def _are_names(classes: list[str]) -> bool:
-    """Whether they are the sorted names of a table, and not those that somebody gave numbers."""
+    """Whether these are the sorted names of a table, and not names that somebody numbered."""
     return classes == sorted(set(classes))
 
 

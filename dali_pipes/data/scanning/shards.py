@@ -1,4 +1,9 @@
-"""Shards, files that hold many images: finding them, and reading their manifest rows."""
+"""Shards, files that hold many images: finds them and reads their manifest rows.
+
+`list_shards` returns the shards of a folder, a pattern or a URL with their versions (size and
+time). `scan_shards` reads those that no earlier scan knows, several at a time (`read_shard`), and
+joins their rows, in the order of the names. `classes.json` beside the shards names the classes.
+"""
 
 import json
 import os
@@ -46,7 +51,7 @@ from dali_pipes.data.table.schema import SCHEMA, replaced
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
-# the last is the naming of TensorFlow's scripts
+# the last alternative is how TensorFlow's scripts name files
 _SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
 MISSING_SHARDS = "shards that are missing by their numbers"
@@ -60,8 +65,10 @@ def scan_shards(
     check: ScanOptions,
     known: pa.Table | None = None,
 ) -> tuple[list[str], pa.Table]:
-    """Class names and rows. A shard that has not changed since and was checked as thoroughly is not
-    read again.
+    """Returns class names and rows.
+
+    A shard that has not changed since an earlier scan, and was checked as thoroughly, is not read
+    again.
 
     Args:
         known: rows of an earlier scan of the same root, without targets.
@@ -73,18 +80,23 @@ def scan_shards(
         partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
     )
     tables |= zip(missing, read, strict=True)
+
     ordered = [tables[name] for name in shards]
     if not sum(map(len, ordered)):
         raise ManifestError(
             f"{root}: its {len(shards)} shards hold no image; each needs images with a label "
             "of the same key"
         )
+
     classes = class_names(root)
     if check.targets.boxes:
         return _with_objects(root, ordered, classes, check.targets)
+
     table = pa.concat_tables(ordered)
     if not check.with_labels:
         return [], replaced(table, "label", no_labels(len(table)))
+
+    # With targets, labels may be missing in all samples, but not in some of them.
     lacking = pc.less(table["label"], 0)
     if check.targets.named and pc.all(lacking).as_py():
         table = replaced(table, "label", no_labels(len(table)))
@@ -92,10 +104,14 @@ def scan_shards(
         table = replaced(
             table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
         )
+
     if pa.types.is_list(table["label"].type):
         return classes or [], table
+
+    # Without classes.json the numbers are the names, up to the highest that occurs.
     if classes is None:
         classes = [str(number) for number in range(1 + max(pc.max(table["label"]).as_py(), -1))]
+
     unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
     problem = pc.if_else(
         unknown,
@@ -108,15 +124,20 @@ def scan_shards(
 def _unchanged(
     known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
 ) -> dict[bytes, pa.Table]:
-    """The rows of each shard; one that could not be read to its end, or whose problem is not in the
-    bytes alone, is left out.
+    """Returns the known rows of each unchanged shard.
+
+    A shard is left out if it could not be read to its end, or if a problem of it is not in its
+    bytes alone.
     """
+    # rows of one shard follow each other: each border is where another shard begins
     codes = known["path"].combine_chunks().dictionary_encode()
     borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
     rows: dict[bytes, pa.Table] = {}
-    for start, end in pairwise(borders):  # a shard's usable images, and further on the others
+    # a shard comes twice: with its usable images, and further on with its others
+    for start, end in pairwise(borders):
         name, some = known["path"][start].as_py(), known.slice(start, end - start)
         rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
+
     return {
         name: rows[name]
         for name in shards
@@ -127,10 +148,13 @@ def _unchanged(
 def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
     if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
         return False
+    # a problem of the shard itself has no member; such a shard may be readable by now
     good, whole = (
         checked(rows, check),
         pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
     )
+
+    # an image with a size and a problem may be usable under other options, such as max_pixels
     return bool(
         whole
         and (good == rows["problem"].is_null().to_numpy()).all()
@@ -144,12 +168,13 @@ def is_shard(path: str | Path) -> bool:
 
 
 def missing_of(names: Iterable[str]) -> list[str]:
-    """Of shards that are called NAME-00003-of-00010 those that are not there."""
+    """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
     there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in names:
         if found := _NUMBERED.fullmatch(name):
             start, number, count, end = found.groups()
             there[start, count, end].add(number)
+
     return [
         f"{start}-{number:0{len(count)}d}-of-{count}{end}"
         for (start, count, end), numbers in there.items()
@@ -159,11 +184,12 @@ def missing_of(names: Iterable[str]) -> list[str]:
 
 
 def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """The folder and the shards of `source`, which is a shard, a pattern of some, or a folder or
-    URL of shards; in order, with versions.
+    """Returns the folder and the shards of `source`, in order, with their versions.
 
-    A folder of another kind has none. A folder with subfolders is one of classes, whatever else is
-    in it.
+    `source` is a shard, a pattern of some shards, or a folder or URL of shards.
+
+    A folder of another kind has none. A folder with subfolders is a folder of classes, whatever
+    else is in it.
 
     Raises:
         ManifestError: nothing matches the pattern, or the shards are of several splits.
@@ -174,14 +200,16 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
 
 
 def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
-    """Likewise, whatever splits they are of."""
+    """Returns the same as `list_shards`, whatever splits the shards are of."""
     pattern = pattern_of_files(source)
     if isinstance(source, str):
         return _list_remote(source, pattern)
+
     if source.is_file():
         return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(
             source
         ) else {}
+
     folder = Path(pattern.folder) if pattern else source
     entries = list(os.scandir(folder)) if folder.is_dir() else []
     entries = [entry for entry in entries if not is_housekeeping(entry.name)]
@@ -196,8 +224,9 @@ def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVer
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
-    """One row for each image of a shard, usable or not: what is wrong with them, or with a local
-    shard, is in `problem`.
+    """Returns one row for each image of a shard, usable or not.
+
+    What is wrong with an image, or with a local shard, is in `problem`.
 
     Raises:
         ManifestError: a shard in an object store cannot be fetched, which says nothing about its
@@ -206,7 +235,9 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
     file, version = os.fsdecode(shard[0]), shard[1]
     kind = tar if file.endswith(".tar") else tfrecord
     if kind == tfrecord:
+        # the boxes in TFRecords are always fractions of width and height
         check = replace(check, targets=replace(check.targets, box_format="relative_xyxy"))
+
     size, mtime_ns = 0, 0
     try:
         with _opened(file, version) as number:
@@ -216,6 +247,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
             headers, columns = _target_columns(number, members, headers, check)
+            # a copy in the cache that is removed is cut off too, maybe while it was read here
             if is_remote(file) and is_gone(number):
                 return read_shard(shard, check)
     except OSError as error:
@@ -224,16 +256,19 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         _, columns = _target_columns(-1, members, headers, check)
+
     name = os.path.split(shard[0])[1]
     rows = [
         (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
         for member, header in zip(members, headers, strict=True)
     ]
+
     table = (
         pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
         if rows
         else SCHEMA.empty_table()
     )
+
     for column, values in columns.items():
         table = table.append_column(column, values)
     return table
@@ -252,11 +287,13 @@ def _opened(file: str, version: FileVersion) -> Iterator[int]:
 def _target_columns(
     number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """The headers, with what is wrong with targets, and the columns of these; box_labels as the
-    open shard has them.
+    """Returns the headers, with what is wrong with targets, and the columns of the targets.
+
+    box_labels are class numbers or names, as the open shard has them.
     """
     targets, given = check.targets, [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
+
     if targets.text:
         columns["text"] = [each.get("text", "") for each in given]
     if targets.mask:
@@ -266,10 +303,11 @@ def _target_columns(
             for each, place in zip(headers, places, strict=True)
         ]
         columns |= {
-            "mask": [""] * len(places),
+            "mask": [""] * len(places),  # no path: the masks are in the shard
             "mask_offset": [at for at, _ in places],
             "mask_bytes": [size for _, size in places],
         }
+
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
         return headers, made
@@ -289,9 +327,11 @@ def _with_mask(number: int, header: Header, place: tuple[int, int], check: ScanO
 def _with_objects(
     source: Path | str, tables: list[pa.Table], classes: list[str] | None, targets: Targets
 ) -> tuple[list[str], pa.Table]:
-    """The classes of the objects, which are those that occur unless they are given, and one table
-    of all shards.
+    """Returns the classes of the objects and one table of all shards.
+
+    The classes are those that are given, or else those that occur.
     """
+    # a shard without objects has no kind of its own
     kinds = {
         each[BOX_LABELS].type
         for each in tables
@@ -300,16 +340,18 @@ def _with_objects(
     if len(kinds) > 1:
         mixed = f"some shards have class numbers in {targets.box_labels}, others names"
         raise ManifestError(f"{source}: {mixed}; write one of them in all")
+
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(
         replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
     )
+
     classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)
     return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
 
 
 def class_names(root: Path | str) -> list[str] | None:
-    """The names in `classes.json` beside the shards; None: there is no such file."""
+    """Returns the names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:
         if is_web(file):
@@ -318,7 +360,7 @@ def class_names(root: Path | str) -> list[str] | None:
     except FileNotFoundError:
         return None
     except NoPermissionError:
-        if is_web(file):  # as many of them answer for what is not there
+        if is_web(file):  # many servers answer so for what is not there
             return None
         raise ManifestError(
             f"{file}: cannot be read; let this user read it, or remove it"
@@ -327,6 +369,7 @@ def class_names(root: Path | str) -> list[str] | None:
         raise ManifestError(
             f"{file}: cannot be read ({error}); make it a list of class names, or remove it"
         ) from None
+
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
     return names
@@ -345,6 +388,7 @@ def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, Fi
     else:
         listing = list_objects(url)
         names = sorted(listing)
+
     versions = listing.versions(
         name for name in names if is_shard(name) and not is_housekeeping(name)
     )

@@ -1,5 +1,6 @@
 """The words train, val and test in names: files or folders of different splits are never read as
-one data set."""
+one data set.
+"""
 
 import glob
 import os
@@ -19,25 +20,26 @@ _SPLITS = {
     "test": ("test", "tests", "testing", "testings", "tst", "holdout", "heldout"),
     "trainval": ("trainval", "trainvals"),
 }
-# Letters between digits and signs; a capital after a small letter begins a word, as in
-# imagenetTrain.
+# A word is letters between digits and signs; a capital after a small letter begins a word too, as
+# in imagenetTrain.
 _WORD = re.compile(r"[^\W\d_]+?(?=(?<=[a-z])[A-Z]|[\W\d_]|\Z)")
 _WORDS = {word: split for split, words in _SPLITS.items() for word in words}
 _WORDS |= {word + end: split for word, split in _WORDS.items() for end in ("set", "data", "images")}
 
 
 def split_of(name: str) -> str | None:
-    """The split that a file or folder of this name is of: "train", "val", "test" or "trainval";
-    None: its name does not say.
+    """Returns the split that a file or folder of this name belongs to: "train", "val", "test" or
+    "trainval"; None: its name does not say.
 
     A split is a word of its own between digits and signs, as in imagenet2012-train.tfrecord or
-    train2017. Of several the last one counts, since the others belong to the data set's name, but
-    train_val is "trainval".
+    train2017. If there are several, the last one counts, since the others belong to the data set's
+    name; but train_val is "trainval".
     """
     splits = [_WORDS.get(word.lower()) for word in _WORD.findall(name)]
     found = [split for split in splits if split]
     if not found:
         return None
+
     end = len(splits) - splits[::-1].index(found[-1])
     return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else found[-1]
 
@@ -48,10 +50,10 @@ def refuse_several_splits(
     spelled: Callable[[str, Sequence[str]], str],
 ) -> None:
     """Raises ManifestError if names under `place` are of two or more splits. Names without a split
-    go with any.
+    may be used with any.
 
     Args:
-        spelled: what to give instead of `place` for one of the splits and its names.
+        spelled: returns what to give instead of `place`, for a split and its names.
     """
     found: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -83,9 +85,11 @@ def refuse_mixed_files(
 
 
 def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
-    """A pattern such as train* that all the names match and none of the others; None: there is no
-    simple one."""
+    """Returns a pattern such as train* that all the names match and none of the others; None: there
+    is no simple one.
+    """
     rest = set(others) - set(names)
+    # the common end is the common start of the reversed names
     start, end = _common_start(names), _common_start([name[::-1] for name in names])[::-1]
     words = [match for match in _WORD.finditer(start) if match[0].lower() in _WORDS]
     anywhere = {word for name in names for word in _WORD.findall(name) if word.lower() in _WORDS}
@@ -104,6 +108,7 @@ def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
 
 
 def _common_start(names: Sequence[str]) -> str:
+    # what the first and the last in sorted order share, all between them share
     first, last = min(names), max(names)
     pairs = enumerate(zip(first, last, strict=False))
     return first[: next((place for place, (one, other) in pairs if one != other), len(first))]

@@ -1,8 +1,8 @@
-"""Images as they are stored, and what turns them upright: one reader of orientation, which every
-loader obeys through the manifest.
+"""Opens images as they are stored, and reads the orientation that turns them upright: one reader,
+whose result every loader takes from the manifest.
 
-What counts is the tag 0x0112 in the first directory of EXIF: of the first EXIF segment of a JPEG,
-of a PNG's eXIf chunk before its pixels, of a WebP's EXIF chunk; of a TIFF the tag of the image
+What counts is the tag 0x0112 in the first directory of EXIF: in the first EXIF segment of a JPEG,
+in a PNG's eXIf chunk before its pixels, in a WebP's EXIF chunk; in a TIFF the tag of the image
 itself. Everything else that may state an orientation (XMP, a second EXIF segment, EXIF after the
 pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
 """
@@ -26,7 +26,7 @@ from dali_pipes.data.scanning.whole import is_lenient, load_whole, only_whole_im
 
 EXIF_ORIENTATION = 0x0112
 _EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
-_INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG
+_INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG, as struct's formats
 _WIDTH, _LENGTH = 256, 257  # tags of a TIFF
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -40,8 +40,10 @@ _TURNS = {
 
 
 class StoredTiff(TiffImagePlugin.TiffImageFile):
-    """A TIFF as it is stored. Pillow's own class turns it by its tags when it is loaded, and states
-    the size of what it turned.
+    """A TIFF as it is stored.
+
+    Pillow's own class turns it by its tags when it is loaded, and states the size of the turned
+    image.
     """
 
     def _setup(self) -> None:
@@ -49,7 +51,7 @@ class StoredTiff(TiffImagePlugin.TiffImageFile):
         self._size = int(self.tag_v2[_WIDTH]), int(self.tag_v2[_LENGTH])
 
     def load_prepare(self) -> None:
-        # else Pillow's class compares the size with its limit
+        # without this, Pillow's class would compare the size with its own limit of pixels
         if getattr(self, "_im", None) is None:
             self.im = Image.new(self.mode, self._size).im
         ImageFile.ImageFile.load_prepare(self)
@@ -58,6 +60,7 @@ class StoredTiff(TiffImagePlugin.TiffImageFile):
         """Leaves the pixels as they are."""
 
 
+# the first bytes of a file, of which at most three are compared; a JPEG's are tested before
 _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
     b"\x89PN": PngImagePlugin.PngImageFile,
     b"RIF": WebPImagePlugin.WebPImageFile,
@@ -69,15 +72,14 @@ _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
 
 
 def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
-    """The image in Pillow, before its pixels are decoded. Pillow's limit on pixels is not asked: a
-    scan has its own, `max_pixels`.
+    """Opens an image in Pillow, before its pixels are decoded.
 
-    Naming the plugin also saves Pillow's search through all of them, a third of the time of a
-    header.
+    Pillow's limit on pixels is not asked: a scan has its own, `max_pixels`. Naming the plugin saves
+    Pillow's search through all of them, a third of the time of a header.
 
     Raises:
-        UnidentifiedImageError: none of the formats that every loader decodes; an error of almost
-            any type for a broken header.
+        UnidentifiedImageError: not every loader decodes the format. A broken header raises an error
+            of almost any type.
     """
     if is_lenient():
         with only_whole_images():
@@ -91,17 +93,20 @@ def _opened(file: BinaryIO) -> ImageFile.ImageFile:
     file.seek(0)
     if magic == b"\xff\xd8\xff":
         return JpegImagePlugin.JpegImageFile(file)
+
     plugin = next((plugin for start, plugin in _PLUGINS.items() if magic.startswith(start)), None)
     try:
         if plugin:
             return plugin(file)
-    except (SyntaxError, IndexError, TypeError, struct.error):  # as Pillow's own search
+    except (SyntaxError, IndexError, TypeError, struct.error):  # those that Image.open passes over
         pass
     raise UnidentifiedImageError("not an image, or its header is broken")
 
 
 def open_any(file: BinaryIO) -> Image.Image:
-    """The same, and images of any other format that Pillow knows, to name it."""
+    """Opens an image like `open_stored`, and one of any other format that Pillow knows, to name
+    it.
+    """
     try:
         return open_stored(file)
     except UnidentifiedImageError:
@@ -110,13 +115,13 @@ def open_any(file: BinaryIO) -> Image.Image:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """A stored image turned as EXIF's orientation, 1 to 8, says."""
+    """Returns a stored image turned as EXIF's orientation, 1 to 8, says."""
     return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def orientation_of(image: Image.Image) -> int:
-    """EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none that makes
-    sense.
+    """Returns EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none
+    that is valid.
     """
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         value = image.tag_v2.get(EXIF_ORIENTATION)
@@ -127,16 +132,20 @@ def orientation_of(image: Image.Image) -> int:
 
 
 def _tag(exif: bytes) -> int | None:
-    """The orientation in the first directory of EXIF data; corrupt EXIF does not make the pixels
-    unusable.
+    """Returns the orientation in the first directory of EXIF data; None: there is none.
+
+    Corrupt EXIF raises nothing, since the pixels are usable.
     """
     data = exif
-    # in a PNG and a WebP it has no place, and is written all the same
+    # a PNG and a WebP should not have this prefix, and some writers write it all the same
     while data.startswith(_EXIF):
         data = data.removeprefix(_EXIF)
+
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
     if order is None:
         return None
+
+    # TIFF's format: the offset of a directory, the number of its entries, and 12 bytes for each.
     try:
         (start,) = struct.unpack_from(order + "I", data, 4)
         (count,) = struct.unpack_from(order + "H", data, start)

@@ -1,4 +1,4 @@
-"""The columns that a table has, and those that it must have."""
+"""Refuses tables that lack a needed column, and says which column may be meant."""
 
 import difflib
 from collections import Counter
@@ -8,7 +8,7 @@ from pathlib import Path
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # columns in an error
-_NEAR = {  # what others call these columns
+_NEAR = {  # other names that these columns often have
     "path_column": (
         *("image_path", "filepath", "file_path", "filename", "file_name"),
         *("file", "image", "image_id", "img", "id"),
@@ -18,10 +18,10 @@ _NEAR = {  # what others call these columns
 
 
 def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, str]) -> None:
-    """Raises ManifestError if one of the needed columns is not there, or there twice.
+    """Raises ManifestError if one of the needed columns is missing, or is there twice.
 
     Args:
-        needed: by the column's name the option that names it.
+        needed: the option that names a column, by the column's name.
     """
     if any(name not in names for name in needed):
         raise missing_error(file, names, needed)
@@ -37,7 +37,8 @@ def missing_error(
     needed: Mapping[str, str],
     hint: str = "",
 ) -> ManifestError:
-    """The error that says which of the needed columns are not there, and which there are.
+    """Returns the error that says which of the needed columns are missing, and which ones there
+    are.
 
     Args:
         needed: as for `refuse_missing`.
@@ -62,7 +63,9 @@ def missing_error(
 
 
 def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | None:
-    """The name that is written much like another in any case, or one of those known for it."""
+    """Returns the name that is spelled much like `wanted` in any case, or else one of those in
+    `known`; None: there is none.
+    """
     lower = {name.casefold(): name for name in names if name}
     found = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
     return next((lower[each] for each in [*found, *known] if each in lower), None)

@@ -1,7 +1,10 @@
 """Images that a table lists: a CSV or Parquet file with the columns `path` and `label`, or Parquet
-files that hold them.
+files that hold the images.
 
 Hugging Face's `datasets` writes images into Parquet files, beside labels and further columns.
+`scan_table` takes either kind: of a table of paths it reads the rows (`_read`), then the files
+(`read_listed`); of Parquet files with images it reads the columns, then each row group
+(`_scan_embedded`). `_rows` builds the manifest's rows in both cases.
 """
 
 import json
@@ -47,10 +50,10 @@ _SUFFIX = ".parquet"
 def scan_table(
     file: Path | str, root: Path, options: TableOptions, check: ScanOptions
 ) -> tuple[Path | str, list[str], pa.Table]:
-    """The folder that the paths are relative to, class names and rows.
+    """Returns the folder that the paths are relative to, class names and rows.
 
     Args:
-        root: of relative paths; if one path is absolute, all become relative to "/".
+        root: the folder of relative paths; if one path is absolute, all become relative to "/".
     """
     if files := embedded_files(file, options.path_column):
         return _scan_embedded(file, files, options, check)
@@ -59,14 +62,17 @@ def scan_table(
             f"{file}: no such object; tables in an object store are Parquet files that hold "
             "the images"
         )
+
     table, targets, folder = _read(file, options, check), check.targets, root
-    labels = _read_labels(file, table, options, check)  # before the images, which take longer
+    # labels before the images, which take longer to read
+    labels = _read_labels(file, table, options, check)
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     masks = (
         [os.fsencode(path or "") for path in table[targets.mask].to_pylist()]
         if targets.mask
         else []
     )
+
     if b"/" in {path[:1] for path in cells + masks}:
         masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
         root = Path("/")
@@ -81,11 +87,11 @@ def scan_table(
 
 
 def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
-    """The Parquet files that hold images: `source`, those of a folder, or those of a pattern such
-    as train-*.parquet; sorted.
+    """Returns the Parquet files that hold images, sorted: `source` itself, those of a folder, or
+    those of a pattern such as train-*.parquet.
 
-    Of a URL all files of the pattern are taken, and those of a folder if there are no shards beside
-    them.
+    For a URL all files of the pattern are taken, and those of a folder if there are no shards
+    beside them.
 
     Args:
         path_column: a file that has this column lists images.
@@ -101,10 +107,11 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
 
 
 def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
-    """Likewise, whatever splits they are of."""
+    """Returns the same as `embedded_files`, whatever splits the files are of."""
     pattern = pattern_of_files(source)
     if isinstance(source, str):
         return _list_remote(source, pattern)
+
     if pattern:
         folder = Path(pattern.folder)
         found = [
@@ -116,6 +123,7 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
         )
     else:
         found = [source]
+
     return [
         str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)
     ]
@@ -130,6 +138,7 @@ def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
     else:
         names = sorted(list_objects(folder))
         names = [] if any(map(is_shard, names)) else names
+
     names = [name for name in names if not is_housekeeping(name)]
     return [f"{folder}/{name}" for name in names if name.endswith(_SUFFIX)]
 
@@ -153,40 +162,51 @@ def _holds_images(file: Path, path_column: str) -> bool:
 def _scan_embedded(
     file: Path | str, files: list[str], options: TableOptions, check: ScanOptions
 ) -> tuple[Path | str, list[str], pa.Table]:
-    """Of images that lie in the files themselves; what `datasets` notes of the classes names
-    them.
+    """Returns root, class names and rows of images that are in the Parquet files themselves.
+
+    The classes have the names that `datasets` notes in the files' metadata, if it does.
     """
     targets = check.targets
     if targets.mask:
         raise ManifestError(
             f"{file}: masks are not read out of Parquet files; leave out targets.mask"
         )
+
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
+        # without metadata, which may differ between the files
         table = pa.concat_tables(each.replace_schema_metadata() for each in columns)
     except pa.ArrowException as error:
         raise ManifestError(
             f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
         ) from None
+
     paths, headers, places = _read_groups([group for each in groups for group in each], check)
+
+    # A class number must mean the same in all files.
     named = _label_names(columns[0].schema)
     for other, each in zip(files, columns, strict=True):
         theirs = _label_names(each.schema)
         if theirs and named and theirs != named:
             both = "so that a number means two; write both with the same"
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
+
+    # If the default column is missing, the first column of classes that `datasets` notes is taken.
     column = options.label_column
     if column == "label" not in table.column_names and named:
         column = next(iter(named))
         table = table.rename_columns(
             ["label" if name == column else name for name in table.column_names]
         )
+
     _check_columns(file, table, options, check)
     labels = _read_labels(file, table, options, check)
     classes, rows = _rows(file, table, paths, headers, places, options, labels, targets)
+
     names = named.get(column, [])
     if classes and not targets.boxes and len(classes) <= len(names):
         classes = names
+
     root = (
         files[0].rpartition("/")[0]
         if isinstance(file, str)
@@ -198,8 +218,8 @@ def _scan_embedded(
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
-    """The columns besides the images; and of each row group the file, its number, and the file's
-    modification time.
+    """Returns the columns besides the images, and of each row group the file, its number, and the
+    file's modification time.
     """
     try:
         with pq.ParquetFile(_opened(file), pre_buffer=False) as parquet:
@@ -208,6 +228,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
                 raise ManifestError(
                     f"{file}: has no column of images, structs of bytes and path; leave it out"
                 )
+
             table = parquet.read(
                 [name for name in schema.names if name != image_column(schema)], use_threads=False
             )
@@ -222,7 +243,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
 def _read_groups(
     groups: list[tuple[str, int, int]], check: ScanOptions
 ) -> tuple[list[bytes], list[Header], dict[str, pa.Array]]:
-    """Of each image its path, which is its row group's, and its header; and the columns member,
+    """Returns the path of each image, which is its row group's, its header, and the columns member,
     offset and file_bytes.
     """
     found = list(
@@ -230,6 +251,8 @@ def _read_groups(
             partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
         )
     )
+
+    # A row group is unpacked into one file, its images one after the other.
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for (file, number, _), (headers, names) in zip(groups, found, strict=True):
         lengths = np.array([each.bytes for each in headers], np.int64)
@@ -237,6 +260,7 @@ def _read_groups(
         members += names
         offsets.append(np.cumsum(lengths) - lengths)
         sizes.append(np.full(len(headers), lengths.sum()))
+
     places = {
         "member": pa.array(members, pa.large_binary()),
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
@@ -248,7 +272,7 @@ def _read_groups(
 def _read_group(
     check: ScanOptions, group: tuple[str, int, int]
 ) -> tuple[list[Header], list[bytes]]:
-    """The header of each image, and its name: its path in the data set, or its row."""
+    """Returns the header of each image, and its name: its path in the data set, or its row."""
     file, number, mtime_ns = group
     try:
         images = read_group(_opened(file), number).to_pylist()
@@ -256,6 +280,7 @@ def _read_group(
         raise ManifestError(
             f"{file}: {error}; write it again, or scan again when it can be read"
         ) from None
+
     headers, members = [], []
     for row, image in enumerate(images):
         encoded, path = (image or {}).get("bytes"), (image or {}).get("path")
@@ -277,7 +302,10 @@ def _opened(file: str) -> Any:
 
 
 def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """The columns of classes and the names of each, by what `datasets` notes of its columns."""
+    """Returns the columns of classes and the names of each, as `datasets` notes them in the
+    metadata.
+    """
+    # its JSON: {"info": {"features": {COLUMN: {"names": […], "_type": "ClassLabel"}}}}
     try:
         features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"][
             "features"
@@ -295,7 +323,9 @@ def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
 def _read_labels(
     file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
 ) -> Labels | None:
-    """None: none are read, the targets are all that there is, or objects have the labels."""
+    """Returns the labels of the rows; None: none are read, since the targets are all that there is,
+    or the objects have the labels.
+    """
     if (
         not check.with_labels
         or check.targets.boxes
@@ -315,24 +345,29 @@ def _rows(
     labels: Labels | None,
     targets: Targets,
 ) -> tuple[list[str], pa.Table]:
-    """Class names, and a row for each image; `columns` are the manifest's besides those that the
-    table has.
+    """Returns class names, and a row for each image.
+
+    `columns` are the manifest's columns besides those that the table has.
     """
     columns |= read_columns(
         file, table, {options.path_column, options.label_column, *targets.named.values()}
     )
+
     if targets.text:
         columns[TARGET + "text"] = (
             table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
         )
+
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
         classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
         return classes, file_rows(paths, values, headers, columns | objects)
+
     if labels is None:
         return [], file_rows(paths, no_labels(len(paths)), headers, columns)
 
     for row, why in labels.problems.items():
+        # of the image's own problem only what is wrong: the advice comes once, at the end
         if problem := headers[row].problem:
             why = f"{problem.partition(';')[0]}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
@@ -341,7 +376,9 @@ def _rows(
 
 
 def _with_row_numbers(rows: pa.Table) -> pa.Table:
-    """With the row in the table, from 1, in each problem, before what it says to do."""
+    """Returns the rows with the row in the table, from 1, in each problem, before the advice in
+    it.
+    """
     if rows["problem"].null_count == len(rows):
         return rows
 
@@ -355,13 +392,17 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
 
 
 def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
-    """A CSV or Parquet file with its paths, its targets, and its labels if there are no targets."""
+    """Reads a CSV or Parquet file with its paths, its targets, and its labels if there are no
+    targets.
+    """
     targets = check.targets
     texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
+
     if not file.is_file():
         needed = f"{options.path_column} and {options.label_column}"
         instead = f"give a CSV or Parquet table with the columns {needed}"
         raise ManifestError(f"{file}: no such file; {instead}")
+
     try:
         if file.suffix == ".parquet":
             table = pq.read_table(file)
@@ -375,9 +416,12 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
     if not len(table):
         raise ManifestError(f"{file}: has no row below its header; write one for each image")
+
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
         table = replaced(table, name, _as_paths(file, name, table[name]))
+
+    # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
         file.suffix == ".parquet"
         or options.label_column not in table.column_names
@@ -395,10 +439,10 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 def _refuse_second_header(
     file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions
 ) -> None:
-    """Raises ManifestError for a header between the rows, whose label would make all labels
-    names.
+    """Raises ManifestError for a second header between the rows: its label would turn all labels
+    into names.
     """
-    marked = f"\ufeff{options.path_column}"  # by the byte-order mark of a file that was joined
+    marked = f"\ufeff{options.path_column}"  # with the byte-order mark of a file that was appended
     row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(
@@ -427,10 +471,14 @@ def _check_columns(
 ) -> None:
     targets = check.targets
     needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
+
+    # Targets need no label; a label column that the user names is needed, unless objects have
+    # labels.
     is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
     if is_labelled and check.with_labels:
         needed[options.label_column] = "label_column"
     refuse_missing(file, table.column_names, needed)
+
     for name in filter(None, (targets.mask, targets.text)):
         if not is_text(table[name].type):
             raise ManifestError(

@@ -1,6 +1,9 @@
-"""Pillow's `ImageFile.LOAD_TRUNCATED_IMAGES`, which a program may have set for its own images, and
-which fills what is missing with gray: no other decoder does, so that a batch would depend on the
-loader."""
+"""Makes Pillow refuse truncated images even if a program has set `ImageFile.LOAD_TRUNCATED_IMAGES`
+for its own images.
+
+With that flag Pillow fills what is missing with gray. No other decoder does so, and a batch would
+depend on the loader.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -11,24 +14,28 @@ from typing import Any
 from PIL import ImageFile
 
 _lock = threading.Lock()
-_inside, _kept = 0, False  # how many blocks there are in all threads, and what the program had set
+_inside, _kept = 0, False  # blocks in all threads, and the value that the program had set
 
 
 def is_lenient() -> bool:
-    """Whether the program has set it."""
+    """Whether the program has set the flag."""
     return bool(ImageFile.LOAD_TRUNCATED_IMAGES) or _inside > 0
 
 
 @contextmanager
 def only_whole_images() -> Iterator[None]:
-    """A block in which Pillow refuses truncated images. The flag is the process's: it is as before
-    when no thread is inside.
+    """A block in which Pillow refuses truncated images.
+
+    The flag belongs to the process: it is put back when no thread is inside.
     """
     global _inside, _kept
+
     with _lock:
+        # only the first one inside sees the program's own value
         if not _inside:
             _kept, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
         _inside += 1
+
     try:
         yield
     finally:
@@ -39,7 +46,8 @@ def only_whole_images() -> Iterator[None]:
 
 
 def load_whole(image: ImageFile.ImageFile) -> ImageFile.ImageFile:
-    """The same image, which refuses to be decoded if it is truncated."""
+    """Returns the same image, which refuses to be decoded if it is truncated."""
+    # Pillow decodes when the pixels are first asked for, after the block of `open_stored` has ended
     image.load = partial(_load, image)  # type: ignore[method-assign]
     return image
 
@@ -47,5 +55,5 @@ def load_whole(image: ImageFile.ImageFile) -> ImageFile.ImageFile:
 def _load(image: ImageFile.ImageFile) -> Any:
     with only_whole_images():
         pixels = type(image).load(image)
-    image.__dict__.pop("load", None)  # which held the image by itself
+    image.__dict__.pop("load", None)  # it refers to the image, which would keep itself alive
     return pixels

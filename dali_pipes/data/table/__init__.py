@@ -1,3 +1,3 @@
-"""The rows of a manifest: its Arrow table, the file that it is saved in, and looking up what is in
-it.
+"""The rows of a manifest: the Arrow table, the file that it is saved in, and look-ups by sample
+id.
 """

@@ -1,5 +1,8 @@
-"""The fingerprint of a manifest: equal for equal images, labels and columns, however it was made
-and wherever they lie.
+"""The fingerprint of a manifest: equal for equal images, labels and columns, however the manifest
+was made and wherever the images are.
+
+A resumed run and `Manifest.verify` compare it with the one that was saved, so the order and the
+bytes of what goes into it must stay as they are.
 """
 
 import hashlib
@@ -18,37 +21,44 @@ from dali_pipes.data.table.schema import further_columns
 
 Take = Callable[[NDArray[np.int64]], NDArray[Any]]  # rows of an array, by sample id
 
-_VALUES = 1 << 22  # at once
-# where they lie, and what was left out
+_VALUES = 1 << 22  # values of texts and lists that are in memory at once
+# columns that say where targets are stored, or what was left out
 _OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}
 
 
 def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> str:
-    """SHA-256 over classes, names, labels, sizes, own columns and targets."""
+    """Returns the SHA-256, in hex, over classes, names, labels, sizes, own columns and targets."""
     found = hashlib.sha256(json.dumps(classes).encode())
     task = task_of(samples.whole["label"].type)
     if task == "multilabel":
         labels = _padded(samples, labels)
+
+    # Names: first where each text begins, so that ab, c and a, bc differ, then all texts.
     names = ["path"] if samples.all_empty("member") else ["path", "member"]
     for blocks in chain.from_iterable(
         (_offsets(samples, name), _values(samples, name)) for name in names
     ):
         _add(found, blocks)
+
     for take in (labels, sizes):
         _add(found, map(take, samples.blocks()))
+
     if task != "classification":
         _add_rows(found, "label", samples, labels)
+
     for name in further_columns(samples.whole):
         if name not in _OF_THE_STORAGE:
             _add_column(found, name, samples)
+
     return found.hexdigest()
 
 
 def _add_column(found: Any, name: str, samples: Samples) -> None:
-    """Its numbers, or of texts and lists the length of each, and all values."""
+    """Adds a column: its numbers, or the length of each text or list, and then all values."""
     if is_numeric(samples.whole[name].type):
         _add_rows(found, name, samples, lambda ids: samples[name].numbers(ids))
         return
+
     _add_rows(found, name, samples, lambda ids: samples[name].lengths(ids))
     total = sum(int(samples[name].lengths(ids).sum()) for ids in samples.blocks())
     _add(
@@ -61,12 +71,13 @@ def _add_column(found: Any, name: str, samples: Samples) -> None:
 
 
 def _add_rows(found: Any, name: str, samples: Samples, take: Take) -> None:
+    # an empty selection, which has the dtype and the shape of a row
     none = take(np.empty(0, np.int64))
     _add(found, map(take, samples.blocks()), name, str(none.dtype), (len(samples), *none.shape[1:]))
 
 
 def _add(found: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
-    """An array that is made block by block, after its name, dtype and shape."""
+    """Adds an array that is made block by block, after its name, dtype and shape."""
     if head:
         found.update(json.dumps(head).encode())
     for block in blocks:
@@ -74,7 +85,10 @@ def _add(found: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
 
 
 def _padded(samples: Samples, labels: Take) -> Take:
-    """Labels of several classes, in rows filled up with -1 that are all of the same length."""
+    """Returns labels of several classes in rows of one length, filled up with -1.
+
+    A block is only as wide as its longest row, and the fingerprint must not depend on blocks.
+    """
     longest = max((labels(ids).shape[1] for ids in samples.blocks()), default=0)
 
     def rows(ids: NDArray[np.int64]) -> NDArray[Any]:
@@ -85,7 +99,7 @@ def _padded(samples: Samples, labels: Take) -> Take:
 
 
 def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
-    """All texts or lists, one after the other; each block has few values."""
+    """Yields all texts or lists, one after the other, in blocks of few values."""
     for ids in samples.blocks():
         parts = samples[name].lengths(ids).cumsum() // _VALUES
         for some in np.split(ids, np.flatnonzero(np.diff(parts)) + 1):
@@ -93,7 +107,7 @@ def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
-    """Where each text begins if all stand one after the other, and where the last one ends."""
+    """Yields where each text begins if all are joined, and where the last one ends."""
     end = np.zeros(1, np.int64)
     yield end
     for ids in samples.blocks():

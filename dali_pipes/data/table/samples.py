@@ -1,5 +1,9 @@
-"""The rows of a manifest's usable images, by sample id. They may lie in a mapped file: no more is
-copied than what is taken.
+"""The rows of a manifest's usable images, by sample id.
+
+`Samples` is the table, or chosen rows of it; `Samples[name]` is a `Column`, which returns numbers,
+texts or lists for an array of ids. The table may be in a mapped file: only what is taken is copied.
+So columns are read through NumPy views of Arrow's buffers (`_view`), whose offsets are checked as
+they are used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +20,11 @@ from dali_pipes.errors import ManifestError
 
 Ids = NDArray[np.int64]
 
-_BLOCK = 1 << 18  # rows
+_BLOCK = 1 << 18  # rows that are taken at once
 
 
 def validate(table: pa.Table) -> None:
+    # Arrow's full check, also of every offset of a text
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -27,14 +32,14 @@ def validate(table: pa.Table) -> None:
 
 
 class Samples:
-    """A table, all of it or chosen rows of it. Choosing copies nothing but the rows' numbers.
+    """A table, all of it or chosen rows of it. Choosing copies only the numbers of the rows.
 
-    Whatever is taken, ManifestError is raised if its file was changed since it was mapped, or is
-    damaged there.
+    Every look-up raises ManifestError if a file was changed since it was mapped, or is damaged
+    there.
 
     Args:
         table: usable images only.
-        files: those that the table lies in, if it is mapped.
+        files: the files that the table is in, if it is mapped.
         rows: (n,) the row of each sample; None: all rows in their order.
     """
 
@@ -46,7 +51,7 @@ class Samples:
     ):
         self.whole, self.files, self.rows = table, files, rows
         self._columns: dict[str, Column] = {}
-        self._valid: set[str] = set()  # columns
+        self._valid: set[str] = set()  # names of columns that were checked as a whole
 
     def __len__(self) -> int:
         return len(self.whole) if self.rows is None else len(self.rows)
@@ -61,7 +66,7 @@ class Samples:
         return self._columns[name]
 
     def all_empty(self, name: str) -> bool:
-        """Whether no sample has a text there."""
+        """Whether every sample has an empty text in this column."""
         return self[name].all_empty or not any(
             self[name].lengths(ids).any() for ids in self.blocks()
         )
@@ -78,8 +83,9 @@ class Samples:
         return type(self)(self.whole, self.files, ids if self.rows is None else self.rows[ids])
 
     def validate(self, names: list[str]) -> None:
-        """Checks these columns as a whole, once, if they lie in a file: Arrow believes where a text
-        is said to end.
+        """Checks these columns as a whole, once, if they are in a file.
+
+        Arrow itself does not check where a text ends.
         """
         self.check()
         for name in set(names) - self._valid if self.files else ():
@@ -87,7 +93,7 @@ class Samples:
             self._valid.add(name)
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """All ids, so many at once that what is taken by them needs little memory."""
+        """Yields all ids, in blocks for which little memory is needed."""
         for start in range(0, len(self), _BLOCK):
             yield np.arange(start, min(start + _BLOCK, len(self)))
 
@@ -98,9 +104,15 @@ class Samples:
 
 
 class Column:
-    """One column by sample id."""
+    """One column by sample id: numbers, texts or lists.
+
+    Args:
+        column: the column of the whole table.
+        rows: (n,) the row of each sample; None: all rows in their order.
+    """
 
     def __init__(self, column: pa.ChunkedArray, rows: Ids | None):
+        # one empty chunk at least, which has the dtype of a column without rows
         chunks = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
         self._chunks, self._ends = (
             [_view(chunk) for chunk in chunks],
@@ -109,11 +121,13 @@ class Column:
         self._rows = rows
 
     def numbers(self, ids: Ids) -> NDArray[Any]:
-        """(N,) or (N, K), in the column's dtype, of a column that has a number or boolean for each
-        sample, or as many for each.
+        """Returns (N,) or (N, K) values in the column's dtype.
+
+        The column has a number or boolean for each sample, or equally many for each.
         """
         if len(self._chunks) == 1:
             return self._chunks[0][self._selected(ids)]
+
         none = self._chunks[0][ids[:0]]
         found = np.empty((len(ids), *none.shape[1:]), none.dtype)
         for chunk, places, rows in self._by_chunk(ids):
@@ -131,22 +145,26 @@ class Column:
 
     @property
     def all_empty(self) -> bool:
-        """Whether there is no text, or nothing in the lists, of any row of the table."""
+        """Whether all texts or lists in the table are empty."""
         return all(chunk.all_empty for chunk in self._chunks)
 
     def lengths(self, ids: Ids) -> Ids:
-        """(N,) of the texts or lists."""
+        """Returns (N,) the lengths of the texts or lists: bytes, or values."""
         found = np.empty(len(ids), np.int64)
         for _, places, start, end in self._bounds(ids):
             found[places] = end - start
         return found
 
     def joined(self, ids: Ids) -> NDArray[Any]:
-        """(total,) the texts or lists of these samples, one after the other."""
+        """Returns (total,) the texts or lists of these samples, one after the other."""
         rows = self._selected(ids)
+
+        # Consecutive rows are one piece of the chunk, which is not copied.
         if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
             start, end = self._chunks[0].bounds(rows)
             return self._chunks[0].values[start[0] : end[-1]]
+
+        # Else each value is taken by its number: where its sample begins, and its place within it.
         lengths = self.lengths(ids)
         begin = lengths.cumsum() - lengths
         found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
@@ -160,34 +178,41 @@ class Column:
         return found
 
     def matrix(self, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
-        """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
+        """Returns (N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
         parts = list(self._bounds(ids))
         column = np.arange(
             max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0)
         )
+
         matrix = np.empty((len(ids), len(prefix) + len(column)), self._chunks[0].values.dtype)
         matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
         for chunk, places, start, end in parts:
+            # clip: short texts at the end of a chunk would reach beyond it; `fill` replaces what is
+            # read there
             values = chunk.values.take(start[:, None] + column, mode="clip")
             values[column >= (end - start)[:, None]] = fill
             matrix[places, len(prefix) :] = values
+
         return matrix
 
     def _selected(self, ids: Any) -> Any:
         return ids if self._rows is None else self._rows[ids]
 
     def _chunk_of(self, sample_id: int) -> tuple[Any, int]:
-        """The chunk of a sample, and its row there."""
+        """Returns the chunk of a sample, and its row in the chunk."""
         row = self._selected(sample_id)
         number = int(np.searchsorted(self._ends, row, side="right")) if len(self._chunks) > 1 else 0
         return self._chunks[number], row - int(self._ends[number - 1]) if number else row
 
     def _by_chunk(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids]]:
-        """Each chunk that has any of the samples, their places among them, and their rows there."""
+        """Yields each chunk that has any of the samples, the positions of these in `ids`, and their
+        rows in the chunk.
+        """
         rows = self._selected(ids)
         if len(self._chunks) == 1:
             yield self._chunks[0], slice(None), rows
             return
+
         numbers = np.searchsorted(self._ends, rows, side="right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
@@ -198,15 +223,15 @@ class Column:
             )
 
     def _bounds(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids, Ids]]:
-        """Each chunk that has any of the samples, their places among them, and where their values
-        begin and end in the chunk.
+        """Yields each chunk that has any of the samples, the positions of these in `ids`, and where
+        their values begin and end in the chunk.
         """
         for chunk, places, rows in self._by_chunk(ids):
             yield chunk, places, *chunk.bounds(rows)
 
 
 class OwnColumns(Mapping[str, Any]):
-    """The columns that are not every manifest's, each made when it is asked for."""
+    """The columns that not every manifest has, by name; each is made when it is asked for."""
 
     def __init__(self, samples: Samples):
         self._samples, self._names = samples, own_columns(samples.whole)
@@ -226,25 +251,29 @@ class OwnColumns(Mapping[str, Any]):
 
 
 class _Cuts:
-    """One chunk: all values, and where each row's begin and end."""
+    """One chunk of texts or lists: all values, and where those of each row begin and end."""
 
     def __init__(self, chunk: pa.Array):
+        # Arrow has offsets of 32 bits for these types, and of 64 bits for the large ones
         small = (
             pa.types.is_list(chunk.type)
             or pa.types.is_binary(chunk.type)
             or pa.types.is_string(chunk.type)
         )
+
         _, offsets, *rest = chunk.buffers()
         kind = np.dtype(np.int32 if small else np.int64)
+        # an empty chunk may have no buffers
         self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[
             chunk.offset : chunk.offset + len(chunk) + 1
         ]
+
         if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
             values = chunk.values.to_numpy(zero_copy_only=False)
         else:
             values = np.frombuffer(rest[0] or b"", np.uint8)
         self._total = len(values)
-        # NumPy takes nothing of what is empty
+        # NumPy's take fails on an empty array, with mode=clip too
         self.values = values if self._total else np.zeros(1, values.dtype)
 
     @property
@@ -252,7 +281,9 @@ class _Cuts:
         return bool(self._offsets[0] == self._offsets[-1])
 
     def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """Where the values of these rows begin and end; an error if that is outside all values."""
+        """Returns where the values of these rows begin and end; ManifestError if that is outside
+        all values.
+        """
         start, end = self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
         if (start < 0).any() or (end < start).any() or (end > self._total).any():
             raise ManifestError(
@@ -262,18 +293,21 @@ class _Cuts:
 
 
 class _Bits:
-    """Arrow keeps booleans as bits."""
+    """One chunk of booleans, which Arrow stores as bits; it is indexed like an array."""
 
     def __init__(self, chunk: pa.Array):
         self._bytes, self._offset = np.frombuffer(chunk.buffers()[1] or b"", np.uint8), chunk.offset
 
     def __getitem__(self, rows: Any) -> Any:
+        # eight values in a byte, the lowest bit first
         place = rows + self._offset
         return (self._bytes[place >> 3] >> (place & 7) & 1).astype(bool)
 
 
 def _view(chunk: pa.Array) -> Any:
-    """An array of numbers, or something that is indexed like one; of texts and lists `_Cuts`."""
+    """Returns an array of numbers, or something that is indexed like one; for texts and lists
+    `_Cuts`.
+    """
     kind = chunk.type
     if pa.types.is_fixed_size_list(kind):
         values = _view(chunk.flatten())

@@ -1,7 +1,8 @@
 """A manifest as a file: Arrow's file format, which processes map and share, or Parquet, which is
 smaller.
 
-Root, class names and what is known of the samples as a whole are in the metadata of the schema.
+`read` opens either, `write` saves one. Root, class names and what is known of the samples as a
+whole are in the metadata of the schema.
 """
 
 import json
@@ -26,9 +27,9 @@ _KEY = b"dali_pipes"
 class MappedFile:
     """A file that all processes of a machine map and share.
 
-    A file that is replaced, as ours are, stays what it was for those who have mapped it. One that
-    is written into is noticed by `check`; reading what has been cut off a file would end the
-    process (SIGBUS).
+    If the file is replaced, as `write` does, those who have mapped it keep the old one. `check`
+    notices a file that was written into; reading what has been cut off a file would end the process
+    (SIGBUS).
 
     Raises:
         OSError, ValueError: it cannot be mapped.
@@ -38,6 +39,7 @@ class MappedFile:
         self._file = file
         with file.open("rb") as opened:
             self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            # of the mapped file itself, also after another one has taken its name
             self._number = os.dup(opened.fileno())
         self._stamp = self._now()
 
@@ -52,21 +54,21 @@ class MappedFile:
         stat = os.fstat(self._number)
         return stat.st_size, stat.st_mtime_ns
 
-    # at the program's end `os` may be gone
+    # os.close as a default: at the program's end the module `os` may be gone
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_number"):
             close(self._number)
 
 
 class Stored(NamedTuple):
-    """What a file holds; it is not checked.
+    """What a file holds, not yet checked.
 
     Attributes:
-        table: usable images, then the others; in a mapped file each as one chunk.
+        table: usable images, then the others; in a mapped file each of both is one chunk.
         known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the
-            "omissions" of other scans, the "mixture" that they are, and the "rules" of the scan, as
-            far as the file has them.
-        file: None if it is not mapped.
+            "omissions" of other scans, the "mixture" that the samples are, and the "rules" of the
+            scan, as far as the file has them.
+        file: None if the file is not mapped.
     """
 
     root: str
@@ -81,12 +83,15 @@ def read(file: str | Path) -> Stored:
         mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
         head = json.loads((table.schema.metadata or {})[_KEY])
+        # a mapped table has its types already (`_mapped_table`), and a cast would copy it
         table = typed(table) if not mapped else table.replace_schema_metadata()
+
         known = dict(head.get("known", {}))
         known["folders"] = {
             name: _folder(*record) for name, record in known.get("folders", {}).items()
         }
         known["omissions"] = stored(known.get("omissions", []))
+
         return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
         raise ManifestError(
@@ -113,8 +118,9 @@ def write(
     others: pa.Table,
     known: dict[str, Any],
 ) -> None:
-    """Writes the file whole or not at all: for Arrow if it is called so, else as Parquet."""
+    """Writes the file whole or not at all: as Arrow if its name ends in .arrow, else as Parquet."""
     refuse_foreign(file)
+
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
     with replacing(file) as aside, aside.open("wb") as out:
         if file.suffix != MAPPED:
@@ -124,8 +130,10 @@ def write(
                 compression="zstd",
             )
             return
+
         with pa.ipc.new_file(out, samples.schema.with_metadata(head)) as writer:
             for table in (samples, others):
+                # one chunk for each, in which rows are found without a search
                 writer.write_table(table.combine_chunks())
 
 
@@ -155,7 +163,7 @@ def _is_arrow(file: Path) -> bool:
 
 def _mapped_table(file: MappedFile) -> pa.Table:
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
-    table.validate()  # the buffers, as far as their lengths show it
+    table.validate()  # that the buffers have the lengths they need; their content is not read
     if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -1,4 +1,4 @@
-"""The table inside a manifest: its columns and their types."""
+"""The table in a manifest: its columns (`SCHEMA`) and their types, and functions on such tables."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,29 +18,31 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
-        # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest without this
+        # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest that had no such
         # column
         "subsampling": pa.string(),
-        # name of the image in a file that holds many; empty: it is the file
+        # name of the image in a file that holds many; empty: the image is the file
         "member": pa.large_binary(),
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-# by which a scan says what is an image, what is a class and how an image is turned; files of
-# version 0.2 have none
+# the version of the rules that say what is an image, what is a class and how an image is turned;
+# manifests of version 0.2 have none
 RULES = 3
-# also for manifests of versions without them
+# columns that manifests of earlier versions may lack, with the value for an image in its own file
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}
 
 
 def typed(table: pa.Table) -> pa.Table:
-    """The columns of a manifest in their types, without any others; those of images in shards may
-    be missing.
+    """Returns the columns of a manifest in their types, without any others.
+
+    Columns of images in shards may be missing; they get the values for images in their own files.
     """
     for name in _WHOLE_FILE.keys() - set(table.column_names):
         value = pa.scalar(_WHOLE_FILE[name], SCHEMA.field(name).type)
         table = table.append_column(name, pa.repeat(value, len(table)))
+
     own = ["label", *further_columns(table)]
     types = {name: _type(name, table.schema.field(name).type) for name in own}
     fields = [pa.field(field.name, types.pop(field.name, field.type)) for field in SCHEMA]
@@ -57,12 +59,14 @@ def own_columns(table: pa.Table) -> list[str]:
 
 
 def further_columns(table: pa.Table) -> list[str]:
-    """Those that not every manifest has: a table's own, and targets."""
+    """Returns the names of the columns that not every manifest has: a table's own, and targets."""
     return [name for name in table.column_names if name.startswith((COLUMN, TARGET))]
 
 
 def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The usable images, and the others. A chunk that has none but one kind is not copied."""
+    """Returns the usable images, and the others. A chunk with rows of one kind only is not
+    copied.
+    """
     usable, others = [], []
     for rows in table.to_batches():
         good = pc.is_null(rows["problem"])
