@@ -83,11 +83,9 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
 def are_polygons(
     outlines: Sequence[Any], height: NDArray[np.int64], width: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which outlines are lists of polygons of plain numbers that `problem_of` finds nothing wrong
-    with.
+    """Finds the outlines that are polygons without a fault, many at a time.
 
-    It is faster than `problem_of` for many outlines, and leaves the others to it. An empty list
-    counts as polygons.
+    `problem_of` has to look at the others only. An empty list counts as polygons.
 
     Args:
         height, width: (M,) of their images, in pixels.
@@ -188,7 +186,7 @@ def _runs(counts: str | list[int]) -> NDArray[np.int64]:
         codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0
     )
 
-    # from the fourth run on, the difference to the run before the last one is stored
+    # from the fourth run on, the stored number is the difference to the run two before it
     found[1::2] = found[1::2].cumsum()
     found[2::2] = found[2::2].cumsum()
     return found
