@@ -5,10 +5,10 @@ Labels are stored as Arrow's int32 (one class), list of int32 (any number of cla
 fixed-size list of float32 (numbers to predict); columns as int64, float32 or bool, fixed-size or
 large lists of these, or large strings.
 
-A CSV's cells go through `read_text`, which finds their type. Then `read_labels` splits them, finds
-the rows without a label, and numbers the classes (`_number_classes`) or converts the numbers to
-predict (`_to_predict`). `read_columns` converts the other columns. Errors name the first row that
-is wrong; `_Cells` carries the row numbers for this.
+`read_text` finds the type of a CSV's cells, or of the parts into which a separator splits them.
+`read_labels` finds the rows without a label, and numbers the classes of the others
+(`_number_classes`) or converts their numbers to predict (`_to_predict`). `read_columns` converts
+the other columns. Errors name the first row that is wrong; `_Cells` carries the row numbers.
 """
 
 import contextlib
@@ -103,8 +103,7 @@ def read_text(
     task: str | None = None,
     rows: NDArray[np.int64] | None = None,
 ) -> pa.Array:
-    """Finds the type of the text in a CSV's cells, one for all: int64, float64 or names; null:
-    missing.
+    """Reads the text in a CSV's cells as one type: int64, float64 or names; null: missing.
 
     Whole numbers are class numbers only if each is written as Python writes it: "001" is a name,
     since it differs from "1". Among numbers, the spellings in `_NULLS` mean a missing value; among
@@ -123,7 +122,7 @@ def read_text(
     known = distinct.filter(pc.invert(pc.is_in(distinct, pa.array(["", *_NULLS], distinct.type))))
 
     def all_match(pattern: str) -> bool:
-        # the first one alone decides for most columns, without a pass over all
+        # a quick look at the first one, before a pass over all
         if not len(known) or not re.fullmatch(pattern, known[0].as_py()):
             return False
         return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
@@ -294,9 +293,7 @@ class _Cells(NamedTuple):
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The same values in fewer types: no dictionaries or decimals, and text without blanks around
-    it.
-    """
+    """Converts dictionaries and decimals to plain types, and strips blanks from text."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return _plain(values.dictionary_decode())
@@ -316,7 +313,7 @@ def _missing(values: pa.Array) -> NDArray[np.bool_]:
 
 
 def _missing_labels(values: pa.Array) -> dict[int, str]:
-    """Finds the rows without a label: why, by row."""
+    """Says why rows have no label, by row number."""
     missing = _missing(values)
     problems = dict.fromkeys(np.flatnonzero(missing).tolist(), "no label")
     if not is_list(values.type):
@@ -393,7 +390,7 @@ def _refuse_whole_fractions(cells: _Cells) -> None:
 
 
 def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
-    """Reads labels that are lists: any number of classes each, or equally many numbers to predict."""
+    """Reads labels that are lists: any number of classes, or equally many numbers to predict."""
     lengths = pc.list_value_length(cells.values).to_numpy()
     flat = _Cells(cells.file, _plain(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths))
     is_fractions = pa.types.is_floating(flat.values.type)

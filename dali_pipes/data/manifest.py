@@ -195,8 +195,8 @@ class Manifest(ImageTable):
                 None: it is one class name.
             delimiter: the character between the cells of a CSV; None: the first of , ; tab and |
                 by which the header has the column of paths.
-            encoding: encoding of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file begins with
-                its byte-order mark.
+            encoding: encoding of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file
+                begins with its byte-order mark.
             task: "classification": whole numbers are class numbers, also those written as 1.0;
                 "regression": all numbers are to be predicted; None: integers are class numbers, and
                 fractions are to be predicted.
@@ -250,8 +250,8 @@ class Manifest(ImageTable):
         That is detection, keypoints, segmentation or captions.
 
         The categories, in the order of their ids, are the classes; `category_ids` has these ids,
-        and the column `image_id`, which batches have too, has those of the images: results in COCO's
-        form need both (docs/objects.md). The first caption of an image is its text.
+        and the column `image_id`, which batches have too, has those of the images. Results in
+        COCO's form need both (docs/objects.md). The first caption of an image is its text.
 
         Args:
             root: folder of the images; by default the file's.
@@ -312,8 +312,9 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images in one folder and of their masks in another
-        (docs/objects.md).
+        """Reads the headers of the images in one folder, and of their masks in another one.
+
+        docs/objects.md describes the folders.
 
         An image's mask has the same path in its own folder, apart from the extension and from
         Cityscapes' suffixes.
@@ -563,8 +564,7 @@ class Manifest(ImageTable):
         classes: Sequence[str] | None,
         verify: str,
     ) -> Self:
-        """Adds the meaning of the masks' values, and makes images whose masks have other values
-        problems.
+        """Adds the meaning of masks' values; images whose masks have other values become problems.
 
         Args:
             classes: the class names; they are those of the masks if the images have no labels.
@@ -594,7 +594,7 @@ class Manifest(ImageTable):
                 f"looked at; {advice}"
             )
 
-        # masks of 0 and 255 mostly mean two classes, and 255 would be ignored without a word
+        # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
         if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
             ignored = (
                 f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} "
@@ -630,8 +630,7 @@ class Manifest(ImageTable):
         return made
 
     def with_classes(self, classes: Sequence[str]) -> Self:
-        """The same samples with these classes and their numbers, such as those of the training
-        images.
+        """The same samples with these classes, such as the training images', and their numbers.
 
         Raises:
             ManifestError: an image has a class that is none of them.
@@ -903,8 +902,9 @@ class Manifest(ImageTable):
         mode: str = "stratified",
         classes: str = "join",
     ) -> Self:
-        """Joins sources as `concat` does, to be drawn by shares; each source has its own epochs and
-        order.
+        """Joins sources as `concat` does, to be drawn by shares.
+
+        Each source has its own epochs and order.
 
         It adds a column `source`, the number of each sample's source.
 
