@@ -197,13 +197,15 @@ class ImageTable:
         return task_of(self._samples.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
-        """Describes the images for a result: fingerprint, count, mean KiB of a file, median height
-        and width.
+        """What a result records about its images.
+
+        That is the fingerprint, the count, the mean KiB of a file, and the median height and width.
         """
         return {"fingerprint": self.fingerprint, **self._description}
 
     @cached_property
     def _description(self) -> dict[str, Any]:
+        # a saved file has it, so that opening does not read all rows
         return self._known.get("description") or {
             "images": len(self),
             "mean_kib": round(self.bytes_in_all / len(self) / 1024, 1) if len(self) else 0.0,
@@ -293,8 +295,9 @@ class ImageTable:
 
     @property
     def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given, and not taken from the
-        names.
+        """Whether the pairs of keypoints that change places were given.
+
+        Otherwise they were taken from the names.
         """
         return bool(self._known.get("flip_pairs"))
 
@@ -311,9 +314,11 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
+        # a box is 4 numbers
         counts = self._samples[TARGET + "boxes"].lengths(ids) // 4
         names = self.keypoints.names if self.keypoints else []
 
+        # every other column must have as many objects for each image as there are boxes
         def values(name: str, each: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
@@ -354,8 +359,9 @@ class ImageTable:
 
     @property
     def masks_upright(self) -> bool:
-        """Whether masks are of the upright pictures, and are turned to the stored form when they
-        are loaded.
+        """Whether masks are of the upright pictures.
+
+        They are then turned to the stored form when they are loaded.
         """
         return bool(self._known.get("masks_upright"))
 
@@ -390,6 +396,7 @@ class ImageTable:
             self.extent(sample_id),
             self._samples[TARGET + "mask_offset"].number(sample_id),
         )
+        # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
     @cached_property
@@ -440,9 +447,11 @@ class ImageTable:
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
-        """(path, problem) of every image that is not used; the path of one in a shard is
-        SHARD/MEMBER.
+        """(path, problem) of every image that is not used.
+
+        The path of an image in a shard is SHARD/MEMBER.
         """
+        # the other rows may be in the same mapped file
         self._samples.check()
         columns = zip(
             *(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
@@ -466,10 +475,10 @@ class ImageTable:
 
     @cached_property
     def omissions(self) -> list[Omission]:
-        """What is left out, by kind: files that no scan reads, images with a problem, dropped
-        objects.
+        """What is left out, by kind.
 
-        A part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
+        That is files that no scan reads, images with a problem, and objects that were dropped. A
+        part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
         """
         problems = omissions.name_problems(self.problems)
         dropped = omissions.name_problems(self.dropped, "object")
@@ -506,6 +515,7 @@ class ImageTable:
         """Raises ManifestError if more than this share of all images cannot be used."""
         bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
+            # an annotation without an image is no image
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
@@ -591,6 +601,7 @@ class ImageTable:
     @property
     def is_fetched(self) -> bool:
         """Whether images come from an object store."""
+        # `absolute` keeps a URL as text, and makes a Path of a folder
         return isinstance(self.root, str)
 
     @cached_property
@@ -634,6 +645,7 @@ class ImageTable:
         return check_int("sample_id", sample_id, 0, len(self) - 1)
 
     def _file(self, path: bytes) -> str:
+        # os.path.join would drop the root before an absolute path
         if path.startswith(b"/") or b"\0" in path:
             raise self._strange_path()
         return os.path.join(self.root, os.fsdecode(path))
@@ -671,6 +683,7 @@ class ImageTable:
             self.take_objects(ids)
 
             paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
+            # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()
                 or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any()

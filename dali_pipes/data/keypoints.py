@@ -36,6 +36,7 @@ class Keypoints(NamedTuple):
         """
         if stored is None:
             return None
+
         try:
             names, flipped = stored
             if all(type(each) is str for each in names) and [
@@ -44,6 +45,7 @@ class Keypoints(NamedTuple):
                 return cls(names, flipped)
         except (TypeError, ValueError, IndexError):
             pass
+
         raise ManifestError(
             "the manifest's keypoints have no names, or do not become one another on a flip; "
             "scan the images again"

@@ -465,6 +465,7 @@ def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
     """Raises ManifestError if two names look the same, such as é and e with a combining accent."""
     if all(map(str.isascii, classes)):
         return
+
     seen: dict[str, str] = {}
     for name in classes:
         first = seen.setdefault(_seen(name), name)
@@ -560,6 +561,7 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_column_type(kind.value_type), kind.list_size)
     if is_list(kind):
         return pa.large_list(_column_type(kind.value_type))
+
     return (
         pa.float32()
         if pa.types.is_floating(kind)

@@ -155,6 +155,7 @@ class Manifest(ImageTable):
             )
 
         made = opening.scan(cls, root, check, file, unchanged)
+        # for `save_index`: opening the index compares these with what is asked for
         made._known[opening.READ_AS] = opening.note_reading(targets, with_labels)
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
@@ -486,6 +487,7 @@ class Manifest(ImageTable):
                 **checks,
             )
 
+        # `scan` refuses a cache for targets
         cache = (
             opening.cache_file(cache_dir, source, with_labels)
             if cache_dir and not targets.named
@@ -620,6 +622,7 @@ class Manifest(ImageTable):
             pa.array(list(problems.values())),
         )
         others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
+
         left = np.setdiff1d(np.arange(len(self)), list(problems))
         return self._with(self._samples.select(left), others, keep=_KEPT_OF_ALL)
 
@@ -656,6 +659,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
+        # saved too, since computing them reads all rows
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
         saved.write(
             Path(file), str(self.root), self.classes, self._samples.table(), self._others, known
@@ -701,6 +705,7 @@ class Manifest(ImageTable):
         Args:
             versions: the version of each shard by its name, as in `remote.list_objects`.
         """
+        # `mtime_ns` holds the second half of a version, the time or a number made of the ETag
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
             self.shards.numbers
         ]
@@ -708,7 +713,7 @@ class Manifest(ImageTable):
         return self._with(samples, self._others, keep=_KEPT_OF_ALL)
 
     def without_columns(self, names: Sequence[str]) -> Self:
-        """The same samples without some of the table's own columns, or the targets "text" and
+        """The same samples without some columns of the table, or some of the targets "text" and
         "mask".
         """
         targets = [
@@ -753,6 +758,7 @@ class Manifest(ImageTable):
                 f"{ids.min() if ids.min() < 0 else ids.max()}"
             )
 
+        # images with a problem have no id, so they are in no part
         return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
@@ -822,6 +828,7 @@ class Manifest(ImageTable):
         """
         check_choice("classes", classes, ("join", "apart"))
         other: Any = manifests
+        # texts and mappings can be iterated too, but hold no manifests
         if isinstance(manifests, Iterable) and not isinstance(manifests, (str, Mapping)):
             manifests = list(manifests)
             other = next(
@@ -842,8 +849,10 @@ class Manifest(ImageTable):
         known = sets.same_keypoints([each.keypoints for each in manifests])
         known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
+        # 0 if one is from version 0.2, which does not say what it left out
         known["rules"] = min(each.rules for each in manifests)
 
+        # parts stand for the wholes that they were chosen from
         if any(each.of_whole for each in manifests):
             of_whole = merge(
                 omission for each in manifests for omission in each.of_whole or each.omissions
@@ -857,6 +866,7 @@ class Manifest(ImageTable):
         names, numbers = sets.joined_classes(
             [each.classes for each in manifests], classes == "apart"
         )
+        # the ids of COCO's categories are kept if all manifests agree in them
         if all(
             each.classes == names and each.category_ids == manifests[0].category_ids
             for each in manifests
@@ -869,6 +879,7 @@ class Manifest(ImageTable):
                 "them alike"
             )
         known["masks_upright"] = manifests[0].masks_upright
+        # boxes on images that are not turned fit both
         known["boxes_upright"] = sets.same_boxes(
             [each.boxes_upright for each in manifests if each.has_turned_boxes]
         )
@@ -957,7 +968,7 @@ class Manifest(ImageTable):
             ConfigError: there is no class of a name that is given.
         """
         for name in names:
-            self._rows.class_numbers(name)  # refuses a name that there is not
+            self._rows.class_numbers(name)  # raises for a class that there is not
         merged, numbers = sets.joined_classes(
             [[names.get(name, name) for name in self.classes]], False
         )

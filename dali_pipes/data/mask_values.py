@@ -53,6 +53,7 @@ class MaskValues(NamedTuple):
             becomes = dict(pairs)
         except (TypeError, ValueError):
             becomes, named = {None: None}, None
+
         if not is_mapping(becomes) or type(named) is not bool:
             raise ManifestError(
                 "the manifest's values of masks are no numbers; scan the images again"
@@ -105,9 +106,7 @@ class MaskValues(NamedTuple):
         return made
 
     def strange(self, values: Values, classes: int, ignored: Collection[int]) -> str | None:
-        """Says what is wrong with a mask's values; None: nothing, or the classes are not the
-        masks'.
-        """
+        """Says what is wrong with a mask's values, if the classes are the masks'; None: nothing."""
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
 
@@ -153,6 +152,7 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
         }
     except (TypeError, ValueError):
         becomes = {None: None}
+
     if not is_mapping(becomes):
         raise ConfigError(
             f"{option} is {value!r}; it takes numbers by the values that they replace, such as "

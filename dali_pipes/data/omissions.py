@@ -160,6 +160,7 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
             else ""
         )
 
+        # in a name without a dot, `ending` is all of it
         document = extension in _DOCUMENTS if extension else (stem or ending) in _DOCUMENT_NAMES
         kind = f"{extension} files" if extension else "files without an extension"
         (documents if document else others).append((kind, name))
@@ -197,6 +198,7 @@ def kind_of(problem: str) -> str:
     """Strips sizes, names and advice from a problem."""
     for pattern, instead in _VARYING:
         problem = pattern.sub(instead, problem)
+    # advice follows a semicolon
     return problem.partition(";")[0].strip()
 
 
@@ -243,6 +245,7 @@ def _describe_one(omission: Omission) -> str:
 
 def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     """Raises OmissionError if an image or an object is left out."""
+    # files that nobody takes for images may be left out
     lost = [each for each in omissions if each.unit != "file"]
     if lost:
         instead = (
@@ -255,6 +258,7 @@ def stored(omissions: object) -> list[Omission]:
     """Reads omissions out of a file; returns none if it holds something else."""
     if not isinstance(omissions, list):
         return []
+    # a saved manifest may have been written by any program
     return [Omission(*each) for each in omissions if isinstance(each, list) and _is_stored(each)]
 
 

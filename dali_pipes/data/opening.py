@@ -303,8 +303,9 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
 def note_reading(
     targets: Targets, with_labels: bool, table: TableOptions | None = None
 ) -> dict[str, Any]:
-    """The options that a manifest's rows depend on, where they are not the defaults, in JSON's
-    types.
+    """The options that a manifest's rows depend on and that are not the defaults.
+
+    They are in JSON's types.
     """
     noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
     for name, given, default in (

@@ -9,8 +9,9 @@ TASKS = ("classification", "regression")
 
 
 def check_delimiter(option: str, value: str | None) -> None:
-    """Checks for one ASCII character that is no quote and no line end; "\\t", two characters, is a
-    tab.
+    """Checks for one ASCII character that is no quote and no line end.
+
+    "\\t", a backslash and a t, stands for a tab.
     """
     if value is None or value == "\\t":
         return

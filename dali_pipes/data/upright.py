@@ -35,8 +35,7 @@ def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
 
 
 def warn_of_turned(source: Path | str, number: int, first: str) -> None:
-    """Warns that annotated images are turned by their EXIF tag, and no option says how they were
-    annotated.
+    """Warns of annotated images that are turned, if no option says how they were annotated.
 
     Args:
         number: how many there are.

@@ -187,6 +187,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(each))
         yield each
+
         given = getattr(each, "kwargs", None)
         # botocore keeps the cause in kwargs
         left += [each.__cause__, given.get("error") if isinstance(given, dict) else None]

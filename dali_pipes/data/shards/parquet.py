@@ -53,6 +53,7 @@ def read_group(file: Any, number: int) -> pa.StructArray:
             ].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
+
     large = [
         (each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type)
         for each in images.type

@@ -135,6 +135,7 @@ class Listing(Mapping[str, FileVersion]):
             else:
                 with ThreadPoolExecutor(_AT_ONCE) as pool:
                     self._versions |= zip(others, pool.map(self._ask, others), strict=True)
+
         return {name: self._versions[name] for name in names}
 
     def _ask(self, name: str) -> FileVersion:

@@ -26,7 +26,7 @@ BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
 _LONGEST_LABEL = 2**20  # bytes of a .json or a text that are read
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
-_LABEL_EXTENSIONS = (".cls", ".json")
+_LABEL_EXTENSIONS = (".cls", ".json")  # the first that a key has is read
 # by WebDataset, the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
@@ -240,6 +240,7 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
                 f"the archive is damaged at byte {at:,}: a pax header that is malformed; what "
                 "follows is lost"
             )
+
         records[match[2]] = data[match.end() : end - 1]
         start = end
     return records
@@ -267,6 +268,7 @@ def _choose(
 ) -> Iterator[ShardMember]:
     """Yields the image of one key with its label, or why it has none."""
     names = {field: field.decode("latin-1") for field in fields}
+    # a mask may have the extension of an image, such as .png
     images = [
         member
         for field, member in fields.items()

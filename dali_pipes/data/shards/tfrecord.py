@@ -95,6 +95,7 @@ def _part(
 
         value = None if label is None else _only(number, label, 3)
         if isinstance(value, Range):  # packed, as proto3 writes numbers
+            # a varint has at most ten bytes; an eleventh belongs to a second number
             packed = os.pread(number, min(11, value.end - value.start), value.start)
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
@@ -106,6 +107,7 @@ def _part(
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
 
+    # a value from 2**63 on is a negative number
     if value is None or value >= 2**63:
         if targets.named or not with_labels:
             return found
