@@ -69,7 +69,9 @@ class Rows:
         raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
 
     def matching(self, text: str) -> pa.Array:
-        """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
+        """Which rows match, as an Arrow array of booleans.
+
+        A missing number (NaN) matches only `!=` and `not in`.
 
         Columns are compared with literals or other columns, or are booleans; `in` and `not in` take
         a list of literals. `class` is compared with names of classes, by `==`, `!=`, `in` and `not

@@ -60,7 +60,6 @@ def open_images(
             )
         # a scan of masks is not cached
         options.pop("unchanged", None)
-
         options |= {
             "classes": data.classes,
             "missing": data.missing,

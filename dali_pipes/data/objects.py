@@ -173,6 +173,7 @@ class Objects:
     def keep(self, chosen: NDArray[np.bool_]) -> Self:
         """Only the chosen objects, of the same images."""
         counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
+        # all fields after `counts` have one entry for each object
         values = [getattr(self, each.name) for each in fields(self)[1:]]
         kept: list[Any] = [None if each is None else each[chosen] for each in values]
         return type(self)(counts, *kept)

@@ -74,7 +74,7 @@ class TableOptions:
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """Those that a CSV may have, in the order in which they are tried."""
+        """The delimiters that a CSV may have, in the order in which they are tried."""
         if self.delimiter is None:
             return (",", ";", "\t", "|")
         return ("\t",) if self.delimiter == "\\t" else (self.delimiter,)

@@ -63,7 +63,7 @@ def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: V
 
 
 def _mirrors(orientation: Values, swapped: bool) -> Values:
-    """Which boxes lie on a mirrored axis, (M,) bool: of the stored x (`swapped`) or y."""
+    """(M,) bool, which boxes have their stored x (`swapped`) or y mirrored."""
     across, down = np.isin(orientation, _ACROSS), np.isin(orientation, _DOWN)
     return np.where(orientation >= 5, down if swapped else across, across if swapped else down)
 
