@@ -1,4 +1,7 @@
-"""Where the images are: the options, with their checks."""
+"""The options that say where the images are, and their checks.
+
+They are the group `data` of a job's options; `images.open_images` makes the manifest from them.
+"""
 
 from dataclasses import dataclass, field
 

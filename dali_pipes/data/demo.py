@@ -1,9 +1,11 @@
-"""Procedural photographs-by-statistics: JPEGs of ImageNet's sizes and compression whose class a
-small network can learn.
+"""A demo set of drawn images: JPEGs with ImageNet's sizes and compression, and classes that a small
+network can learn.
 
-Each class is a pattern that fills the image, so that a random crop shows it too, in random colors
-and scale, over noise whose spectrum falls as 1/f, as that of natural images does (Field 1987,
-doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
+Each class is a pattern that fills the image, so that a random crop shows it too. Colors and scale
+are random, and the noise over it has a spectrum that falls as 1/f, as that of natural images does
+(Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
+
+`make_demo_set` writes the set; `new_set` and `make_images` also serve demo sets of other kinds.
 """
 
 import shutil
@@ -26,7 +28,7 @@ from dali_pipes.system.workers import in_order
 Field = NDArray[np.float32]
 T = TypeVar("T")
 
-# Each takes the place within one tile, u and v in [-1, 1), and returns values in [0, 1].
+# Each takes the position within one tile, u and v in [-1, 1), and returns values in [0, 1].
 PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
     "checkers": lambda u, v: (u * v > 0).astype(np.float32),
     "columns": lambda u, v: (np.abs(u) < 0.5).astype(np.float32),
@@ -44,8 +46,9 @@ PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
 
 
 def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int = 0) -> Path:
-    """Writes `out`/train and `out`/val, 10 class folders each, on all cores; does nothing if they
-    are there already.
+    """Writes `out`/train and `out`/val with 10 class folders each, on all cores.
+
+    Does nothing if the set is there already.
 
     Args:
         train, val: number of images, spread evenly over the classes.
@@ -66,35 +69,43 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
 
 @contextmanager
 def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterator[bool]:
-    """Whether a demo set has to be written here; what there was of an incomplete or a different one
-    is deleted.
+    """Yields whether a demo set has to be written into `out`.
+
+    What an incomplete or a different demo set left there is deleted before.
 
     Args:
-        mark: the file in `out` that says so; it holds the text `complete` in the end.
+        mark: name of the file in `out` that marks a demo set; it holds `complete` once the set is.
         names: the folders and files of the set in `out`.
 
     Raises:
-        ManifestError: one of them is there, and no mark.
+        ManifestError: one of them is there, and the mark is not.
     """
     done = out / mark
     if done.exists() and done.read_text() == complete:
         yield False
         return
+
     for path in (out / name for name in names):
         if path.exists() and not done.exists():
             raise ManifestError(
                 f"{path} exists and is not a demo set; choose another folder, nothing was changed"
             )
         shutil.rmtree(path, ignore_errors=True)
+
     out.mkdir(parents=True, exist_ok=True)
+    # a run that is killed leaves this text, and the next one starts anew
     done.write_text("unfinished")
     print(f"making a demo set in {out}, once", file=sys.stderr)
+
     yield True
     done.write_text(complete)
 
 
 def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:
-    """What `make` returns of each image, of its split and number, on all cores."""
+    """Calls `make` with the split and the number of each image, on all cores.
+
+    Returns the results, those of train first.
+    """
     tasks = [("train", number) for number in range(train)] + [
         ("val", number) for number in range(val)
     ]
@@ -108,34 +119,42 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
     rng = np.random.default_rng([seed, split == "val", number])
     name = sorted(PATTERNS)[number % len(PATTERNS)]
     image = Image.fromarray(draw_image(name, rng))
+
     kind = rng.random()
     options: dict[str, Any] = {
         "quality": int(rng.integers(80, 96)),
         "subsampling": "4:2:0" if rng.random() < 0.85 else "4:4:4",
     }
+
+    # a few of the rarer forms: gray, progressive, turned by the EXIF tag
     if kind < 0.02:
         image = image.convert("L")
         del options["subsampling"]
     elif kind < 0.04:
         options["progressive"] = True
-        # Pillow plans a byte for a pixel, and fails where noise takes more
+        # Pillow's buffer has one byte a pixel, and saving fails where noise needs more
         ImageFile.MAXBLOCK = 4 * image.width * image.height
     elif kind < 0.06:
         exif = Image.Exif()
+        # the tag Orientation
         exif[0x0112] = int(rng.integers(2, 9))
         options["exif"] = exif
+
     image.save(out / split / name / f"{name}_{number:05d}.jpg", **options)
 
 
 def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """(H, W, 3) of one class."""
+    """Draws one image of a class, (H, W, 3)."""
     height, width = _size(rng)
+
+    # tiles of random size and phase, turned a little
     tile = rng.uniform(40, 110)
     angle = rng.uniform(-0.12, 0.12)
     y, x = np.mgrid[:height, :width].astype(np.float32)
     u = (x * np.cos(angle) - y * np.sin(angle)) / tile + rng.random()
     v = (x * np.sin(angle) + y * np.cos(angle)) / tile + rng.random()
     pattern = PATTERNS[name](2 * (u % 1) - 1, 2 * (v % 1) - 1)[..., None]
+
     dark, light = rng.uniform(20, 130, 3), rng.uniform(110, 235, 3)
     image = dark + (light - dark) * pattern
     image = (
@@ -143,21 +162,21 @@ def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
         + _one_over_f(height, width, rng) * rng.uniform(15, 40)
         + rng.normal(0, rng.uniform(2, 20), (height, width, 3))
     )
+
     return image.clip(0, 255).astype(np.uint8)
 
 
 def _size(rng: np.random.Generator) -> tuple[int, int]:
-    """Height and width: most have a longer side of 500, as in ImageNet, and some are larger or
-    smaller.
-    """
+    """Height and width in pixels: most have a longer side of 500, as in ImageNet; others vary."""
     long = 500 if rng.random() < 0.75 else int(np.clip(rng.lognormal(np.log(500), 0.45), 130, 1600))
     short = int(long * rng.choice([0.667, 0.75, rng.uniform(0.5, 1)], p=[0.35, 0.4, 0.25]))
     return (short, long) if rng.random() < 0.72 else (long, short)
 
 
 def _one_over_f(height: int, width: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(height, width, 3) noise of unit variance, mostly gray."""
+    """Noise whose spectrum falls as 1/f, (height, width, 3), of unit variance and mostly gray."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    # no constant part, and no division by zero
     frequency[0, 0] = np.inf
     layers = [
         np.fft.irfft2(np.fft.rfft2(rng.normal(size=(height, width))) / frequency, (height, width))

@@ -1,5 +1,7 @@
-"""Filters such as "width >= 224 and class in ('cat', 'dog')": Python's syntax, compared by Arrow;
-nothing is executed.
+"""Filters such as "width >= 224 and class in ('cat', 'dog')".
+
+They have Python's syntax, but nothing is executed: the parsed expression is compared by Arrow.
+`Rows(samples, classes).matching(text)` returns which samples match.
 """
 
 import ast
@@ -38,7 +40,7 @@ _MIRRORED = {
 
 
 class Rows:
-    """The columns of a manifest's samples, and their classes: what filters compare."""
+    """The columns of a manifest's samples, and their classes, which filters compare."""
 
     def __init__(self, samples: Samples, classes: list[str]):
         self._samples, self._classes = samples, classes
@@ -56,7 +58,10 @@ class Rows:
         return self._samples.column(self._columns[name])
 
     def class_numbers(self, name: str) -> list[int]:
-        """Those of one name; manifests joined with their classes apart may have several."""
+        """The numbers of the classes with this name.
+
+        There may be several in a manifest whose parts were joined with their classes apart.
+        """
         if numbers := [number for number, each in enumerate(self._classes) if each == name]:
             return numbers
         near = get_close_matches(str(name), self._classes, 3)
@@ -64,7 +69,9 @@ class Rows:
         raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
 
     def matching(self, text: str) -> pa.Array:
-        """Which rows match, as booleans; a missing number (NaN) matches only `!=` and `not in`.
+        """Which rows match, as an Arrow array of booleans.
+
+        A missing number (NaN) matches only `!=` and `not in`.
 
         Columns are compared with literals or other columns, or are booleans; `in` and `not in` take
         a list of literals. `class` is compared with names of classes, by `==`, `!=`, `in` and `not
@@ -85,11 +92,15 @@ class Rows:
                 return reduce(
                     pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values)
                 )
+
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return pc.invert(self._mask(operand))
+
             case ast.Compare(left=left, ops=ops, comparators=others):
+                # a chain such as 200 < width < 300 is two comparisons
                 pairs = zip([left, *others], ops, others, strict=False)
                 return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
+
             case ast.Name():
                 column = self._named(node)
                 if pa.types.is_boolean(column.type):
@@ -97,6 +108,7 @@ class Rows:
                 raise ConfigError(
                     f"{node.id} alone is neither true nor false; compare it with a value"
                 )
+
             case _:
                 raise ConfigError(f"{_words(node)} is not a comparison of a column with a value")
 
@@ -104,17 +116,22 @@ class Rows:
         if isinstance(op, (ast.In, ast.NotIn)):
             found = self._among(left, right)
             return pc.invert(found) if isinstance(op, ast.NotIn) else found
+
         if type(op) not in _COMPARE:
             raise ConfigError(f"{_words(left)} is compared by `is`; use == or !=")
+
         function = _COMPARE[type(op)]
+        # 224 < width is width > 224
         if not isinstance(left, ast.Name):
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
             raise ConfigError(
                 f"{_words(left)}, {_words(right)}: one side of a comparison must be a column"
             )
+
         if isinstance(right, ast.Name):
             return self._call(left, function, self._named(right))
+
         value = _literal(right)
         if left.id == _CLASS:
             if function not in ("equal", "not_equal"):
@@ -132,8 +149,10 @@ class Rows:
                 f"{_words(left)}: `in` takes a column and a list of values, such as class in "
                 "('cat', 'dog')"
             )
+
         if left.id == _CLASS:
             return self._of_classes(list(values))
+
         column = self._named(left)
         none = pa.array(np.zeros(len(column), bool))
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
@@ -141,6 +160,7 @@ class Rows:
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
         column = self._named(name)
         try:
+            # a comparison with NaN is null
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
@@ -163,11 +183,16 @@ class Rows:
         numbers = pa.array(
             [number for name in names for number in self.class_numbers(name)], pa.int32()
         )
+
         labels = self._samples.column("label")
         if not pa.types.is_list(labels.type):
             return pc.is_in(labels, value_set=numbers)
+
         labels = labels.combine_chunks()
+
+        # several classes each: an image matches if one of them does
         hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
+
         found = np.zeros(len(labels), bool)
         found[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
         return pa.array(found)

@@ -1,4 +1,16 @@
-"""What is known of each image before it is decoded, and where its bytes lie, by sample id."""
+"""`ImageTable`: what is known of each image before it is decoded, and where its bytes are, by
+sample id.
+
+It is the part of `Manifest` that loaders use; manifest.py adds how manifests are made, saved and
+joined. The rows are in an Arrow table, which may be mapped from a file that all processes of a
+machine share, so:
+
+- `take_…(ids)` copy what is asked for of some samples, and check it;
+- `extent` and `mask_extent` say where the bytes of one sample are, and `shards` which samples are
+  in the same file;
+- `labels`, `sizes` and `bytes_each` are copies of whole columns, for small sets;
+- `problems`, `dropped` and `omissions` say what is not used.
+"""
 
 import logging
 import os
@@ -30,19 +42,20 @@ from dali_pipes.errors import ManifestError, OmissionError, check_int
 
 log = logging.getLogger(__name__)
 
-_LOOKED_AT = 100_000  # samples
+_LOOKED_AT = 100_000  # samples, from which statistics of sizes are taken
+# the columns of an `Extent`, in its order
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _Numbers = NDArray[np.int64] | int
 
 
 class Shards(NamedTuple):
-    """The files that samples lie in, in the order in which the samples come to them.
+    """The files that samples are in, numbered in the order in which the samples come to them.
 
     Attributes:
-        numbers: (n,) which file each sample lies in.
-        names: (S,) their paths, relative to the root.
-        files: (S,) with it.
-        bytes: (S,) int64 sizes; 0: of a file that is one image.
+        numbers: (n,) the number of each sample's file.
+        names: (S,) paths of the files, relative to the root.
+        files: (S,) paths or URLs of the files, with the root.
+        bytes: (S,) int64 sizes; 0 for a file that is one image.
         times: (S,) int64, the rest of their versions.
     """
 
@@ -54,8 +67,10 @@ class Shards(NamedTuple):
 
 
 class ImageTable:
-    """The images of one data set. Sample ids number the usable ones from 0; an image with a problem
-    has no id and is never loaded.
+    """The images of one data set.
+
+    Sample ids number the usable images from 0; an image with a problem has no id and is never
+    loaded.
 
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
@@ -76,20 +91,22 @@ class ImageTable:
             table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further
                 ones, "column:NAME" and "target:NAME" (data/objects.py).
             folders: those that were scanned.
-            keypoints: which ones the objects have.
-            omissions: what is left out besides the rows with a problem, and what the folders leave
+            keypoints: those that the objects have.
+            omissions: what is left out besides rows with a problem and besides what `folders` leave
                 out.
 
         Raises:
-            ManifestError: what it says cannot be of images.
+            ManifestError: the table cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
+
         known: dict[str, Any] = {
             "folders": folders or {},
             "omissions": list(omissions),
             "rules": RULES,
         }
         known |= {"keypoints": list(keypoints)} if keypoints else {}
+
         self._set(absolute(root), classes, Samples(usable), others, known)
         self._check()
 
@@ -114,8 +131,8 @@ class ImageTable:
         others: pa.Table,
         known: dict[str, Any],
     ) -> None:
-        # `others` are the images that cannot be used; `known` is what a file says of the whole, so
-        # that it need not be computed
+        # `others` are the images that cannot be used; `known` is what a saved file says of the
+        # whole, so that it is not computed again
         self.root, self.classes, self._samples, self._others, self._known = (
             root,
             classes,
@@ -123,12 +140,14 @@ class ImageTable:
             others,
             known,
         )
-        self._told = False  # whether what is left out has been said
+        self._told = False  # whether the line about omissions was logged
+
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
             raise ManifestError(
                 f"{root}: the manifest's class names are not a list of strings; scan the "
                 "images again"
             )
+
         table = samples.whole
         if nulls := [
             name for name in table.column_names if name != "problem" and null_count(table[name])
@@ -142,8 +161,9 @@ class ImageTable:
 
     @property
     def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others; the columns of
-        `table.schema.SCHEMA`, and "column:NAME".
+        """Every image, the usable ones by id, then the others.
+
+        The columns are those of `table.schema.SCHEMA`, "column:NAME" and "target:NAME".
         """
         return pa.concat_tables([self._samples.table(), self._others])
 
@@ -154,33 +174,38 @@ class ImageTable:
 
     @property
     def folders(self) -> FolderRecords:
-        """Of the folders that were scanned, by their path, as far as a file that was loaded has
-        them: see `scanning/earlier.py`.
+        """The folders that were scanned, by their path; none if a loaded file does not have them.
+
+        The form is that of `scanning/earlier.py`.
         """
         return self._known.get("folders", {})
 
     @property
     def rules(self) -> int:
-        """By which rules a scan said what is an image and what is a class, as far as a file that
-        was loaded has them; 0: of 0.2.
+        """The version of the rules by which a scan said what is an image and what is a class.
+
+        0 is version 0.2 of the package, whose files do not say it.
         """
         return int(self._known.get("rules", 0))
 
     @property
     def task(self) -> str:
-        """What the labels are: "classification" (one class each), "multilabel" (any number of
-        classes), "regression" (numbers).
+        """What the labels are: "classification", "multilabel" or "regression".
+
+        That is one class, any number of classes, or numbers for each image.
         """
         return task_of(self._samples.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
-        """What a result records about its images: fingerprint, count, mean KiB of a file, median
-        height and width.
+        """What a result records about its images.
+
+        That is the fingerprint, the count, the mean KiB of a file, and the median height and width.
         """
         return {"fingerprint": self.fingerprint, **self._description}
 
     @cached_property
     def _description(self) -> dict[str, Any]:
+        # a saved file has it, so that opening does not read all rows
         return self._known.get("description") or {
             "images": len(self),
             "mean_kib": round(self.bytes_in_all / len(self) / 1024, 1) if len(self) else 0.0,
@@ -188,8 +213,11 @@ class ImageTable:
         }
 
     def take_labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """(N,) int64 class numbers; (N, L) int64 of several, filled up with -1; (N,) or (N, K)
-        float32 numbers.
+        """The labels of these samples.
+
+        Returns:
+            (N,) int64 class numbers; (N, L) int64 for several classes, filled up with -1; (N,) or
+            (N, K) float32 numbers to predict.
 
         Raises:
             ManifestError: a label is no class.
@@ -197,22 +225,28 @@ class ImageTable:
         task = self.task
         if task == "regression":
             return self._samples["label"].numbers(ids)
+
         several = task == "multilabel"
         found = (
             self._samples["label"].matrix(ids, fill=-1)
             if several
             else self._samples["label"].numbers(ids)
         )
+
+        # -1 is right only as the filling of several
         if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
             raise ManifestError(
                 f"{self.root}: the manifest has labels outside its {len(self.classes)} "
                 "classes; scan again"
             )
+
         return found.astype(np.int64)
 
     def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels, as stored, or once the image is turned by its EXIF
-        orientation.
+        """(N, 2) heights and widths in pixels, as stored.
+
+        Args:
+            upright: whether they are those of the image once it is turned by its EXIF orientation.
 
         Raises:
             ManifestError: an image has no size.
@@ -224,49 +258,52 @@ class ImageTable:
             raise ManifestError(
                 f"{self.root}: the manifest has usable images without a size; scan the images again"
             )
+
         if not upright:
             return sizes
-        turned = self._samples["orientation"].numbers(ids) >= 5
+        turned = self._samples["orientation"].numbers(ids) >= 5  # these swap height and width
         return np.where(turned[:, None], sizes[:, ::-1], sizes)
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The table's own columns of numbers, each (N,) or (N, K) of int64, float32 or bool."""
+        """The numbers in the table's own columns, each (N,) or (N, K) of int64, float32 or bool."""
         return {name: self._samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
 
     @cached_property
     def numeric_columns(self) -> list[str]:
-        """The names of those columns."""
+        """The names of the columns that `take_columns` returns."""
         table = self._samples.whole
         return [
             name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)
         ]
 
     def has_target(self, name: str) -> bool:
-        """Whether there is such a column of targets: "boxes", "mask" … (data/objects.py)."""
+        """Whether there is this column of targets, such as "boxes" or "mask" (data/objects.py)."""
         return TARGET + name in self._samples.whole.column_names
 
     @cached_property
     def keypoints(self) -> Keypoints | None:
-        """Which keypoints the objects have, if they have any."""
+        """The names of the objects' keypoints; None: there are none."""
         return Keypoints.read(self._known.get("keypoints"))
 
     @property
     def category_ids(self) -> list[Any] | None:
-        """The id in its COCO file of each class; None of one that is not in the file, or of all,
-        where that is not known.
+        """The id of each class in its COCO file; None where that is not known.
+
+        In the list, a class that is not in the file has None.
         """
         return self._known.get("category_ids")
 
     @property
     def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given, and not taken from their
-        names.
+        """Whether the pairs of keypoints that change places were given.
+
+        Otherwise they were taken from the names.
         """
         return bool(self._known.get("flip_pairs"))
 
     @cached_property
     def mask_values(self) -> MaskValues:
-        """What the values of the masks mean, as far as it is known."""
+        """The meaning of the values in masks, as far as it is known."""
         return MaskValues.read(self._known.get("mask_values"))
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
@@ -277,9 +314,11 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
+        # a box is 4 numbers
         counts = self._samples[TARGET + "boxes"].lengths(ids) // 4
         names = self.keypoints.names if self.keypoints else []
 
+        # every other column must have as many objects for each image as there are boxes
         def values(name: str, each: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
@@ -295,42 +334,47 @@ class ImageTable:
             values("box_labels"),
             values("keypoints", 3 * len(names)),
         )
+
         if boxes is None or labels is None:
             raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
+
         if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
             raise ManifestError(
                 f"{self.root}: the manifest has objects outside its {len(self.classes)} "
                 "classes; scan again"
             )
+
         keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
         return Objects(
             counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints
         )
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
-        """A column of targets that is text, of these samples."""
+        """The texts of these samples in a column of targets, such as "text"."""
         return [self._samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
-        """(N,) EXIF's orientations, 1 to 8."""
+        """(N,) int8, the EXIF orientations, 1 to 8."""
         return self._samples["orientation"].numbers(ids)
 
     @property
     def masks_upright(self) -> bool:
-        """Whether masks are those of upright pictures, and are turned to the files as they are
-        stored when they are loaded.
+        """Whether masks are of the upright pictures.
+
+        They are then turned to the stored form when they are loaded.
         """
         return bool(self._known.get("masks_upright"))
 
     @property
     def boxes_upright(self) -> bool:
-        """Whether boxes and keypoints, which are kept as stored, were given of upright pictures, to
-        which results go back.
+        """Whether boxes and keypoints were given for upright pictures, to which results go back.
+
+        The manifest keeps them for the images as stored.
         """
         return bool(self._known.get("boxes_upright"))
 
     def mask_size(self, sample_id: int) -> tuple[int, int]:
-        """Height and width that one sample's mask must have."""
+        """The height and width in pixels that one sample's mask must have."""
         ((height, width),) = self.take_sizes(
             np.array([self._row(sample_id)]), upright=self.masks_upright
         ).tolist()
@@ -339,24 +383,27 @@ class ImageTable:
     def mask_extent(self, sample_id: int) -> Extent | None:
         """Where one sample's encoded mask is; None: it has none."""
         sample_id = self._row(sample_id)
+        # a file of its own, or else a part of the image's shard
         if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
+
         if not self.has_target("mask_bytes") or not (
             size := self._samples[TARGET + "mask_bytes"].number(sample_id)
         ):
             return None
+
         image, offset = (
             self.extent(sample_id),
             self._samples[TARGET + "mask_offset"].number(sample_id),
         )
+        # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """By sample id: (n,) int64 class numbers; (n, L) int64 of several, filled up with -1; (n,)
-        or (n, K) float32 numbers.
+        """All labels by sample id, in the forms of `take_labels`.
 
-        A copy; of many images take what is needed by `take_labels`.
+        It is a copy; for many images, take what is needed with `take_labels`.
         """
         return self.take_labels(np.arange(len(self)))
 
@@ -364,38 +411,47 @@ class ImageTable:
     def columns(self) -> Mapping[str, NDArray[Any] | pa.Array]:
         """The table's own columns by sample id, each made when it is asked for.
 
-        Numbers as NumPy's (n,) or (n, K) of int64, float32 or bool, which batches have too; text
-        and lists of numbers as Arrow's.
+        Numbers, which batches have too, are NumPy arrays, (n,) or (n, K) of int64, float32 or bool.
+        Text and lists of numbers are Arrow arrays.
         """
         return OwnColumns(self._samples)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """(n, 2) heights and widths by sample id, in pixels as stored. A copy, as `labels` is."""
+        """(n, 2) heights and widths by sample id, in pixels as stored.
+
+        It is a copy, as `labels` is.
+        """
         return self.take_sizes(np.arange(len(self)))
 
     @cached_property
     def some_sizes(self) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels of at most 100,000 samples, evenly spread over
-        all.
+        """(N, 2) heights and widths in pixels of 100,000 samples at most, spread evenly over all.
+
+        They are enough for statistics.
         """
         return self.take_sizes(np.arange(0, len(self), -(-len(self) // _LOOKED_AT) or 1))
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
-        """(n,) sizes of the files by sample id. A copy, as `labels` is."""
+        """(n,) sizes of the encoded images by sample id.
+
+        It is a copy, as `labels` is.
+        """
         return self._samples["bytes"].numbers(np.arange(len(self)))
 
     @property
     def bytes_in_all(self) -> int:
-        """Of the usable images, as they are encoded."""
+        """The size in bytes of all usable images as they are encoded."""
         return sum(int(self._samples["bytes"].numbers(ids).sum()) for ids in self._samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
-        """(path, problem) of every image that is not used; one in a shard is called
-        SHARD/MEMBER.
+        """(path, problem) of every image that is not used.
+
+        The path of an image in a shard is SHARD/MEMBER.
         """
+        # the other rows may be in the same mapped file
         self._samples.check()
         columns = zip(
             *(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
@@ -419,10 +475,10 @@ class ImageTable:
 
     @cached_property
     def omissions(self) -> list[Omission]:
-        """What is left out of what is there, by kind: files that no scan reads, images with a
-        problem, objects that were dropped.
+        """What is left out, by kind.
 
-        A part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
+        That is files that no scan reads, images with a problem, and objects that were dropped. A
+        part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
         """
         problems = omissions.name_problems(self.problems)
         dropped = omissions.name_problems(self.dropped, "object")
@@ -430,33 +486,36 @@ class ImageTable:
 
     @property
     def passed_over(self) -> list[Omission]:
-        """As much of `omissions` as has no row: what a scan did not read."""
+        """The omissions that have no row: what a scan did not read."""
         return [*omissions.by_folder(self.folders), *self._known.get("omissions", [])]
 
     @property
     def bad_images(self) -> int:
-        """How many images cannot be used."""
+        """The number of images that cannot be used."""
         return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
 
     @property
     def of_whole(self) -> list[Omission]:
-        """What is left out of the manifest that this one was chosen from by `filter` or `split`."""
+        """What is left out of the manifest from which `filter` or `split` chose this one."""
         return omissions.stored(self._known.get("of_whole", []))
 
     @property
     def bad_of_whole(self) -> tuple[int, int]:
-        """How many images cannot be used, and how many there are: of this manifest, or of the one
-        that it was chosen from.
+        """How many images cannot be used, and how many there are.
+
+        They are counted in the manifest from which this one was chosen, if it was.
         """
         known = self._known.get("bad_of_whole")
+        # a loaded file may say anything
         if isinstance(known, list) and len(known) == 2 and all(type(each) is int for each in known):
             return known[0], known[1]
         return self.bad_images, len(self) + self.bad_images
 
     def refuse_bad_images(self, max_bad_fraction: float) -> None:
-        """Raises ManifestError if more images than this share of all cannot be used."""
+        """Raises ManifestError if more than this share of all images cannot be used."""
         bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
+            # an annotation without an image is no image
             problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
@@ -467,22 +526,24 @@ class ImageTable:
             )
 
     def tell_omissions(self, strict: bool = False) -> None:
-        """Says what is left out of how many, in one line of the log, if it was not said before.
+        """Logs in one line what is left out of how many, once for each manifest.
 
         Args:
-            strict: an image or an object that is left out is refused.
+            strict: whether an image or an object that is left out is an error.
 
         Raises:
-            OmissionError: `strict`, and one is.
+            OmissionError: `strict`, and something is left out.
         """
         if strict and not self.rules:
             why = "version 0.2 saved this manifest without what it left out"
             raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
         if strict:
             omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
-        # the first rank of a machine speaks for all
+
+        # the first rank of each machine logs it for all
         if self._told or int(os.environ.get("LOCAL_RANK", 0)):
             return
+
         self._told = True
         if self.omissions:
             lost = any(each.unit != "file" for each in self.omissions)
@@ -491,8 +552,9 @@ class ImageTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over name, label, height, width and own columns of the usable images; it does not
-        depend on the root.
+        """SHA-256 of the usable images' names, labels, heights, widths and own columns.
+
+        It does not depend on the root.
         """
         return self._known.get("fingerprint") or self._digest()
 
@@ -500,8 +562,9 @@ class ImageTable:
         return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
 
     def name_sums(self, block: int) -> list[int]:
-        """CRC-32 of the names of every `block` images, one after another; they do not depend on the
-        root.
+        """CRC-32 of the names of every `block` images, one after the other.
+
+        They do not depend on the root.
         """
         columns = [self._samples["path"], self._samples["member"]]
         blocks = (
@@ -519,12 +582,15 @@ class ImageTable:
 
     @cached_property
     def shards(self) -> Shards:
-        """Which samples lie in one file; made when it is first asked for."""
+        """The files that samples are in; made when it is first asked for."""
         coded = self._samples.column("path").combine_chunks().dictionary_encode()
         numbers = coded.indices.to_numpy()
         names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
         files = [os.path.join(self.root, name) for name in names]
+
+        # the first sample of each file: numbers count up in the order of first use
         firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
+
         return Shards(
             numbers,
             names,
@@ -534,7 +600,8 @@ class ImageTable:
 
     @property
     def is_fetched(self) -> bool:
-        """Whether images come out of an object store."""
+        """Whether images come from an object store."""
+        # `absolute` keeps a URL as text, and makes a Path of a folder
         return isinstance(self.root, str)
 
     @cached_property
@@ -543,8 +610,9 @@ class ImageTable:
         return len(self) > 0 and bool(self.extent(0).member) and is_copied(self.extent(0).file)
 
     def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the shard that holds it; for a remote shard its local copy,
-        which may not exist yet.
+        """The file of one sample, or the shard that holds it.
+
+        For a remote shard it is the local copy, which may not exist yet.
         """
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
@@ -552,34 +620,42 @@ class ImageTable:
         return self.root / os.fsdecode(self._samples["path"].text(self._row(sample_id)))
 
     def extent(self, sample_id: int) -> Extent:
-        """Where one sample's encoded bytes are."""
+        """The place of one sample's encoded bytes.
+
+        Raises:
+            ManifestError: the manifest names a path outside the root, or bytes outside the shard.
+        """
         sample_id = self._row(sample_id)
         file = self._file(self._samples["path"].text(sample_id))
         if not (member := b"" if self.whole_files else self._samples["member"].text(sample_id)):
             return Extent(file)
+
         offset, length, *stamp = (self._samples[name].number(sample_id) for name in _PLACE)
+        # the rows of a mapped file are checked only as they are taken
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
 
     def _row(self, sample_id: int) -> int:
-        """The same id, if there is such a sample. It is called for every image, so most ids are let
-        through by a quick look.
+        """Returns the id if there is such a sample.
+
+        It is called for every image, so the quick check comes first.
         """
         if type(sample_id) in (int, np.int64) and 0 <= sample_id < len(self):
             return sample_id
         return check_int("sample_id", sample_id, 0, len(self) - 1)
 
     def _file(self, path: bytes) -> str:
+        # os.path.join would drop the root before an absolute path
         if path.startswith(b"/") or b"\0" in path:
             raise self._strange_path()
         return os.path.join(self.root, os.fsdecode(path))
 
     def name(self, sample_id: int) -> str:
-        """The name of one sample in messages: its file, and in a shard its member."""
+        """The name of one sample in messages: its file, or SHARD/MEMBER."""
         return str(self.extent(sample_id))
 
     def read(self, sample_id: int) -> NDArray[np.uint8]:
-        """One sample's encoded bytes. To read many, use a `Reader`, which keeps shards open.
+        """Reads one sample's encoded bytes; to read many, use a `Reader`, which keeps shards open.
 
         Raises:
             OSError: they cannot be read, or the shard is not the one that was scanned.
@@ -587,13 +663,16 @@ class ImageTable:
         return Reader(keep=1).read(self.extent(sample_id))
 
     def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(N, L) absolute paths as bytes, padded with zeros: what DALI's `fn.io.file.read` takes,
-        of whole files.
+        """(N, L) uint8 absolute paths, padded with zeros, for DALI's `fn.io.file.read`.
+
+        The images must be whole files.
         """
         prefix = os.path.join(os.fsencode(self.root), b"")
         matrix = self._samples["path"].matrix(ids, prefix)
+        # a path that begins with / would lead out of the root
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
             raise self._strange_path()
+
         return matrix
 
     def _check(self) -> None:
@@ -602,12 +681,15 @@ class ImageTable:
             self.take_labels(ids)
             self.take_sizes(ids)
             self.take_objects(ids)
+
             paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
+            # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()
                 or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any()
             ):
                 raise self._strange_path()
+
             packed = ids[self._samples["member"].lengths(ids) > 0]
             offset, length, file_bytes, _ = (self._samples[name].numbers(packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)

@@ -1,4 +1,7 @@
-"""The manifest that a configuration names, and the samples of it that are measured."""
+"""Opens the manifest that a configuration names, and chooses the samples that are measured.
+
+Training uses `open_images`; measurements also repeat, draw or read the images beforehand.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -26,7 +29,7 @@ def open_images(
     with_labels: bool = True,
     **options: Any,
 ) -> Manifest:
-    """The images of "train" or "val"; the demo set is made if it is asked for.
+    """Opens the images of "train" or "val"; makes the demo set if it is asked for.
 
     Args:
         max_bad_fraction: the share of the images that may be unusable.
@@ -41,11 +44,13 @@ def open_images(
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}":
         make_demo_set(str(data.root))
+
     images, masks = (
         (data.train_images, data.train_masks)
         if split == "train"
         else (data.val_images, data.val_masks)
     )
+
     if masks:
         if Path(source).is_file():
             raise ConfigError(
@@ -53,6 +58,7 @@ def open_images(
                 f"is a file; leave out data.{split}_masks "
                 "(data.targets.mask names a table's column of masks)"
             )
+        # a scan of masks is not cached
         options.pop("unchanged", None)
         options |= {
             "classes": data.classes,
@@ -66,9 +72,13 @@ def open_images(
         options |= table | {"targets": data.targets, "images": images}
         options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
+
     manifest.refuse_bad_images(max_bad_fraction)
+
+    # after the limit for bad images, which is about the whole set
     if data.filter is None:
         return manifest
+
     chosen = manifest.filter(data.filter)
     if not len(chosen):
         raise ConfigError(
@@ -78,8 +88,9 @@ def open_images(
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
-    """At most `images` of them, chosen at random; without the images that cannot be used, of which
-    was told before.
+    """Chooses at most `images` samples at random.
+
+    The images that cannot be used are left out, since they have been reported before.
     """
     if len(manifest) <= images:
         return manifest.subset(np.arange(len(manifest)))
@@ -88,8 +99,9 @@ def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
 
 
 def repeat_epoch(manifest: Manifest) -> Manifest:
-    """Repeats a small set, so that the cost of an epoch's start is spread over as many batches as
-    in training.
+    """Repeats a small set up to `LEAST_EPOCH` images.
+
+    The cost of an epoch's start is then spread over as many batches as in training.
     """
     return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
 

@@ -1,4 +1,7 @@
-"""Which keypoints an object has, and which of them change places on a flip."""
+"""The names of an object's keypoints, and which of them change places on a flip.
+
+The pairs are given by the user or found by the words left and right in the names.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,14 +9,14 @@ from typing import Any, NamedTuple, Self
 
 from dali_pipes.errors import ConfigError, ManifestError
 
-# also those of leftEye and LEye
+# splits leftEye and LEye into words too
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^A-Za-z\d]+")
-_JOINED = re.compile(r"(left|right)(?=[a-z])")  # lefteye
+_JOINED = re.compile(r"(left|right)(?=[a-z])")  # as in lefteye
 _OTHER_SIDE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 
 
 class Keypoints(NamedTuple):
-    """Which keypoints an object has.
+    """The names of an object's keypoints, and the keypoints that they become on a flip.
 
     Attributes:
         names: such as "left_eye".
@@ -26,9 +29,14 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def read(cls, stored: Any) -> Self | None:
-        """What a file says of them; None: nothing."""
+        """Reads what a file says of keypoints; None if it says nothing.
+
+        Raises:
+            ManifestError: these are no names, or their flip is no exchange.
+        """
         if stored is None:
             return None
+
         try:
             names, flipped = stored
             if all(type(each) is str for each in names) and [
@@ -37,6 +45,7 @@ class Keypoints(NamedTuple):
                 return cls(names, flipped)
         except (TypeError, ValueError, IndexError):
             pass
+
         raise ManifestError(
             "the manifest's keypoints have no names, or do not become one another on a flip; "
             "scan the images again"
@@ -44,7 +53,8 @@ class Keypoints(NamedTuple):
 
     @classmethod
     def named(cls, names: list[str], flip_pairs: Sequence[Sequence[str]] | None = None) -> Self:
-        """
+        """Finds the keypoint that each one becomes on a flip.
+
         Args:
             flip_pairs: names that become one another on a flip; None: those that differ by the
                 words "left" and "right", or "l" and "r".
@@ -58,14 +68,19 @@ class Keypoints(NamedTuple):
             )
         if flip_pairs is not None:
             return cls(names, _given(names, flip_pairs))
+
+        # by the words of the names; letters may differ in case if that is still unique
         places = {name: place for place, name in enumerate(names)}
         small = {name.lower(): place for place, name in enumerate(names)}
+
         flipped = []
         for place, name in enumerate(names):
             others = [places.get(other) for other in _other_sides(name)]
             if len(small) == len(names):  # Left_Eye and right_eye
                 others += [small.get(other.lower()) for other in _other_sides(name)]
             flipped.append(next((other for other in others if other is not None), place))
+
+        # names that are no pairs, such as two that find the same other one, leave all in place
         return cls(
             names,
             flipped
@@ -75,7 +90,7 @@ class Keypoints(NamedTuple):
 
     @property
     def one_sided(self) -> list[str]:
-        """Names with the word "left" or "right", without another one for the other side."""
+        """The names with the word "left" or "right" that have no keypoint for the other side."""
         alone = [
             name
             for place, (name, other) in enumerate(zip(self.names, self.flipped, strict=True))
@@ -93,7 +108,7 @@ class Keypoints(NamedTuple):
 
 
 def _other_sides(name: str) -> Iterator[str]:
-    """What the keypoint of the other side may be called."""
+    """Yields the names that the keypoint of the other side may have."""
     words = _WORD.findall(name)
     if any(word.lower() in _OTHER_SIDE for word in words):
         yield "".join(map(_other_side, words))
@@ -120,7 +135,7 @@ def _given(names: list[str], flip_pairs: Sequence[Sequence[str]]) -> list[int]:
 
 
 def check_flip_pairs(option: str, value: Any) -> list[list[str]]:
-    """Lists of two names, none of them twice."""
+    """Checks for lists of two names, none of them twice, and returns them as lists."""
     given = value if isinstance(value, (list, tuple)) else [value]
     pairs = [list(each) if isinstance(each, (list, tuple)) else [] for each in given]
     if not all(len(pair) == 2 and all(isinstance(name, str) for name in pair) for pair in pairs):

@@ -2,7 +2,7 @@
 
 from dali_pipes.errors import check_range
 
-# by default; Pillow's limit against decompression bombs, which is not asked
+# the default: Pillow's own limit against decompression bombs, whatever Pillow is set to
 MAX_PIXELS = 89_478_485
 MOST_PIXELS = 2**31 - 1
 

@@ -1,4 +1,15 @@
-"""The manifest: one row per image, from whatever describes a data set; saved, parted and joined."""
+"""`Manifest`: one row for each image of a data set, from whatever describes the set.
+
+- `open` takes any source and calls `scan` (folders, shards), `from_table`, `from_coco` or `load`.
+  `from_masks` takes a folder of images and one of masks. Each reads the headers of the images,
+  checks targets and masks, and logs what is left out (`_finished`).
+- `save`, `load` and `save_index` keep a manifest in a file or beside the images.
+- `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
+  `map_classes` and `with_classes` change classes. Each returns a new manifest, which keeps what is
+  known of the whole as far as `_KEPT` says.
+
+image_table.py has the part that loaders use.
+"""
 
 import logging
 import math
@@ -50,7 +61,7 @@ from dali_pipes.errors import (
 
 log = logging.getLogger(__name__)
 
-# what parts of a manifest keep of what is known of it
+# the entries of `_known` that a part of a manifest keeps
 _KEPT = (
     "mixture",
     "keypoints",
@@ -62,14 +73,13 @@ _KEPT = (
     "rules",
 )
 
-# and what those keep that have all of its samples; "of_whole" is what `filter` and `split` note of
-# what they chose from
+# the entries that a manifest with the same samples keeps; `filter` and `split` put into "of_whole"
+# what is left out of the manifest that they chose from
 _KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole", opening.READ_AS)
 
 
 class Manifest(ImageTable):
-    """The images of one data set, in the order of torchvision's ImageFolder, or in the order of the
-    shards.
+    """The images of one data set, in the order of torchvision's ImageFolder or of the shards.
 
     Sample ids number the usable images from 0. An image with a problem has no id and is never
     loaded.
@@ -96,11 +106,12 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of all images under `root`: one folder a class, subfolders included, or
-        shards.
+        """Reads the headers of all images under `root`: a folder for each class, or shards.
 
-        What is left out of it (files that no loader decodes, images beside the class folders …) is
-        said in one line of the log; `omissions` has all of it.
+        Subfolders of class folders are included.
+
+        One line of the log says what is left out, such as files that no loader decodes or images
+        beside the class folders; `omissions` has all of it.
 
         Args:
             root: a folder of class folders or of shards, here or by its URL, one shard, or a
@@ -109,10 +120,10 @@ class Manifest(ImageTable):
             verify: "header" reads headers only; "full" also decodes every image, and so detects
                 truncated ones.
             max_pixels: images with more are a problem; by default Pillow's limit against
-                decompression bombs, which may be passed.
+                decompression bombs, which may be exceeded.
             cache: a file such as train.arrow, which all processes of a machine then map and share;
                 or .parquet. Images that have not changed since it was written are not read again,
-                and the result is saved there. A scan that is killed goes on from where it was.
+                and the result is saved there. A scan that was killed continues where it stopped.
             unchanged: what shows that an image is the one that was scanned before: "file", its own
                 size and modification time; "folder", that of its folder, so that one look at each
                 folder is enough. A file that is written over where it lies does not change its
@@ -127,8 +138,8 @@ class Manifest(ImageTable):
                 they lie, and shards need no class; `task` is "multilabel" then, with no class for
                 any image.
             strict: an image or an object that is left out is an error.
-            workers: processes that read; by default twice the cores, so that a slow disk is kept
-                busy.
+            workers: processes that read; by default twice the number of cores, so that a slow disk
+                is kept busy.
             progress: show a progress bar on stderr.
 
         Raises:
@@ -142,7 +153,9 @@ class Manifest(ImageTable):
             raise ConfigError(
                 "a scan for targets is not cached; leave out cache, and save the manifest"
             )
+
         made = opening.scan(cls, root, check, file, unchanged)
+        # for `save_index`: opening the index compares these with what is asked for
         made._known[opening.READ_AS] = opening.note_reading(targets, with_labels)
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
@@ -168,8 +181,7 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images that a CSV or Parquet file lists, in columns of paths and
-        of labels.
+        """Reads the headers of the images that a CSV or Parquet file lists by path and label.
 
         A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the
         images themselves, as Hugging Face's `datasets` writes them: docs/shards.md.
@@ -182,15 +194,15 @@ class Manifest(ImageTable):
                 `datasets` notes as a ClassLabel.
             label_separator: splits a label that is text into several, as ";" does in "cat;dog";
                 None: it is one class name.
-            delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the
-                header has the column of paths.
-            encoding: of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file begins with
-                its byte-order mark.
+            delimiter: the character between the cells of a CSV; None: the first of , ; tab and |
+                by which the header has the column of paths.
+            encoding: encoding of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file
+                begins with its byte-order mark.
             task: "classification": whole numbers are class numbers, also those written as 1.0;
                 "regression": all numbers are to be predicted; None: integers are class numbers, and
                 fractions are to be predicted.
             targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them
-                `label` may be missing; of objects it is not read.
+                `label` may be missing; with boxes it is not read.
             classes: class names in the order of their numbers, such as those of the training
                 images; None: those that occur.
             with_labels: False: no label is read, and none is needed.
@@ -209,6 +221,7 @@ class Manifest(ImageTable):
             path_column, label_column, label_separator, delimiter, encoding, task
         )
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
+
         folder = Path(os.path.abspath(root or Path(file).parent))
         made = cls(
             *scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named
@@ -233,18 +246,19 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images of a JSON file of COCO's form: detection, keypoints,
-        segmentation or captions.
+        """Reads the headers of the images in a JSON file of COCO's form.
+
+        That is detection, keypoints, segmentation or captions.
 
         The categories, in the order of their ids, are the classes; `category_ids` has these ids,
-        and the column `image_id`, which batches have too, those of the images: what results in
-        COCO's form need (docs/objects.md). Of an image's captions the first one is its text.
+        and the column `image_id`, which batches have too, has those of the images. Results in
+        COCO's form need both (docs/objects.md). The first caption of an image is its text.
 
         Args:
             root: folder of the images; by default the file's.
             bad_objects: what becomes of an object that makes no sense, such as one with an empty
                 box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
-                Of an outline alone "drop" leaves the object its box.
+                If only its outline makes no sense, "drop" keeps the object with its box.
             annotated: whether boxes, keypoints and outlines are in pixels of the images as
                 "stored", or of the "upright" pictures, as their EXIF tags turn them and most
                 programs show them; None: as stored, with a warning of images that are turned,
@@ -261,6 +275,7 @@ class Manifest(ImageTable):
         check_choice("bad_objects", bad_objects, BAD_OBJECTS)
         check_choice("annotated", annotated, ANNOTATED)
         flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
+
         check = ScanOptions(
             verify,
             max_pixels,
@@ -268,14 +283,17 @@ class Manifest(ImageTable):
             progress,
             Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated),
         )
+
         file = Path(os.path.abspath(annotations))
         folder = Path(os.path.abspath(root or file.parent))
         classes, table, keypoints, ids = scan_coco(file, folder, check)
         made = cls(folder, classes, table, keypoints=keypoints)
+
         made._known["boxes_upright"] = annotated == "upright"
         made._known |= {"category_ids": ids} | (
             {"flip_pairs": True} if flip_pairs is not None else {}
         )
+
         return made._finished(None, strict)
 
     @classmethod
@@ -295,18 +313,19 @@ class Manifest(ImageTable):
         workers: int | None = None,
         progress: bool = True,
     ) -> Self:
-        """Reads the headers of the images below one folder and of their masks below another:
-        docs/objects.md.
+        """Reads the headers of the images in one folder, and of their masks in another one.
 
-        An image's mask has the same path in its folder but for the extension, and for Cityscapes'
-        suffixes.
+        docs/objects.md describes the folders.
+
+        An image's mask has the same path in its own folder, apart from the extension and from
+        Cityscapes' suffixes.
 
         Args:
             classes: names of the masks' values from 0. A value that is none of them, and not 255,
-                is a problem of its image: with verify="full" all masks are looked at, else 32 of
-                them, and the others as they are loaded.
-            mask_values: what values are replaced by, such as {255: 1} of masks of 0 and 255; one
-                that is replaced by itself, or by what is no class, is ignored.
+                is a problem of its image: with verify="full" all masks are checked, otherwise 32
+                of them, and the others as they are loaded.
+            mask_values: what values are replaced by, such as {255: 1} for masks of 0 and 255; a
+                value that is replaced by itself, or by one that is no class, is ignored.
             annotated: whether masks are those of the images as "stored", or of the "upright"
                 pictures that programs show; None: as stored, with a warning of images that are
                 turned.
@@ -324,9 +343,11 @@ class Manifest(ImageTable):
             Path(os.path.abspath(local_path(masks))),
         )
         check_choice("annotated", annotated, ANNOTATED)
+
         check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
         root, table, omissions = scan_pairs(*folders, missing, check)
         made = cls(root, list(classes), table, omissions=omissions)
+
         made = made._with_mask_values(
             folders[1], check_mask_values("mask_values", mask_values), classes, verify
         )
@@ -337,12 +358,13 @@ class Manifest(ImageTable):
     @classmethod
     @checks_arguments()
     def load(cls, file: str | Path) -> Self:
-        """Opens a manifest that `save` wrote. The file is data: nothing in it is ever executed.
+        """Opens a manifest that `save` wrote.
+
+        The file is data: nothing in it is ever executed.
 
         An Arrow file is mapped, not read: opening takes no longer for many images than for few, and
-        all processes of a machine share its pages. What is taken out of it is checked as it is
-        taken, `verify` checks all of it. A Parquet file is read and checked at once, by each
-        process.
+        all processes of a machine share its pages. Rows are checked as they are taken out; `verify`
+        checks all of them. A Parquet file is read and checked at once, by each process.
 
         Raises:
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
@@ -351,6 +373,8 @@ class Manifest(ImageTable):
         stored = saved.read(file)
         refuse_other_rules(file, stored.classes, stored.known)
         refuse_other_orientations(file, stored.root, stored.table, stored.known)
+
+        # a Parquet file, which is not mapped
         if not stored.file:
             read = cls(
                 stored.root,
@@ -362,6 +386,7 @@ class Manifest(ImageTable):
                 name: stored.known[name] for name in _KEPT_OF_ALL if name in stored.known
             }
             return read
+
         usable, others = divided(stored.table)
         validate(others)
         return cls._of(
@@ -395,8 +420,10 @@ class Manifest(ImageTable):
         strict: bool = False,
         progress: bool = True,
     ) -> Self:
-        """A manifest from a folder, a shard or a pattern of shards to scan, a saved manifest, a
-        table of path and label, or a JSON file of COCO's form.
+        """Opens any source of images.
+
+        That is a folder, a shard or a pattern of shards to scan, a saved manifest, a table of path
+        and label, or a JSON file of COCO's form.
 
         Args:
             verify, max_pixels: as for `scan`; a saved manifest and an index are taken as they are.
@@ -404,8 +431,8 @@ class Manifest(ImageTable):
             unchanged: as for `scan`, but one look at each folder is the default.
             path_column, label_column, label_separator, delimiter, encoding, task: as for
                 `from_table`; for tables only.
-            targets: as for `from_table` and `scan`; of a COCO file its `bad_objects`, `flip_pairs`
-                and `annotated`.
+            targets: as for `from_table` and `scan`; a COCO file takes its `bad_objects`,
+                `flip_pairs` and `annotated`.
             images: folder of the images that a table or COCO file names; by default the file's.
             classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has
                 them.
@@ -416,8 +443,10 @@ class Manifest(ImageTable):
             OmissionError: `strict`, and something is left out.
         """
         source, images = local_path(source), local_path(images) if images else None
-        if not Path(source).is_dir():  # of a folder `scan` does so
+        if not Path(source).is_dir():  # `scan` does the same for a folder
             refuse_other_layouts(source)
+
+        # a folder in a store may have an index of its images
         one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
         if is_remote(source) and not one_file:
             table = TableOptions(
@@ -426,6 +455,7 @@ class Manifest(ImageTable):
             asked = opening.note_reading(targets, with_labels, table)
             if indexed := opening.read_index(cls, str(source), asked):
                 return indexed._finished(classes, strict)
+
         kind = opening.kind_of(source)
         if kind == "manifest":
             return cls.load(source)._finished(classes, strict)
@@ -456,6 +486,8 @@ class Manifest(ImageTable):
                 task=task,
                 **checks,
             )
+
+        # `scan` refuses a cache for targets
         cache = (
             opening.cache_file(cache_dir, source, with_labels)
             if cache_dir and not targets.named
@@ -464,12 +496,11 @@ class Manifest(ImageTable):
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
 
     def _refuse_without_objects(self, source: str | Path) -> None:
-        """Raises ManifestError if a source has objects, images that are used, and not one object
-        that is.
-        """
+        """Raises ManifestError if a source has objects and usable images, but no usable object."""
         boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
         if boxes is None or any(boxes.lengths(ids).any() for ids in self._samples.blocks()):
             return
+
         lost = [f"{name}: {why}" for name, why in [*self.dropped, *self.problems] if is_object(why)]
         if len(self):
             refuse_without_objects(source, lost)
@@ -486,12 +517,14 @@ class Manifest(ImageTable):
         )
 
     def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
-        """Of images with objects or a mask, if nothing says how they were annotated: of a mask its
-        size does, where it differs.
+        """Warns of turned images with objects or a mask, if no option says how they were annotated.
+
+        A mask whose size fits only one way says so itself.
         """
         boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
         if annotated is not None or not (boxes is not None or self.has_target("mask")):
             return
+
         turned: list[int] = []
         for ids in self._samples.blocks():
             orientation = self.take_orientations(ids)
@@ -499,22 +532,27 @@ class Manifest(ImageTable):
                 unsaid = boxes.lengths(ids) > 0
             else:
                 height, width = self.take_sizes(ids).T
+                # a mask of another size than the image is refused, so its size says how it was made
                 unsaid = (orientation < 5) | (height == width)
             turned += ids[unsaid & (orientation != 1)].tolist()
+
         if turned:
             warn_of_turned(source, len(turned), self.name(turned[0]))
 
     def _with_targets(
         self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str
     ) -> Self:
-        """With what is known of all objects and masks; ManifestError if no object is left, or the
-        masks have other values.
+        """Adds what is known of all objects and masks.
+
+        Raises:
+            ManifestError: no object is left, or the masks have other values than classes.
         """
         self._refuse_without_objects(source)
         self._warn_of_turned(source, targets.annotated)
         self._known["boxes_upright"] = targets.annotated == "upright" and targets.boxes is not None
         if targets.flip_pairs is not None:
             self._known["flip_pairs"] = True
+
         if not targets.mask:
             return self
         made = self._with_mask_values(source, targets.mask_values or {}, classes, verify)
@@ -528,11 +566,10 @@ class Manifest(ImageTable):
         classes: Sequence[str] | None,
         verify: str,
     ) -> Self:
-        """With what the values of masks mean; images whose masks have values that mean nothing are
-        problems.
+        """Adds the meaning of masks' values; images whose masks have other values become problems.
 
         Args:
-            classes: those of the masks, if the images have no labels.
+            classes: the class names; they are those of the masks if the images have no labels.
         """
         of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
         values = MaskValues(becomes, of_masks)
@@ -540,21 +577,26 @@ class Manifest(ImageTable):
         if not len(self):
             return self
 
-        every = verify == "full" and not self.is_fetched  # of a store each one is a request
+        # read all masks, or a few that are spread evenly
+        every = verify == "full" and not self.is_fetched  # in a store each mask is a request
         ids = np.arange(0, len(self), 1 if every else -(-len(self) // LOOKED_AT))
         count = len(classes or ())
         problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
+
         if len(problems) == len(ids):
             why = next(iter(problems.values()))
             raise ManifestError(
                 f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}"
             )
+
         if count and seen and min(seen) >= count:
             advice = "mask_values says which values are classes, such as {255: 1}"
             raise ManifestError(
                 f"{source}: nothing but ignored values is in the {len(ids):,} masks that were "
                 f"looked at; {advice}"
             )
+
+        # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
         if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
             ignored = (
                 f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} "
@@ -566,30 +608,32 @@ class Manifest(ImageTable):
             if count == 2:
                 raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")  # type: ignore[index]
             log.warning("%s by default; %s", ignored, advice)
+
         return self._with_problems({int(ids[at]): why for at, why in problems.items()})
 
     def _with_problems(self, problems: dict[int, str]) -> Self:
-        """Without these samples, which are among `problems` then."""
+        """Makes these samples problems, by id."""
         if not problems:
             return self
+
         bad = replaced(
             self.samples.take(pa.array(list(problems))),
             "problem",
             pa.array(list(problems.values())),
         )
         others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
+
         left = np.setdiff1d(np.arange(len(self)), list(problems))
         return self._with(self._samples.select(left), others, keep=_KEPT_OF_ALL)
 
     def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
-        """With these classes, if any are given; what is left out has been said, or refused."""
+        """Gives the manifest these classes, if any, and logs or refuses what is left out."""
         made = self if classes is None else self.with_classes(classes)
         made.tell_omissions(strict)
         return made
 
     def with_classes(self, classes: Sequence[str]) -> Self:
-        """The same samples with these classes, such as those of the training images, whose numbers
-        the labels then are.
+        """The same samples with these classes, such as the training images', and their numbers.
 
         Raises:
             ManifestError: an image has a class that is none of them.
@@ -597,31 +641,34 @@ class Manifest(ImageTable):
         given = list(classes)
         if given == self.classes:
             return self
+
         labels = (
             np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
         )
+        # which values masks have is not known, so each class counts as used
         labels = np.arange(len(self.classes)) if self.mask_values.named else labels
         numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
         return self._renumbered(numbers, given)
 
     @checks_arguments()
     def save(self, file: str | Path) -> None:
-        """Writes the manifest, whole or not at all: NAME.arrow for `load` to map, any other name as
-        Parquet, which is smaller.
+        """Writes the manifest, completely or not at all.
+
+        NAME.arrow is for `load` to map; any other name is written as Parquet, which is smaller.
 
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
+        # saved too, since computing them reads all rows
         known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
         saved.write(
             Path(file), str(self.root), self.classes, self._samples.table(), self._others, known
         )
 
     def save_index(self) -> str:
-        """Writes index.arrow beside the images, such as in their bucket, where `open` finds it;
-        returns its path or URL.
+        """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
 
-        It serves who opens the URL with the same targets, or with none.
+        `open` finds it there, and uses it for those who ask for the same targets, or for none.
 
         Raises:
             ManifestError: it cannot be written there, or would hold no image.
@@ -629,11 +676,10 @@ class Manifest(ImageTable):
         return opening.write_index(self)
 
     def verify(self) -> None:
-        """Reads all of a mapped file, and checks what `load` does not.
+        """Reads all of a mapped file, and checks what `load` does not check.
 
         Raises:
-            ManifestError: its rows cannot be of images, or are not those that the fingerprint was
-                made of.
+            ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
         self._samples.validate(self._samples.whole.column_names)
         self._check()
@@ -650,15 +696,16 @@ class Manifest(ImageTable):
         )
 
     def moved_to(self, root: str) -> Self:
-        """The same samples below another folder or URL."""
+        """The same samples under another folder or URL."""
         return self._of(root, self.classes, self._samples, self._others, self._known)
 
     def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
         """The same samples in shards that were moved or uploaded.
 
         Args:
-            versions: of each shard by its name, as `remote.list_objects` has them.
+            versions: the version of each shard by its name, as in `remote.list_objects`.
         """
+        # `mtime_ns` holds the second half of a version, the time or a number made of the ETag
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
             self.shards.numbers
         ]
@@ -666,7 +713,7 @@ class Manifest(ImageTable):
         return self._with(samples, self._others, keep=_KEPT_OF_ALL)
 
     def without_columns(self, names: Sequence[str]) -> Self:
-        """The same samples without some of the table's own columns, or the targets "text" and
+        """The same samples without some columns of the table, or some of the targets "text" and
         "mask".
         """
         targets = [
@@ -680,7 +727,9 @@ class Manifest(ImageTable):
                 [name for name in table.column_names if name in left_out]
             )
         )
+
         made._known.pop("mask_values" if "mask" in names else "", None)
+        # an index with these rows would not be what its options say
         made._known.pop(opening.READ_AS, None)
         return made
 
@@ -688,7 +737,7 @@ class Manifest(ImageTable):
         """A manifest of these samples only, numbered anew in the given order.
 
         Raises:
-            ConfigError: an id that there is not, or something else than ids.
+            ConfigError: there is no such id, or these are not ids.
         """
         ids = np.asarray(ids)
         if ids.ndim != 1:
@@ -696,27 +745,32 @@ class Manifest(ImageTable):
                 f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
                 "manifest.subset([ID])"
             )
+
         if ids.dtype.kind not in "iu" and ids.size:
             raise ConfigError(
                 f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
             )
+
         ids = ids.astype(np.int64)
         if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
             raise ConfigError(
                 f"subset: ids run from 0 to {len(self) - 1}, and one is "
                 f"{ids.min() if ids.min() < 0 else ids.max()}"
             )
+
+        # images with a problem have no id, so they are in no part
         return self._with(self._samples.select(ids), self._others[:0])
 
     def filter(self, expression: str) -> Self:
-        """The samples that match, such as "width >= 224 and class in ('cat', 'dog')";
-        docs/targets.md has the form.
+        """The samples that match an expression such as "width >= 224 and class in ('cat', 'dog')".
 
-        Columns: the table's own, and of each image its label, height, width, bytes, orientation,
+        docs/targets.md describes the form.
+
+        Columns are the table's own, and each image's label, height, width, bytes, orientation,
         format, path and member.
 
         Raises:
-            ConfigError: no such expression, or a column that there is not.
+            ConfigError: it is no such expression, or there is no such column.
         """
         if not isinstance(expression, str):
             raise ConfigError(
@@ -731,16 +785,16 @@ class Manifest(ImageTable):
     def split(
         self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0
     ) -> dict[str, Self]:
-        """Parts of the samples, chosen at random; each keeps the order of the ids.
+        """Divides the samples into parts at random; each part keeps the order of the ids.
 
         Args:
             fractions: name and share of each part, such as {"train": 0.9, "val": 0.1}.
-            by: a column of which equal values stay in one part, such as a patient; the sizes are
-                then as near as they can be.
+            by: a column whose equal values stay in one part, such as a patient; the sizes are then
+                as near to the shares as they can be.
             seed: the same seed gives the same parts, on any machine.
 
         Raises:
-            ConfigError: the fractions are no shares of 1, or there is no such column.
+            ConfigError: the fractions are not shares of 1, or there is no such column.
         """
         groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
         return {
@@ -748,8 +802,9 @@ class Manifest(ImageTable):
         }
 
     def _chosen(self, ids: NDArray[np.int64]) -> Self:
-        """These samples, which stand for the whole: what is left out of it is left out of them too,
-        for `strict` and limits.
+        """Chooses these samples to stand for the whole.
+
+        What is left out of the whole counts as left out of them too, for `strict` and limits.
         """
         made = self.subset(ids)
         of_whole = self.of_whole or self.omissions
@@ -761,18 +816,19 @@ class Manifest(ImageTable):
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
-        """The samples of all of them, one after the other, under the nearest folder that holds them
-        all.
+        """Joins manifests: their samples one after the other, under the nearest common folder.
 
         Args:
             classes: "join" makes classes of the same name one; "apart" keeps the classes of each,
                 in the order of `manifests`.
 
         Raises:
-            ManifestError: remote shards with others, or labels or columns of different types.
+            ManifestError: some are in another store, or labels, columns or targets mean different
+                things.
         """
         check_choice("classes", classes, ("join", "apart"))
         other: Any = manifests
+        # texts and mappings can be iterated too, but hold no manifests
         if isinstance(manifests, Iterable) and not isinstance(manifests, (str, Mapping)):
             manifests = list(manifests)
             other = next(
@@ -786,11 +842,17 @@ class Manifest(ImageTable):
             )
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
+
         root = sets.common_root([each.root for each in manifests])
+
+        # what is known of all: each entry is joined, or refused if it differs
         known = sets.same_keypoints([each.keypoints for each in manifests])
         known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
         known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
+        # 0 if one is from version 0.2, which does not say what it left out
         known["rules"] = min(each.rules for each in manifests)
+
+        # parts stand for the wholes that they were chosen from
         if any(each.of_whole for each in manifests):
             of_whole = merge(
                 omission for each in manifests for omission in each.of_whole or each.omissions
@@ -800,20 +862,24 @@ class Manifest(ImageTable):
                 "of_whole": [list(each) for each in of_whole],
                 "bad_of_whole": [sum(bad), sum(images)],
             }
+
         names, numbers = sets.joined_classes(
             [each.classes for each in manifests], classes == "apart"
         )
+        # the ids of COCO's categories are kept if all manifests agree in them
         if all(
             each.classes == names and each.category_ids == manifests[0].category_ids
             for each in manifests
         ):
             known |= {"category_ids": manifests[0].category_ids}
+
         if len({each.masks_upright for each in manifests}) > 1:
             raise ManifestError(
                 "manifests with masks of stored and of upright pictures cannot be joined; scan "
                 "them alike"
             )
         known["masks_upright"] = manifests[0].masks_upright
+        # boxes on images that are not turned fit both
         known["boxes_upright"] = sets.same_boxes(
             [each.boxes_upright for each in manifests if each.has_turned_boxes]
         )
@@ -847,23 +913,25 @@ class Manifest(ImageTable):
         mode: str = "stratified",
         classes: str = "join",
     ) -> Self:
-        """The samples of all sources, as `concat` joins them, to be drawn by shares: each source
-        has its own epochs and order.
+        """Joins sources as `concat` does, to be drawn by shares.
 
-        A column `source`, the number of each sample's source, is added.
+        Each source has its own epochs and order.
+
+        It adds a column `source`, the number of each sample's source.
 
         Args:
-            sources: by name the images and their share, such as {"imagenet": (imagenet, 0.7),
+            sources: the images and their share by name, such as {"imagenet": (imagenet, 0.7),
                 "mine": (mine, 0.3)}.
             mode: "stratified": every global batch has the shares, rounded up or down, in a random
-                order; "proportional": they vary from batch to batch, and are so in 4,096 samples.
+                order; "proportional": they vary from batch to batch, and hold over 4,096 samples.
             classes: as for `concat`.
 
         Raises:
-            ConfigError: shares that are none.
-            ManifestError: as for `concat`; or a column `source` is there already.
+            ConfigError: the shares are not positive numbers.
+            ManifestError: as for `concat`; or there is a column `source` already.
         """
         check_choice("mode", mode, ("stratified", "proportional"))
+
         try:
             given = {name: share for name, (_, share) in sources.items()}
         except (AttributeError, TypeError, ValueError):
@@ -876,11 +944,13 @@ class Manifest(ImageTable):
         }
         if not given or min(given.values()) <= 0:
             raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
+
         named = [
             each._changed(partial(sets.with_source, number=number))
             for number, (each, _) in enumerate(sources.values())
         ]
         made = cls.concat(named, classes=classes)
+
         made._known |= {
             "mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]
         }
@@ -888,18 +958,17 @@ class Manifest(ImageTable):
 
     @property
     def mixture(self) -> Mix | None:
-        """What `mix` was given; parts of a mixture keep it."""
+        """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
         return Mix(*self._known["mixture"]) if "mixture" in self._known else None
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
-        """With classes renamed; those that get the same name become one. Classes that are not named
-        keep theirs.
+        """Renames classes; classes that get the same name become one, and others keep their names.
 
         Raises:
-            ConfigError: a class that there is not.
+            ConfigError: there is no class of a name that is given.
         """
         for name in names:
-            self._rows.class_numbers(name)
+            self._rows.class_numbers(name)  # raises for a class that there is not
         merged, numbers = sets.joined_classes(
             [[names.get(name, name) for name in self.classes]], False
         )
@@ -928,7 +997,11 @@ class Manifest(ImageTable):
         classes: list[str] | None = None,
         keep: Sequence[str] = _KEPT,
     ) -> Self:
-        """Other samples of the same root, and what is known of them as parts of the same whole."""
+        """A manifest of other samples of the same root.
+
+        Args:
+            keep: the entries of `_known` that it keeps.
+        """
         kept = {name: self._known[name] for name in keep if name in self._known}
         made = self._of(
             self.root, self.classes if classes is None else classes, samples, others, kept

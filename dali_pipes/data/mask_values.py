@@ -1,4 +1,8 @@
-"""What the values of masks mean: class numbers, or pixels that are ignored."""
+"""The meaning of the values in masks: class numbers, or pixels that are ignored.
+
+`MaskValues` replaces values when a mask is decoded; `look_at` reads some masks of a manifest and
+reports values that mean nothing.
+"""
 
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,19 +18,20 @@ from dali_pipes.data.shards.remote import is_remote, read_object
 from dali_pipes.errors import ConfigError, ManifestError, plain
 from dali_pipes.system.cpus import available_cpus
 
-IGNORED = 255  # by default, as `transform.ignore_index`
-LOOKED_AT = 32  # masks of a manifest, unless all are verified
-_SHOWN = 5  # values
+IGNORED = 255  # the default of `transform.ignore_index`
+LOOKED_AT = 32  # masks of a manifest that are read, unless all are verified
+_SHOWN = 5  # values in a message
 _HIGHEST = 2**31
 
 Values = NDArray[Any]
 
 
 class MaskValues(NamedTuple):
-    """
+    """What the values of a manifest's masks mean.
+
     Attributes:
         becomes: what a value is replaced by, such as {255: 1}.
-        named: the manifest's classes are those of the masks.
+        named: whether the manifest's classes are those of the masks.
     """
 
     becomes: dict[int, int]
@@ -34,7 +39,13 @@ class MaskValues(NamedTuple):
 
     @classmethod
     def read(cls, stored: Any) -> Self:
-        """What a file says of them; None: nothing."""
+        """Reads what a file says of the values of masks.
+
+        None, where it says nothing, gives values that mean themselves.
+
+        Raises:
+            ManifestError: they are no numbers.
+        """
         if stored is None:
             return cls({}, False)
         try:
@@ -42,6 +53,7 @@ class MaskValues(NamedTuple):
             becomes = dict(pairs)
         except (TypeError, ValueError):
             becomes, named = {None: None}, None
+
         if not is_mapping(becomes) or type(named) is not bool:
             raise ManifestError(
                 "the manifest's values of masks are no numbers; scan the images again"
@@ -52,14 +64,16 @@ class MaskValues(NamedTuple):
         return [list(map(list, self.becomes.items())), self.named]
 
     def renumbered(self, numbers: NDArray[np.int64]) -> Self:
-        """With other class numbers: n becomes numbers[n]."""
+        """The meaning after the classes got other numbers: n becomes numbers[n]."""
         if not self.named:
             return self
+
         now = {number: number for number in range(len(numbers))} | self.becomes
         new = {
             value: int(numbers[number]) if number < len(numbers) else number
             for value, number in now.items()
         }
+
         return self._replace(
             becomes={
                 value: new[value] for value in new if value in self.becomes or value != new[value]
@@ -67,31 +81,41 @@ class MaskValues(NamedTuple):
         )
 
     def decode(self, encoded: BytesIO) -> Values:
-        """(H, W) uint8 or int32, of a mask that `mask_problem` finds nothing wrong with."""
+        """Decodes a mask into (H, W) uint8 or int32 and replaces its values.
+
+        Args:
+            encoded: a mask that `mask_problem` finds nothing wrong with.
+        """
         values = np.asarray(open_stored(encoded))
         values = values if values.dtype == np.uint8 else values.astype(np.int32)
+
         if not self.becomes:
             return values
+
+        # one look-up for all pixels, where 8 bits hold all numbers
         if values.dtype == np.uint8 and all(0 <= number < 256 for number in self.becomes.values()):
             table = np.arange(256, dtype=np.uint8)
             for value, number in self.becomes.items():
-                # a value that no such mask can have changes nothing
+                # a value over 255 is an empty slice and changes nothing
                 table[value : value + 1] = number
             return table[values]
+
         made = values.astype(np.int32)
         for value, number in self.becomes.items():
             made[values == value] = number
         return made
 
     def strange(self, values: Values, classes: int, ignored: Collection[int]) -> str | None:
-        """What is wrong with the values of a mask whose classes have names; None: nothing."""
+        """Says what is wrong with a mask's values, if the classes are the masks'; None: nothing."""
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
+
         found = [
             value for value in _present(values) if not 0 <= value < classes and value not in ignored
         ]
         if not found:
             return None
+
         instead = IGNORED if IGNORED in ignored else next(iter(ignored))
         return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
 
@@ -108,7 +132,7 @@ class MaskValues(NamedTuple):
 
 
 def is_mapping(becomes: object) -> bool:
-    """Whether these are whole numbers by whole numbers, that a mask may have."""
+    """Whether this is a dict from whole numbers to whole numbers that a mask may have."""
     if not isinstance(becomes, dict):
         return False
     return all(
@@ -117,7 +141,10 @@ def is_mapping(becomes: object) -> bool:
 
 
 def check_mask_values(option: str, value: Any) -> dict[int, int]:
-    """Whole numbers by whole numbers; YAML may have them as text."""
+    """Checks for a mapping of whole numbers to whole numbers, and returns it as a dict.
+
+    YAML may have the keys as text.
+    """
     try:
         becomes = {
             int(each) if isinstance(each, str) else each: new
@@ -125,6 +152,7 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
         }
     except (TypeError, ValueError):
         becomes = {None: None}
+
     if not is_mapping(becomes):
         raise ConfigError(
             f"{option} is {value!r}; it takes numbers by the values that they replace, such as "
@@ -136,10 +164,12 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
 def look_at(
     places: Iterable[Extent | None], values: MaskValues, classes: int
 ) -> tuple[dict[int, str], set[int]]:
-    """What is wrong with the values of masks, by their place among these, and the values that any
-    of them has.
+    """Reads masks and checks their values.
 
-    What cannot be read is passed over: `mask_problem` says so.
+    A mask that cannot be read is passed over: `mask_problem` reports it.
+
+    Returns:
+        What is wrong with masks, by their position in `places`; and all values that occur.
     """
     reader = Reader()
     ignored = {IGNORED, *values.becomes.values()}
@@ -158,18 +188,19 @@ def look_at(
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))
     reader.close()
+
     return {at: why for at, (why, _) in enumerate(looks) if why}, {
         value for _, some in looks for value in some
     }
 
 
 def _fetched(place: Extent) -> bytes:
-    """By itself: for a few masks no shard is fetched again."""
+    """Reads one mask out of a shard by itself: for a few masks the shard is not copied again."""
     return read_object(place.file, place.offset, place.offset + place.length)
 
 
 def _present(values: Values) -> list[int]:
-    """Sorted."""
+    """The values that a mask has, in ascending order."""
     if values.dtype == np.uint8:
         return np.flatnonzero(np.bincount(values.ravel(), minlength=256)).tolist()
     return np.unique(values).tolist()

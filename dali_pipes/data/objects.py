@@ -1,19 +1,25 @@
 """What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a
 mask, a text.
 
-They are columns called "target:NAME", large lists of numbers of which an image has as many as it
-needs, or large strings:
+These are columns called "target:NAME". A column is a large list of numbers, of which an image has
+as many as it needs, or a large string:
 
     boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored,
-    not turned by its EXIF tag box_labels     int64 class number of each object areas
-    float32 of each object, in pixels crowd          bool of each object: a group that is outlined
-    as one, as COCO's iscrowd keypoints      3 float32 a keypoint, as many an object as
-    `Keypoints.names`: x, y, and COCO's visibility 0, 1 or 2 outlines       JSON of a list: COCO's
-    segmentation of each object, polygons or run lengths mask           path of a mask, relative to
-    the root; "" if it is a part of the image's shard, or there is none mask_offset    int64, where
-    in the shard the mask begins mask_bytes     int64, how long it is there; 0: not there text
-    a text, such as a caption dropped        what was wrong with objects that were left out, one a
-    line
+                   not turned by its EXIF tag
+    box_labels     int64 class number of each object
+    areas          float32 of each object, in pixels
+    crowd          bool of each object: a group that is outlined as one, as COCO's iscrowd
+    keypoints      3 float32 a keypoint, as many an object as `Keypoints.names`: x, y, and COCO's
+                   visibility 0, 1 or 2
+    outlines       JSON of a list: COCO's segmentation of each object, polygons or run lengths
+    mask           path of a mask, relative to the root; "" if it is a part of the image's shard,
+                   or there is none
+    mask_offset    int64, the byte of the shard at which the mask begins
+    mask_bytes     int64, the mask's length there; 0: not there
+    text           a text, such as a caption
+    dropped        what was wrong with objects that were left out, one a line
+
+`Targets` holds the options for reading them, and `Objects` what a manifest returns of the boxes.
 """
 
 from dataclasses import dataclass, field, fields
@@ -102,6 +108,7 @@ class Targets:
         ):
             if getattr(self, name) and not getattr(self, needed):
                 raise OptionError(type(self), f"{name} needs {needed}; name it as well")
+
         if bool(self.keypoints) != bool(self.keypoint_names):
             raise OptionError(
                 type(self),
@@ -110,13 +117,13 @@ class Targets:
 
     @property
     def named(self) -> dict[str, str]:
-        """The columns, members or keys that are read, by what they are."""
+        """The columns, members or keys that are read, by the field that names them."""
         every = ("boxes", "box_labels", "areas", "keypoints", "mask", "text")
         return {each: name for each in every if (name := getattr(self, each))}
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many values of each kind an object has."""
+        """How many values an object has in each field that is read."""
         every = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(self.keypoint_names)}
         return {each: width for each, width in every.items() if getattr(self, each)}
 
@@ -128,9 +135,7 @@ class Targets:
 
     @property
     def misfit(self) -> str:
-        """What is wrong with an image whose objects have too few or too many of these values, or
-        others.
-        """
+        """The problem of an image whose objects have too few or too many values."""
         wanted = ", ".join(
             f"{width} in {getattr(self, each)}" for each, width in self.widths.items()
         )
@@ -142,7 +147,7 @@ NO_TARGETS = Targets()
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The objects of N images, those of each image one after the other; M in all.
+    """The objects of N images, M in all; those of one image stand one after the other.
 
     Attributes:
         counts: (N,) int64, how many each image has.
@@ -162,12 +167,13 @@ class Objects:
 
     @property
     def images(self) -> NDArray[np.int64]:
-        """(M,) the place of each object's image among the N."""
+        """(M,) the position of each object's image among the N."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def keep(self, chosen: NDArray[np.bool_]) -> Self:
         """Only the chosen objects, of the same images."""
         counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
+        # all fields after `counts` have one entry for each object
         values = [getattr(self, each.name) for each in fields(self)[1:]]
         kept: list[Any] = [None if each is None else each[chosen] for each in values]
         return type(self)(counts, *kept)

@@ -1,5 +1,9 @@
-"""What a manifest leaves out of what is there: files, rows and objects, by kind, with the first
-names.
+"""What a manifest leaves out of its source: files, rows and objects, counted by kind, with the
+first names.
+
+Scans collect pairs of kind and name, `count_by_kind` makes an `Omission` of each kind, and `merge`
+adds up those of several folders. `describe` puts them into one line of the log, and `refuse` raises
+them as an error.
 """
 
 import re
@@ -10,11 +14,11 @@ from typing import NamedTuple
 
 from dali_pipes.errors import OmissionError
 
-_SHOWN = 3  # names of a kind
+_SHOWN = 3  # names that are kept of a kind
 _MOST_KINDS = 30
-_LONGEST_EXTENSION = 12  # characters; what is longer, or a number, is a part of the name
+_LONGEST_EXTENSION = 12  # characters; a longer one, or a number, is taken for a part of the name
 _UNITS = ("image", "object", "folder", "file")
-# What is different in the problem of each file: sizes, names, and where in a file it is.
+# The parts of a problem that differ from file to file: sizes, names and places in a file.
 _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
@@ -29,7 +33,7 @@ _VARYING = (
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
 _ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
-# Files beside images that nobody takes for one: notes, labels, captions, programs.
+# Files beside images that nobody takes for images: notes, labels, captions, programs.
 _DOCUMENTS = (
     *(
         ".txt",
@@ -94,7 +98,7 @@ class Omission(NamedTuple):
 
 
 def merge(omissions: Iterable[Omission]) -> list[Omission]:
-    """One of each kind, those of images first, the most frequent first."""
+    """Adds up omissions of the same kind; those of images come first, then by frequency."""
     merged: dict[tuple[str, str], Omission] = {}
     for each in omissions:
         known = merged.get((each.kind, each.unit), Omission(each.kind, 0, [], each.unit))
@@ -109,18 +113,19 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
     if len(found) <= _MOST_KINDS:
         return found
 
-    # of each unit the most frequent kinds, and one for the rest
+    # keep the most frequent kinds of each unit, and one omission for the rest
     kept = []
     for unit in _UNITS:
         some = [each for each in found if each.unit == unit]
         kept += some[:_MOST_KINDS] + (
             [_as_others(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else []
         )
+
     return kept
 
 
 def _as_others(omissions: list[Omission]) -> Omission:
-    """One for many kinds."""
+    """One omission that stands for many kinds."""
     names = [name for each in omissions[:_SHOWN] for name in each.names[:1]]
     return Omission(
         f"{len(omissions):,} other kinds",
@@ -133,7 +138,7 @@ def _as_others(omissions: list[Omission]) -> Omission:
 def count_by_kind(
     kinds_and_names: Iterable[tuple[str, str]], unit: str = "image"
 ) -> list[Omission]:
-    """Of each kind how many there are, and the first names."""
+    """Counts the names of each kind, and keeps the first few."""
     counts: Counter[str] = Counter()
     names: dict[str, list[str]] = {}
     for kind, name in kinds_and_names:
@@ -144,7 +149,7 @@ def count_by_kind(
 
 
 def name_other_files(names: Iterable[str]) -> list[Omission]:
-    """Files that are no images by their names, by their extension."""
+    """Counts files whose names are not those of images, by their extension."""
     documents: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
     for name in names:
@@ -154,14 +159,17 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
             if stem and not ending.isdecimal() and len(ending) <= _LONGEST_EXTENSION
             else ""
         )
+
+        # in a name without a dot, `ending` is all of it
         document = extension in _DOCUMENTS if extension else (stem or ending) in _DOCUMENT_NAMES
         kind = f"{extension} files" if extension else "files without an extension"
         (documents if document else others).append((kind, name))
+
     return count_by_kind(others) + count_by_kind(documents, "file")
 
 
 def name_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
-    """What is wrong with images or objects, without what differs from one to the other.
+    """Counts problems of images or objects by kind, a kind being what they have in common.
 
     Args:
         problems: path and problem of each.
@@ -172,11 +180,12 @@ def name_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> l
         (of_objects if unit == "object" or is_annotation(problem) else of_images).append(
             (kind_of(problem), path)
         )
+
     return count_by_kind(of_images) + count_by_kind(of_objects, "object")
 
 
 def is_annotation(problem: str) -> bool:
-    """Whether a problem is that of an annotation that belongs to no image, and not an image's."""
+    """Whether a problem is of an annotation that belongs to no image, and not of an image."""
     return _ANNOTATION.match(problem) is not None
 
 
@@ -186,35 +195,41 @@ def is_object(problem: str) -> bool:
 
 
 def kind_of(problem: str) -> str:
-    """A problem without sizes, names and advice."""
+    """Strips sizes, names and advice from a problem."""
     for pattern, instead in _VARYING:
         problem = pattern.sub(instead, problem)
+    # advice follows a semicolon
     return problem.partition(";")[0].strip()
 
 
 def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
-    """What is left out of how many, in one line; "" if nothing is."""
+    """Says in one line what is left out, and of how many; "" if nothing is."""
     every = list(omissions)
     if not every:
         return ""
+
     images = used + sum(each.number for each in every if each.unit == "image")
+
     said = {
         "image": f"{used:,} of {images:,} images are used; left out: ",
         "object": "objects, or parts of them, left out of images that are used: ",
         "folder": "",
         "file": "beside the images: ",
     }
+
     parts = [
         text + "; ".join(_describe_one(each) for each in every if each.unit == unit)
         for unit, text in said.items()
         if any(each.unit == unit for each in every)
     ]
+
     return printable(f"{root}: {'. '.join(parts)}")
 
 
 def printable(text: str) -> str:
-    """In one line that a terminal shows as it is: a name may have line ends, escapes, and bytes
-    that are not UTF-8.
+    """Escapes what a terminal does not show as it is, so that the text stays one line.
+
+    A file name may have line ends, escape sequences, and bytes that are not UTF-8.
     """
     if not text.isprintable():
         text = "".join(
@@ -230,6 +245,7 @@ def _describe_one(omission: Omission) -> str:
 
 def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     """Raises OmissionError if an image or an object is left out."""
+    # files that nobody takes for images may be left out
     lost = [each for each in omissions if each.unit != "file"]
     if lost:
         instead = (
@@ -239,9 +255,10 @@ def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
 
 
 def stored(omissions: object) -> list[Omission]:
-    """What a file has of them; nothing, if it is something else."""
+    """Reads omissions out of a file; returns none if it holds something else."""
     if not isinstance(omissions, list):
         return []
+    # a saved manifest may have been written by any program
     return [Omission(*each) for each in omissions if isinstance(each, list) and _is_stored(each)]
 
 
@@ -254,5 +271,9 @@ def _is_stored(each: list[object]) -> bool:
 
 
 def by_folder(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -> list[Omission]:
-    """What the folders of a scan leave out."""
+    """Merges what the folders of a scan leave out.
+
+    Args:
+        records: by folder, with its omissions last, as `scanning.earlier` keeps them.
+    """
     return merge(each for *_, omissions in records.values() for each in omissions)

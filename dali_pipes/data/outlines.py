@@ -1,6 +1,7 @@
 """Outlines of objects as COCO writes them: a list of polygons, or run lengths, as numbers or packed
 into text.
 
+`problem_of` and `are_polygons` check outlines, and `rasterize` draws one. The form is described at
 https://cocodataset.org/#format-data; the packing is that of rleToString in pycocotools'
 common/maskApi.c.
 """
@@ -14,14 +15,15 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
 
-_AT_ONCE = 2**12  # outlines, whose points are looked at together
+_AT_ONCE = 2**12  # outlines whose points are checked together, to bound the memory
 _NUMBERS = {int, float}
-_LONGEST = 7  # characters of a packed number: 35 bits
+_LONGEST = 7  # characters of a packed number, which is 35 bits
 
 
 def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
-    """(H, W) bool, of one object of the column "outlines"; no outline: nothing of the image. Pixels
-    are those of pycocotools.
+    """Draws one object's outline as an (H, W) bool mask, with the same pixels as pycocotools.
+
+    An empty outline covers nothing of the image.
 
     Args:
         outline: one that `problem_of` finds nothing wrong with, of an image of this height and
@@ -32,11 +34,12 @@ def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
     """
     counts = outline["counts"] if isinstance(outline, dict) else _drawn(outline, height, width)
     runs = _runs(counts)
+    # runs alternate between outside and inside, and go down the columns
     return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
 
 
 def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[int]:
-    """Run lengths of the pixels that are in any of the polygons."""
+    """Run lengths of the pixels that are inside any of the polygons."""
     if not polygons:
         return [height * width]
     try:
@@ -49,16 +52,18 @@ def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[i
 
 
 def problem_of(outline: Any, height: int, width: int) -> str | None:
-    """What is wrong with an outline in an image of this size; None: nothing."""
+    """Says what is wrong with an outline in an image of this size; None: nothing."""
     if isinstance(outline, dict):
         return _problem_of_runs(outline, height, width)
     if not isinstance(outline, list) or not all(isinstance(polygon, list) for polygon in outline):
         return "its segmentation is neither a list of polygons nor run lengths"
+
     for polygon in outline:
         if len(polygon) < 6 or len(polygon) % 2:
             return (
                 f"a polygon of {len(polygon)} numbers; x and y of at least three points are needed"
             )
+
         points = _finite(polygon)
         if (
             points is None
@@ -71,17 +76,22 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
                 "a polygon with a point that is not finite, or farther outside than the image "
                 "is wide or high"
             )
+
     return None
 
 
 def are_polygons(
     outlines: Sequence[Any], height: NDArray[np.int64], width: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """(M,) bool, which of M outlines are polygons, or none, of plain numbers, and `problem_of`
-    would find nothing wrong with.
+    """Finds the outlines that are polygons without a fault, many at a time.
+
+    `problem_of` has to look at the others only. An empty list counts as polygons.
 
     Args:
         height, width: (M,) of their images, in pixels.
+
+    Returns:
+        (M,) bool.
     """
     found = np.zeros(len(outlines), bool)
     for start in range(0, len(outlines), _AT_ONCE):
@@ -93,15 +103,19 @@ def are_polygons(
 
 
 def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """As `are_polygons`, of so few that all their points may be in memory; none, if a number of one
-    is no number.
+    """Checks outlines as `are_polygons` does, all their points at once.
+
+    Returns all False if one of the numbers is no number.
     """
     found = np.array(
         [type(outline) is list and all(map(_has_points, outline)) for outline in outlines], bool
     )
+
+    # all points of all polygons in one array, and the outline of each
     owner = [place for place in np.flatnonzero(found).tolist() for _ in outlines[place]]
     polygons = list(chain.from_iterable(compress(outlines, found.tolist())))
     numbers = list(chain.from_iterable(polygons))
+    # NumPy would also take texts and booleans for numbers
     if not _NUMBERS.issuperset(map(type, numbers)):
         return np.zeros(len(outlines), bool)
     try:
@@ -124,10 +138,12 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
         return (
             f"run lengths of a mask of {outline.get('size')}, and the image is [{height}, {width}]"
         )
+
     try:
         runs = _runs(outline["counts"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return "run lengths that cannot be read"
+
     if (runs < 0).any() or (runs > height * width).any() or runs.sum() != height * width:
         return f"run lengths that are not {height} × {width} pixels in all"
     return None
@@ -144,25 +160,33 @@ def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
 
 
 def _runs(counts: str | list[int]) -> NDArray[np.int64]:
-    """Lengths of the runs, the first one outside the object; TypeError, ValueError or OverflowError
-    if these are none.
+    """Reads the lengths of the runs, of which the first is outside the object.
+
+    Raises:
+        TypeError, ValueError or OverflowError: they are not run lengths.
     """
     if not isinstance(counts, str):
         if not all(type(each) is int for each in counts):
             raise TypeError
         return np.array(counts, np.int64)
+
     codes = np.frombuffer(counts.encode("ascii"), np.uint8).astype(np.int64) - 48
-    # of a number's five bits, the lowest first, the last ones have no 0x20
+
+    # a number has 5 bits a character, the lowest first; its last character lacks 0x20
     ends = np.flatnonzero(codes & 0x20 == 0)
     if ((codes < 0) | (codes > 63)).any() or not len(ends) or ends[-1] != len(codes) - 1:
         raise ValueError
     begins = np.append(0, ends[:-1] + 1)
     if (ends - begins >= _LONGEST).any():
         raise ValueError
+
     shifts = 5 * (np.arange(len(codes)) - np.repeat(begins, ends - begins + 1))
+    # 0x10 in the last character is the sign
     found = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(
         codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0
     )
-    found[1::2] = found[1::2].cumsum()  # from the fourth on, how much longer than the last but one
+
+    # from the fourth run on, the stored number is the difference to the run two before it
+    found[1::2] = found[1::2].cumsum()
     found[2::2] = found[2::2].cumsum()
     return found

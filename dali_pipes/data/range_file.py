@@ -1,4 +1,4 @@
-"""A stretch of bytes as a file object."""
+"""A range of bytes of a file or an object, as a file object of its own."""
 
 import io
 import os
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 
 class RangeFile(io.RawIOBase):
-    """Nothing outside the stretch can be read.
+    """A read-only file of one range of bytes; what is outside the range cannot be read.
 
     Args:
-        read: fills a buffer from a place in the stretch on; returns how many bytes it wrote.
-        length: of the stretch, in bytes.
+        read: fills a buffer from a position in the range on; returns how many bytes it wrote.
+        length: length of the range in bytes.
     """
 
     def __init__(self, read: Callable[[memoryview, int], int], length: int):
@@ -18,7 +18,11 @@ class RangeFile(io.RawIOBase):
 
     @classmethod
     def of(cls, number: int, offset: int, length: int) -> "RangeFile":
-        """A part of an open file."""
+        """A part of an open file.
+
+        Args:
+            number: the file descriptor.
+        """
         return cls(lambda view, at: os.preadv(number, [view], offset + at), length)
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

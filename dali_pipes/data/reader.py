@@ -1,5 +1,7 @@
-"""Where the encoded bytes of an image are, and reading them: a whole file, or a part of one, such
-as a member of a tar.
+"""Where the encoded bytes of an image are, and how they are read.
+
+An `Extent` is a whole file, or a part of one such as a member of a tar. `Reader.read` returns its
+bytes, from the file, the object store, or the local copy of a remote shard (shards/copies.py).
 """
 
 import errno
@@ -19,12 +21,12 @@ from dali_pipes.data.shards.remote import CHANGED, is_remote, read_object
 from dali_pipes.system.traces import span
 
 PAUSE_S = 0.1  # before a failed read is tried again
-# errors that a moment does not change; None: the file is there, and is not what was scanned
+# errors that a second try does not change; None: the file is not the one that was scanned
 _FOR_GOOD = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class Extent(NamedTuple):
-    """Where one image is.
+    """The place of one image's encoded bytes.
 
     Attributes:
         file: path of the file, or its URL.
@@ -45,7 +47,7 @@ class Extent(NamedTuple):
 
 
 class ShardMember(NamedTuple):
-    """An image inside a file, as listed by a reader of that file's index.
+    """An image inside a file, as the reader of that file's index lists it.
 
     Attributes:
         member: its name inside the file; empty if the problem is in the file itself.
@@ -54,7 +56,7 @@ class ShardMember(NamedTuple):
         problem: why it cannot be used; None if it can, as far as is known without looking at the
             image.
         targets: what was asked for besides, as the file has it, by the field of `objects.Targets`;
-            of a mask, where it begins, and how long it is.
+            for a mask, its offset and length in bytes.
     """
 
     member: bytes = b""
@@ -66,12 +68,13 @@ class ShardMember(NamedTuple):
 
 
 class Reader:
-    """Reads extents, without the GIL and from any number of threads. Files that hold many images
-    are kept open.
+    """Reads extents without holding the GIL, from any number of threads.
+
+    Files that hold many images are kept open.
 
     Args:
-        keep: how many files stay open at most, those used last. By default a quarter of what the
-            process may open.
+        keep: how many files stay open at most; the least recently used ones are closed. By default
+            a quarter of what the process may open.
     """
 
     def __init__(self, keep: int | None = None):
@@ -79,10 +82,10 @@ class Reader:
         self._opened = lru_cache(keep or _may_keep())(OpenFile)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
-        """The encoded bytes, in a new array.
+        """Reads the encoded bytes into a new uint8 array.
 
-        A read of a local file that fails is tried once more, after a moment: a file server may have
-        been away.
+        A failed read of a local file is tried once more after a moment, since a file server may
+        have been away.
 
         Raises:
             OSError: they cannot be read, or the file that holds the part is not the one that was
@@ -93,12 +96,15 @@ class Reader:
 
     def _read_anywhere(self, extent: Extent) -> NDArray[np.uint8]:
         if not extent.member and is_remote(extent.file):
+            # a bytearray, since an array of bytes would be read-only
             return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
+
         try:
             return self._read_local(extent)
         except OSError as error:
             if is_copied(extent.file) or error.errno in _FOR_GOOD:
                 raise
+
         traffic.add(retries=1)
         time.sleep(PAUSE_S)
         return self._read_local(extent)
@@ -107,15 +113,17 @@ class Reader:
         if not extent.member:
             file = OpenFile(extent.file)
             return _read(file.number, 0, file.size)
+
         while True:
             file = self._opened(extent.file, extent.stamp)
             encoded = _read(file.number, extent.offset, extent.length)
             if len(encoded) == extent.length:
                 return encoded
+
             damaged = is_copied(extent.file) and not is_whole(file.number, extent.stamp)
             if not is_gone(file.number) and not damaged:
                 raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
-            # the copy was removed to make room, or cut off by something else
+            # the copy was removed to make room, or damaged by something else: it is opened anew
             self._opened.cache_clear()
 
     def close(self) -> None:
@@ -123,9 +131,9 @@ class Reader:
         self._opened.cache_clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # of a worker that is being started
+        # the shared array can be pickled only for a worker that is being started
         shared = self._traffic if get_spawning_popen() else None
-        return _unpickled, (self._keep, shared)  # another process opens its own files
+        return _unpickled, (self._keep, shared)  # each process opens its own files
 
 
 class OpenFile:
@@ -160,7 +168,7 @@ def _may_keep() -> int:
 
 
 def _read(number: int, offset: int, length: int) -> NDArray[np.uint8]:
-    """As many of these bytes as there are."""
+    """Reads `length` bytes of an open file at `offset`, or fewer if it ends before."""
     encoded, done = np.empty(length, np.uint8), 0
     while done < length and (count := os.preadv(number, [encoded[done:].data], offset + done)):
         done += count

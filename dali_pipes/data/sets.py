@@ -1,5 +1,15 @@
-"""Splitting, joining and renaming: what `Manifest.split`, `concat` and `map_classes` do to rows and
-classes.
+"""Splitting, joining and renaming: the rows and classes behind `Manifest.split`, `concat`, `mix`
+and `map_classes`.
+
+The functions take and return Arrow tables, class names and class numbers; manifest.py makes
+manifests of them.
+
+- split: `group_numbers` and `parts` choose the ids of each part.
+- concat: `common_root` and `moved` give all paths one root, `joined_classes` and `renumbered` one
+  numbering, and `unified` joins the tables. The functions `same_…` refuse manifests that mean
+  different things.
+- mix: `with_source` adds the column by which samples are drawn.
+- with_classes and map_classes: `number_as`, `renumbered` and `renumbered_ids`.
 """
 
 import math
@@ -24,15 +34,17 @@ from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 MASK = TARGET + "mask"
+# targets that only some of the joined manifests may have, and what the others get
 _OF_SOME = {
     TARGET + name: value
     for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()
 }
-SOURCE = "source"  # the column that says of each image of a mixture which source it is from, from 0
+# the column of a mixture with the number, from 0, of the source that each image is from
+SOURCE = "source"
 
 
 class Mix(NamedTuple):
-    """What `Manifest.mix` was given: how much of a mixture comes from which source.
+    """The arguments of `Manifest.mix`: how much of a mixture comes from which source.
 
     Attributes:
         mode: "stratified" or "proportional".
@@ -46,10 +58,17 @@ class Mix(NamedTuple):
 def parts(
     fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int
 ) -> dict[str, NDArray[np.int64]]:
-    """The ids of each part, in ascending order; (n,) `groups`, the group of each sample, are never
-    divided.
+    """Chooses the ids of each part of a split, in ascending order.
 
-    Groups are put in a random order and cut where the number of samples comes nearest.
+    Groups are put in a random order, and cut where the number of samples comes nearest to the
+    fractions.
+
+    Args:
+        fractions: name and share of each part.
+        groups: (n,) the group of each sample; a group is never divided.
+
+    Raises:
+        ConfigError: the fractions are no shares of 1.
     """
     if not isinstance(fractions, Mapping):
         raise ConfigError(
@@ -63,20 +82,27 @@ def parts(
     if (
         not fractions
         or not all(share > 0 for share in fractions.values())
+        # a sum of floats may be a little above 1
         or sum(fractions.values()) > 1 + 1e-9
     ):
         raise ConfigError(
             f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1"
         )
+
+    # order the groups by a hash, which is the same on any machine and with any NumPy
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    # the products are meant modulo 2**64
     with np.errstate(over="ignore"):
         keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(
             0xD1342543DE82EF95
         )
         order = np.argsort(splitmix64(keys), kind="stable")
+
+    # cut at the ends of groups
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
     cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
+
     return {
         name: np.flatnonzero(np.isin(place, order[slice(*cut)]))
         for name, cut in zip(fractions, cuts, strict=True)
@@ -84,8 +110,10 @@ def parts(
 
 
 def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """(n,) a number for each row; equal values have the same one, whatever else is in the
-    column.
+    """Numbers the values of a column, (n,): equal values have the same number.
+
+    Raises:
+        ConfigError: the column holds lists.
     """
     values = column.combine_chunks()
     if pa.types.is_nested(values.type):
@@ -94,15 +122,17 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def common_root(roots: Sequence[Path | str]) -> Path | str:
-    """The folder or URL that all of these begin with.
+    """The nearest folder or URL that all of these begin with.
 
     Raises:
-        ManifestError: they have none: some are of another bucket, or on this machine.
+        ManifestError: there is none: some are in another bucket, or on this machine.
     """
     if len(set(map(str, roots))) == 1:
         return roots[0]
+
     if not any(isinstance(root, str) for root in roots):
         return Path(os.path.commonpath(roots))
+
     stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
     if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
         raise ManifestError(
@@ -110,18 +140,21 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
             "must be of one bucket; copy the others "
             "there, or all of them here"
         )
+
     return f"{stores[0]}://{shared}"
 
 
 def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
-    """With paths that are relative to `to`, which is `root` or above it."""
+    """Makes the paths of a table relative to `to`, which is `root` or above it."""
     if root == to:
         return table
+
     prefix = os.path.join(os.path.relpath(root, to), "")
     for name in {"path", MASK} & set(table.column_names):
         old, kind = table[name], table[name].type
         given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
         new = pc.binary_join_element_wise(given, old, nothing)
+        # an empty path of a mask says that there is none, and stays empty
         table = replaced(table, name, pc.if_else(pc.equal(old, nothing), old, new))
     return table
 
@@ -129,13 +162,20 @@ def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
 def joined_classes(
     names: Sequence[list[str]], apart: bool
 ) -> tuple[list[str], list[NDArray[np.int64]]]:
-    """All class names in the order in which they first come, and for each list the new number of
-    each of its classes.
+    """Joins lists of class names.
+
+    Args:
+        apart: whether classes of the same name in two lists stay two classes.
+
+    Returns:
+        All names in the order in which they first come, and for each list the new number of each of
+        its classes.
     """
     if apart:
         ends = np.cumsum([len(each) for each in names])
         numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
         return [name for each in names for name in each], numbered
+
     numbers = {
         name: number
         for number, name in enumerate(dict.fromkeys(name for each in names for name in each))
@@ -144,11 +184,12 @@ def joined_classes(
 
 
 def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
-    """How two lists of classes differ, in a few words."""
+    """Says in a few words how two lists of classes differ."""
     only = [
         [name for name in one if name not in set(other)]
         for one, other in ((first, second), (second, first))
     ]
+
     differences = [
         (
             f"{len(names)} only in the {which} "
@@ -157,6 +198,7 @@ def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
         for names, which in zip(only, ("first", "second"), strict=True)
         if names
     ]
+
     return (
         f"not the same classes: {'; '.join(differences) or 'another order'}; a label would "
         "mean two things"
@@ -166,14 +208,13 @@ def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
 def number_as(
     given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
 ) -> NDArray[np.int64]:
-    """The number in `given` of each class in `names`; -1 of one that no image has and that is not
-    there.
+    """Finds the number in `given` of each class in `names`; -1 for one that no image has.
 
-    Classes that have no names, which are called by their numbers, keep these.
+    Classes without names, which are called by their numbers, keep these numbers.
 
     Args:
         used: numbers of the classes that images have.
-        place: for errors.
+        place: the data set, for error messages.
 
     Raises:
         ManifestError: an image has a class that is none of the given ones.
@@ -199,27 +240,33 @@ def number_as(
 
 
 def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    """With the labels' class numbers replaced: n becomes numbers[n]. -1, of an unusable image,
-    stays; so do numbers to predict.
+    """Replaces class numbers in labels and objects: n becomes numbers[n].
+
+    The -1 of an unusable image stays, and so do numbers to predict.
     """
     if BOX_LABELS in table.column_names:
         objects = table[BOX_LABELS].combine_chunks()
         new = pa.array(numbers).take(objects.flatten())
+        # the offsets of a slice are those of the whole array, unlike its flatten()
         offsets = pc.subtract(objects.offsets, objects.offsets[0])
         table = replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
+
     labels = table["label"].combine_chunks()
-    if pa.types.is_list(labels.type):
+    if pa.types.is_list(labels.type):  # several classes for each image
         new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
         rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
-        # an image may have had two of those that became one
+        # an image may have had two classes that became one
         if len(set(numbers.tolist())) < len(numbers):
             rows = distinct_labels(
                 rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers)
             )
         return replaced(table, "label", rows)
+
     if not pa.types.is_integer(labels.type):
         return table
+
     old = labels.to_numpy()
+    # -1, and what is no class, index the -1 at the end
     return replaced(
         table,
         "label",
@@ -230,8 +277,10 @@ def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 def renumbered_ids(
     ids: Sequence[Any], numbers: NDArray[np.int64], classes: int
 ) -> list[Any] | None:
-    """The category of each class; None, for all, where two of them became one class, and for one
-    that was no category.
+    """The COCO category of each class after the classes got other numbers.
+
+    Returns None where two categories became one class. In the list, a class that was no category
+    has None.
     """
     kept = numbers[numbers >= 0].tolist()
     if len(set(kept)) < len(kept):
@@ -241,7 +290,11 @@ def renumbered_ids(
 
 
 def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
-    """What is known of the values of the masks of all."""
+    """What is known of the values of all masks.
+
+    Raises:
+        ManifestError: they mean different classes.
+    """
     if any(each != found[0] for each in found):
         why = "the values of their masks mean different classes"
         raise ManifestError(
@@ -252,7 +305,11 @@ def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
 
 
 def same_boxes(upright: Sequence[bool]) -> bool:
-    """Whether the boxes of all were those of upright pictures."""
+    """Whether all boxes were given for upright pictures.
+
+    Raises:
+        ManifestError: only some were.
+    """
     if len(set(upright)) > 1:
         why = "results cannot go back to stored and to upright pictures"
         raise ManifestError(
@@ -262,7 +319,11 @@ def same_boxes(upright: Sequence[bool]) -> bool:
 
 
 def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
-    """What is known of the keypoints of all."""
+    """What is known of the keypoints of all objects.
+
+    Raises:
+        ManifestError: they differ.
+    """
     if any(each != found[0] for each in found):
         raise ManifestError(
             "manifests with different keypoints cannot be joined; scan them with the same names"
@@ -271,17 +332,24 @@ def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
 
 
 def unified(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table. A column of numbers that some lack is NaN there, as an empty cell of a table is,
-    and one of text is empty.
+    """Joins tables into one.
+
+    Where a table lacks a column of numbers it has NaN, as for an empty cell; of a text, the empty
+    text.
+
+    Raises:
+        ManifestError: their labels or columns are of different types.
     """
     kinds = sorted({str(table["label"].type) for table in tables})
     if len(kinds) > 1:
         raise ManifestError(
             f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}"
         )
+
     names = dict.fromkeys(name for table in tables for name in further_columns(table))
     for name in names:
         tables = _with_column(tables, name)
+
     order = tables[0].column_names
     return pa.concat_tables([table.select(order) for table in tables])
 
@@ -299,22 +367,28 @@ def with_source(table: pa.Table, number: int) -> pa.Table:
 def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
     (kind, *others) = {table[name].type for table in tables if name in table.column_names}
     lacking = any(name not in table.column_names for table in tables)
+
     if lacking and name.startswith(TARGET) and name not in _OF_SOME:
         label = name.removeprefix(TARGET)
         raise ManifestError(
             f"only some of the manifests have {label}; join those that have the same targets"
         )
+
     if others or (lacking and pa.types.is_nested(kind)):
         label = name.removeprefix(COLUMN)
         raise ManifestError(
             f"the column {label} is not in all manifests, or of different types there; rename "
             "it or leave it out"
         )
+
     if not lacking:
         return list(tables)
+
     empty = _OF_SOME.get(name, "")
     if name not in _OF_SOME and not pa.types.is_large_string(kind):
+        # integers become fractions as well, since only these have NaN
         kind, empty = pa.float32(), float("nan")
+
     return [
         replaced(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names

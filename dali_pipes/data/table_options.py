@@ -1,4 +1,4 @@
-"""How a table is read: the columns of the paths and the labels, and how a CSV is written."""
+"""How a table is read: the columns of the paths and the labels, and the form of a CSV."""
 
 import codecs
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ TASKS = ("classification", "regression")
 
 
 def check_delimiter(option: str, value: str | None) -> None:
-    """Checks for one ASCII character, no quote and no end of a line; "\\t" in two is a tab."""
+    """Checks for one ASCII character that is no quote and no line end.
+
+    "\\t", a backslash and a t, stands for a tab.
+    """
     if value is None or value == "\\t":
         return
     if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
@@ -17,8 +20,9 @@ def check_delimiter(option: str, value: str | None) -> None:
 
 
 def check_encoding(option: str, value: str | None) -> None:
-    """Checks for the name of an encoding of text that Python knows."""
+    """Checks for the name of a text encoding that Python knows."""
     try:
+        # Python also has codecs such as base64, which turn bytes into bytes
         is_text = value is None or codecs.lookup(value)._is_text_encoding
     except (LookupError, ValueError):
         is_text = False
@@ -63,13 +67,14 @@ class TableOptions:
         if self.path_column == self.label_column:
             both = f"path_column and label_column are both {self.path_column!r}"
             raise ConfigError(f"{both}; name two columns")
+
         check_delimiter("delimiter", self.delimiter)
         check_encoding("encoding", self.encoding)
         check_task("task", self.task)
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """Those that a CSV may have, in the order in which they are tried."""
+        """The delimiters that a CSV may have, in the order in which they are tried."""
         if self.delimiter is None:
             return (",", ";", "\t", "|")
         return ("\t",) if self.delimiter == "\\t" else (self.delimiter,)

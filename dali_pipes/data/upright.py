@@ -1,8 +1,8 @@
-"""Annotations that were made on upright pictures, as most programs show them, in pixels of the
-files as they are stored.
+"""Moves annotations that were made on upright pictures to the pixels of the files as they are
+stored.
 
-A camera that was turned stores its picture as the sensor saw it, with a tag of EXIF that says how
-to turn it.
+A camera that was turned stores the picture as its sensor saw it, with an EXIF tag that says how to
+turn it. Most programs show the turned, upright picture.
 """
 
 import logging
@@ -17,25 +17,29 @@ from dali_pipes.data.outlines import rasterize
 log = logging.getLogger(__name__)
 
 ANNOTATED = (None, "stored", "upright")
+# orientations that mirror left to right and top to bottom, after 5 to 8 swapped x and y
 _ACROSS, _DOWN = (
     (2, 3, 6, 7),
     (3, 4, 7, 8),
-)  # orientations that mirror left to right and top to bottom, after 5 to 8 swapped x and y
+)
 
 Values = NDArray[Any]
 
 
 def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
-    """Height and width of the picture once it is turned; numbers or arrays of them."""
-    if isinstance(orientation, int):  # once an image, for which NumPy is slow
+    """Height and width of the upright picture; takes numbers or arrays of them."""
+    if isinstance(orientation, int):  # called once for each image, where NumPy is slow
         return (width, height) if orientation >= 5 else (height, width)
     swapped = orientation >= 5
     return np.where(swapped, width, height), np.where(swapped, height, width)
 
 
 def warn_of_turned(source: Path | str, number: int, first: str) -> None:
-    """Says that nobody has said how these images, which have annotations and are turned by their
-    EXIF tag, were annotated.
+    """Warns of annotated images that are turned, if no option says how they were annotated.
+
+    Args:
+        number: how many there are.
+        first: name of the first one.
     """
     turned = f"{number:,} annotated images are turned by their EXIF tag, the first is {first}"
     taken = (
@@ -49,19 +53,17 @@ def warn_of_turned(source: Path | str, number: int, first: str) -> None:
 
 
 def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
-    """(M, 4) left, top, right, bottom, of upright pictures with these sizes."""
+    """Moves boxes, (M, 4) left, top, right, bottom, of upright pictures with these sizes."""
     corners = points_as_stored(boxes.reshape(-1, 2, 2), height, width, orientation)
     mirrored = np.stack(
         [_mirrors(orientation, swapped=True), _mirrors(orientation, swapped=False)], axis=1
     )
-    # Of a mirrored axis the two corners change places, so that a box that was inverted still is.
+    # On a mirrored axis the two corners change places, so that an inverted box is still found.
     return np.where(mirrored[:, None], corners[:, ::-1], corners).reshape(-1, 4)
 
 
 def _mirrors(orientation: Values, swapped: bool) -> Values:
-    """Whether the stored x (True) or y (False) runs against that of the upright picture which it
-    became.
-    """
+    """(M,) bool, which boxes have their stored x (`swapped`) or y mirrored."""
     across, down = np.isin(orientation, _ACROSS), np.isin(orientation, _DOWN)
     return np.where(orientation >= 5, down if swapped else across, across if swapped else down)
 
@@ -69,11 +71,11 @@ def _mirrors(orientation: Values, swapped: bool) -> Values:
 def points_as_stored(
     points: Values, height: Values, width: Values, orientation: Values, last: int = 0
 ) -> Values:
-    """(M, K, 2) x, y, of upright pictures with these sizes, (M,).
+    """Moves points, (M, K, 2) x, y, of upright pictures; the sizes are (M,).
 
     Args:
-        last: 1 of keypoints, which are measured from the centre of the first pixel; 0 from its
-            corner.
+        last: 1 for keypoints, which are measured from the center of the first pixel; 0 for corners
+            of boxes, which are measured from its corner.
     """
     x, y = points[..., 0], points[..., 1]
     x = np.where(np.isin(orientation, _ACROSS)[:, None], width[:, None] - last - x, x)
@@ -85,32 +87,44 @@ def points_as_stored(
 def keypoints_as_stored(
     values: Values, height: Values, width: Values, orientation: Values, flipped: list[int]
 ) -> Values:
-    """(M, 3 K) x, y, visibility; where the file is a mirror image, left and right have changed
-    places.
+    """Moves keypoints, (M, 3 K) of x, y, visibility.
+
+    Where the file is a mirror image, left and right ones change places.
+
+    Args:
+        flipped: as in `Keypoints`.
     """
     keypoints = values.reshape(len(values), -1, 3)
     moved = np.concatenate(
         [points_as_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]],
         axis=2,
     )
+    # the other orientations are turns alone
     mirrored = np.isin(orientation, (2, 4, 5, 7))
     return np.where(mirrored[:, None, None], moved[:, flipped], moved).reshape(values.shape)
 
 
 def mask_as_stored(mask: Values, orientation: int) -> Values:
-    """(H, W) of an upright picture, as the file is stored."""
+    """Turns an (H, W) mask of an upright picture to the file as it is stored."""
     mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
     return mask.T if orientation >= 5 else mask
 
 
 def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
-    """An outline that `problem_of` finds nothing wrong with, of an upright picture of this size."""
+    """Moves an outline of an upright picture of this size.
+
+    Args:
+        outline: one that `problem_of` finds nothing wrong with.
+    """
     if orientation == 1 or not outline:
         return outline
+
     if not isinstance(outline, dict):
         tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
         polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
         return [points_as_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
+
+    # run lengths go down the columns, and begin with one outside the object, maybe of no pixel
     mask = mask_as_stored(rasterize(outline, height, width), orientation)
     flat = mask.T.ravel()
     ends = np.concatenate(

@@ -1,13 +1,16 @@
-"""Copies in a local folder of bounded size: of shards in an object store, and of row groups of
-Parquet files, unpacked.
+"""A local folder of bounded size with copies: of shards in an object store, and of unpacked row
+groups of Parquet files.
 
-All processes of a machine share the folder. One makes a copy under a temporary name, the others
-wait for it. To make room, copies go that no process holds, those first that were used least
-recently. A copy that goes is emptied, since a process that has it open would keep it on the disk; a
-reader that finds it so opens it anew. Locks are flock's, which end with their process.
+`open_copy` opens a copy and makes it if it is missing; `hold_copy` also keeps it from being removed
+until `release`.
 
-A copy has the size and the modification time of its version. One that has others was cut off or
-written over by something else (a power cut, a full disk, a clean-up script), and is fetched again.
+All processes of a machine share the folder. One process makes a copy under a temporary name, and
+the others wait for it. To make room, copies that no process holds are removed, the least recently
+used first. A removed copy is also emptied, since a process that has it open would keep it on the
+disk; a reader that finds it empty opens it anew. Locks are flock's, which end with their process.
+
+A copy has the size and the modification time of its version. One with others was cut off or
+overwritten by something else (a power cut, a full disk, a clean-up script), and is fetched again.
 """
 
 import errno
@@ -38,11 +41,11 @@ from dali_pipes.errors import ConfigError
 # environment variables, which child processes inherit
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
-_OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are a user's
-_PATIENCE_S, _PAUSE_S = 1.0, 0.02  # for copies that other processes hold
-_TOO_MANY, _taken = 20, 0  # copies that this process removed although another one held them
+_OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are the user's
+_PATIENCE_S, _PAUSE_S = 1.0, 0.02  # of a reader, for copies that other processes hold
+_TOO_MANY, _taken = 20, 0  # copies that this process removed though another one held them
 _COARSE_NS = 2 * 10**9  # some file systems keep no finer times
-# by copy: when this process could last not make it, and why
+# by copy: when this process last failed to make it, and why
 _failures: dict[Path, tuple[float, OSError]] = {}
 
 
@@ -54,18 +57,22 @@ class NoRoomError(Exception):
 
 
 def is_copied(file: str) -> bool:
-    """Whether it is read from a copy in the local folder."""
+    """Whether a file is read from a copy in the local folder."""
     return is_remote(file) or is_group(file)
 
 
 def copy_of(url: str, version: FileVersion) -> Path:
-    """The path of the copy, if there is one."""
+    """The path that the copy has, or would have."""
     return cache_folder() / f"copy-{hashlib.sha256(f'{url} {version}'.encode()).hexdigest()[:32]}"
 
 
 def open_copy(url: str, version: FileVersion) -> int:
-    """A descriptor of the copy, which is made if it is missing; OSError if it cannot be. It may be
-    emptied later: `is_gone`.
+    """Opens the copy, which is made if it is missing; returns a file descriptor.
+
+    The copy may be removed and emptied later: see `is_gone`.
+
+    Raises:
+        OSError: it cannot be made.
     """
     start = time.monotonic()
     try:
@@ -75,16 +82,20 @@ def open_copy(url: str, version: FileVersion) -> int:
 
 
 def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
-    """As `open_copy`; the copy is kept until it is released, unless a reader elsewhere has waited
-    for room for seconds.
+    """Opens the copy as `open_copy` does, and keeps it until `release`.
+
+    It is still removed if a reader in another process has waited for room for a second.
 
     Args:
-        take_held: whether copies that are held are removed if there is no room otherwise; if not,
-            NoRoomError is raised.
+        take_held: whether held copies are removed if there is no room otherwise.
+
+    Raises:
+        NoRoomError: there is no room, and `take_held` is False.
     """
     while True:
         number = _open(url, version, take_held)
         fcntl.flock(number, fcntl.LOCK_SH)
+        # it may have been removed between its opening and the lock
         if not is_gone(number):
             return number
         release(number)
@@ -92,8 +103,9 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
 
 @contextmanager
 def held_copy(url: str, version: FileVersion) -> Iterator[int]:
-    """As `hold_copy`, as soon as there is room; what is held elsewhere is waited for no longer than
-    by a reader.
+    """Holds the copy inside a `with` block, as soon as there is room.
+
+    Room that others hold is waited for no longer than by a reader.
     """
     number = _patiently(hold_copy, url, version)
     try:
@@ -104,7 +116,7 @@ def held_copy(url: str, version: FileVersion) -> Iterator[int]:
 
 def release(number: int) -> None:
     """Closes a copy that was held."""
-    # closing is not enough: a process forked meanwhile has the descriptor too
+    # closing alone would not unlock it: a process forked meanwhile has the descriptor too
     fcntl.flock(number, fcntl.LOCK_UN)
     os.close(number)
 
@@ -119,8 +131,10 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int:
-    """How much the folder may hold; ConfigError if the environment variable is no number above
-    0.
+    """The number of bytes that the folder may hold.
+
+    Raises:
+        ConfigError: the environment variable is not a number above 0.
     """
     text = os.environ.get(LIMIT, _DEFAULT_GB)
     try:
@@ -147,7 +161,7 @@ def check_folder() -> None:
 
 
 def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:
-    """What it returns once there is room; after a second copies that are held go too."""
+    """Calls `get` until there is room; after a second, copies that are held are removed too."""
     start = time.monotonic()
     while True:
         with suppress(NoRoomError):
@@ -162,17 +176,18 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
             number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             failed, error = _failures.get(copy, (-math.inf, OSError()))
-            if failed >= start:  # another thread's attempt, for which this one waited
+            if failed >= start:  # the attempt of another thread, for which this one has waited
                 raise OSError(*error.args) from None
             made = _make(url, version, copy, take_held) or made
             continue
+
         if is_gone(number):
             os.close(number)
         elif not is_whole(number, version):
             os.close(number)
             _discard_damaged(copy, version)
         else:
-            # the access time is the time of last use
+            # the access time says when it was last used, by which `_make_room` chooses
             os.utime(number, ns=(time.time_ns(), version[1]))
             traffic.add(found=not made)
             return number
@@ -185,9 +200,7 @@ def is_whole(number: int, version: FileVersion) -> bool:
 
 
 def _discard_damaged(copy: Path, version: FileVersion) -> None:
-    """Empties and removes a copy that is not whole, also one that is held, so that its readers open
-    it anew.
-    """
+    """Removes and empties a damaged copy, even if it is held, so that its readers open it anew."""
     with _locked(copy.parent / "folder.lock"), suppress(FileNotFoundError):
         number = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -202,8 +215,9 @@ def _discard_damaged(copy: Path, version: FileVersion) -> None:
 
 
 def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
-    """Makes the copy; False: another process does, or has just done so. The full size counts from
-    the start.
+    """Makes the copy; returns False if another process makes it, or has just done so.
+
+    Its full size counts against the limit from the start.
     """
     partial = copy.with_suffix(".part")
     copy.parent.mkdir(parents=True, exist_ok=True)
@@ -211,22 +225,27 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
         if number is None:
             time.sleep(_PAUSE_S)
             return False
+
+        # the other process finished, and removed its temporary file, before this one had the lock
         if is_gone(number) or not partial.exists():
             return False
+
         try:
             if copy.exists():
                 return False
             with _locked(copy.parent / "folder.lock"):
                 _make_room(copy.parent, version[0], take_held)
                 os.truncate(number, version[0])
+
             with open(partial, "r+b") as file:
                 (_unpack if is_group(url) else _download)(url, version, file)
                 file.flush()
-                # or after a power cut the name may be there, and some of the bytes zero
+                # otherwise, after a power cut, the name may be there and some of the bytes zero
                 os.fsync(file.fileno())
             os.utime(partial, ns=(time.time_ns(), version[1]))
-            with _locked(copy.parent / "folder.lock"):  # those who make room see it once
+            with _locked(copy.parent / "folder.lock"):  # so that who makes room counts it once
                 partial.replace(copy)
+
             traffic.add(fetched=1, fetched_bytes=version[0])
             _failures.pop(copy, None)
             return True
@@ -245,8 +264,12 @@ def _download(url: str, version: FileVersion, file: BinaryIO) -> None:
 
 
 def _unpack(name: str, version: FileVersion, file: BinaryIO) -> None:
-    """The images of a row group; the size is theirs, the rest of the version that of the Parquet
-    file.
+    """Writes the images of a row group.
+
+    The size in `version` is that of the images, and the rest is that of the Parquet file.
+
+    Raises:
+        OSError: the file has changed, or cannot be read.
     """
     url, number = group_of(name)
     size = copy_group(open_object(url) if is_remote(url) else url, number, file)
@@ -258,6 +281,8 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
     limit = cache_bytes()
     if size > limit:
         raise OSError(f"it has {size / 1e9:,.3g} GB, more than {LIMIT}={limit / 1e9:g} allows")
+
+    # list the copies, and remove what killed processes left
     found: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
@@ -265,6 +290,8 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
                 entry.name.endswith(".part") and _remove(Path(entry.path), False)
             ):
                 found.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
+
+    # remove the least recently used ones
     used = sum(size for _, size, _ in found)
     for _, freed, path in sorted(found):
         if used + size <= limit:
@@ -276,19 +303,23 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
 
 
 def _remove(path: Path, take_held: bool) -> bool:
-    """Empties and removes a copy, or what a killed process left of one; False: a process holds
-    it.
+    """Removes and empties a copy, or what a killed process left of one.
+
+    Returns False if a process holds it and `take_held` is False.
     """
     number, is_held = os.open(path, os.O_RDWR | os.O_CLOEXEC), True
     try:
         with suppress(BlockingIOError):
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_held = False
+
         if is_held and take_held:
             _count_taken(path.parent)
         if take_held := take_held or not is_held:
             path.unlink(missing_ok=True)
+            # who has it open would keep its bytes on the disk
             os.truncate(number, 0)
+
         return take_held
     finally:
         release(number)
@@ -310,7 +341,7 @@ def _count_taken(folder: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, wait: int = 0) -> Iterator[int | None]:
-    """The open file; None: with LOCK_NB, if another process has it."""
+    """Locks a file and yields its descriptor; with LOCK_NB None if another process has it."""
     number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         with suppress(BlockingIOError):

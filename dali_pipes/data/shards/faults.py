@@ -1,7 +1,8 @@
-"""What an error of a store means: whether it may pass, and if not, what a person can do.
+"""What an error of an object store means: whether it may pass, and if not, what a person can do.
 
-Each library has errors of its own, and most are not installed, so they are told by the names of
-their types, by HTTP's status and by what caused them.
+Each library has errors of its own, and most libraries are not installed. So errors are recognized
+by the names of their types, by the HTTP status, and by what caused them. `judge` does this for
+remote.py, which sends requests again.
 """
 
 import errno
@@ -24,7 +25,7 @@ _LOGINS = {
 }
 _ALIASES = {"s3a": "s3", "gcs": "gs", "https": "http"}
 
-# the names of types
+# errors by the names of their types
 _NO_CREDENTIALS = {
     *(
         "NoCredentialsError",
@@ -50,21 +51,21 @@ _OFFLINE = {"OfflineModeIsEnabled"}
 
 _MISSING = (404, 410)
 _REFUSED = (401, 402, 403, 407, 451)
-_NEVER = (405, 501, 505)  # the server does not do such a thing
-_MAY_PASS = (408, 409, 423, 425, 429)  # of the errors that are the sender's by HTTP
+_NEVER = (405, 501, 505)  # the server does not do this at all
+_MAY_PASS = (408, 409, 423, 425, 429)  # of the 4xx, which HTTP calls errors of the sender
 _NO_NETWORK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 _ATTEMPTS_WITHOUT_NETWORK = 4
 
 
 class Fault(NamedTuple):
-    """An error that sending the request again does not mend, or not often.
+    """An error that is not, or seldom, mended by sending the request again.
 
     Attributes:
-        attempts: how often such a request is sent.
-        words: what it is and what to do.
+        attempts: how often such a request is sent in all.
+        words: what is wrong and what to do.
         is_missing: there is no such object.
         is_refused: the store does not let this user do it.
-        soon: whether a warning says so at the first failure.
+        soon: whether the first failure is logged as a warning.
     """
 
     attempts: int
@@ -75,17 +76,19 @@ class Fault(NamedTuple):
 
 
 def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
-    """None: it may pass.
+    """Judges an error of a request; None: it may pass.
 
     Args:
-        has_answered: whether the store has answered this process before: its name and the login
-            were right then, and an error of these may pass.
+        url: the object that was asked for.
+        has_answered: whether the store has answered this process before. Its name and the login
+            were right then, so an error of these may pass.
     """
     for each in _causes(error):
         if isinstance(each, TimeoutError):
             return None
         if fault := _judge_one(each, url, has_answered, shorten(error)):
             return fault
+
     is_missing = isinstance(error, FileNotFoundError | NotADirectoryError) and not _hides_another(
         error
     )
@@ -93,7 +96,7 @@ def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
 
 
 def shorten(error: BaseException) -> str:
-    """What it says, in one line."""
+    """The message of an error in one line, of 200 characters at most."""
     told = error.__cause__ if _hides_another(error) and error.__cause__ else error
     return (" ".join(str(told).split()) or type(told).__name__)[:200]
 
@@ -108,6 +111,7 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
     )
     host = "/".join(url.split("/")[:3])
 
+    # what a library finds out before the store answers
     if names & _NO_PROFILE:
         return Fault(1, f"{what}; name a profile of ~/.aws/config with AWS_PROFILE, or unset it")
     if names & {"NoCredentialsError", "PartialCredentialsError"} or (
@@ -135,6 +139,7 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
             ),
         )
 
+    # what the server says
     if status in _MISSING:
         return Fault(1, is_missing=True)
     if isinstance(error, PermissionError) or status in _REFUSED:
@@ -148,8 +153,9 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
             2, f"{host} refuses it ({what}); correct the URL, or the settings of the store"
         )
 
+    # what the network says, as long as the store has not answered
     if isinstance(error, socket.gaierror) and not has_answered:
-        # the outer one says which host
+        # the outermost error names the host
         what = outermost if what in outermost else f"{outermost}: {what}"
         if error.errno != socket.EAI_AGAIN:
             do = "correct the URL or its endpoint, or connect this machine to the network"
@@ -169,8 +175,9 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what caused it, by each library's way to say so. `__context__` may be an error
-    of the caller's.
+    """Yields the error and what caused it, in each library's way of saying so.
+
+    `__context__` is left out, since it may be an error of the caller.
     """
     seen: set[int] = set()
     left: list[Any] = [error]
@@ -180,16 +187,18 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(each))
         yield each
+
         given = getattr(each, "kwargs", None)
-        # botocore's
+        # botocore keeps the cause in kwargs
         left += [each.__cause__, given.get("error") if isinstance(given, dict) else None]
-        # aiohttp's, urllib3's, httpcore's
+        # aiohttp, urllib3 and httpcore, in this order
         left += [getattr(each, "os_error", None), getattr(each, "reason", None), *each.args]
 
 
 def _hides_another(error: BaseException) -> bool:
-    """Whether a missing file is only what a file system made of another error, as fsspec's HTTP
-    does of all.
+    """Whether a FileNotFoundError only stands for another error.
+
+    fsspec's HTTP raises it for all errors.
     """
     cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
     harmless = (LookupError, FileNotFoundError, NotADirectoryError)
@@ -199,12 +208,14 @@ def _hides_another(error: BaseException) -> bool:
 
 
 def _status_of(error: BaseException) -> int:
-    """HTTP's status; 0: it has none."""
+    """The HTTP status of an error; 0: it has none."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore's
         response = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
     for value in (getattr(error, name, None) for name in ("status", "status_code", "code")):
         if isinstance(value, int | str) and str(value).isdecimal() and 100 <= int(value) < 600:
             return int(value)
+
     found = response if isinstance(response, int) else getattr(response, "status_code", None)
     return found if isinstance(found, int) else 0

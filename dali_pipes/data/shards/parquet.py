@@ -1,9 +1,9 @@
-"""Images inside Parquet files, as Hugging Face's `datasets` writes them: a column of structs of
+"""Images inside Parquet files, in the form of Hugging Face's `datasets`: a column of structs of
 `bytes` and `path`.
 
-Pages are compressed, so no image can be read by itself. A row group is what a shard is elsewhere,
-and is called FILE#NUMBER: when the first of its images is read, all are copied one after the other
-into a file of the local cache (copies.py).
+Pages are compressed, so no image can be read by itself. A row group therefore takes the part of a
+shard, and is named FILE#NUMBER. When the first of its images is read, all are copied, one after the
+other, into a file of the local cache (copies.py).
 """
 
 from typing import Any, BinaryIO
@@ -25,20 +25,25 @@ def group_name(file: bytes, number: int) -> bytes:
 
 
 def group_of(name: str) -> tuple[str, int]:
-    """The file, and the number of the row group."""
+    """The file of a row group, and its number."""
     file, _, number = name.rpartition("#")
     return file, int(number)
 
 
 def image_column(schema: pa.Schema) -> str | None:
-    """The first column of images; None: there is none."""
+    """The name of the first column of images; None: there is none."""
     structs = (field for field in schema if pa.types.is_struct(field.type))
     return next((field.name for field in structs if field.type.get_field_index("bytes") >= 0), None)
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
-    """The images of a row group of a path or an open file: structs of `bytes` and maybe `path`;
-    OSError if it cannot be read.
+    """Reads the images of a row group: structs of `bytes` and maybe `path`.
+
+    Args:
+        file: a path or an open file.
+
+    Raises:
+        OSError: it cannot be read.
     """
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
@@ -48,6 +53,7 @@ def read_group(file: Any, number: int) -> pa.StructArray:
             ].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
+
     large = [
         (each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type)
         for each in images.type
@@ -56,9 +62,7 @@ def read_group(file: Any, number: int) -> pa.StructArray:
 
 
 def copy_group(file: Any, number: int, out: BinaryIO) -> int:
-    """Writes the encoded images of a row group one after the other; returns how many bytes these
-    are.
-    """
+    """Writes the encoded images of a row group one after the other; returns their size in bytes."""
     encoded = pc.struct_field(read_group(file, number), "bytes")
     for image in encoded.drop_null():
         out.write(image.as_buffer())

@@ -1,9 +1,11 @@
-"""Object stores (s3://, gs://, any URL of fsspec): listing, and reading that is patient with what
-networks do.
+"""Object stores (s3://, gs://, any URL of fsspec): listing, reading and writing, with patience for
+networks.
 
-A request that fails is sent again after a pause, which grows and is drawn at random, so that many
-ranks do not come back at once. It has a deadline, since an answer of a byte a second never runs
-into the time-outs of the libraries below.
+`list_objects`, `find_objects` and `look_up` return a `Listing`, names with versions; `read_object`,
+`open_object` and `download` return bytes. All go through `_ask`: a request that fails is sent again
+after a pause. The pause grows and has a random part, so that many ranks do not come back at once.
+Each request has a deadline, since an answer of one byte a second never reaches the time-outs of the
+libraries below. faults.py says which errors are final.
 """
 
 import errno
@@ -36,11 +38,11 @@ _CHUNK = 16 * 2**20  # bytes per request
 _READ_AHEAD = 2**20  # bytes of an open object
 # each pause is about twice as long as the one before; 42 s in all
 _ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0
-# of a request while none succeeds, so that a store that is away is named within minutes
+# for each request while none succeeds, so that a store that is away is reported within minutes
 _ATTEMPTS_WHILE_FAILING = 2
-_QUIET_ATTEMPTS = 3  # of a request, before a warning says what is being waited for
-_DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, and one more for so many bytes
-# the names that fsspec's file systems use
+_QUIET_ATTEMPTS = 3  # of a request, before a warning says what it waits for
+_DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, plus one for so many bytes
+# the keys of fsspec's file systems for the modification time
 _TIMES = (
     "LastModified",
     "last_modified",
@@ -67,20 +69,20 @@ _PACKAGES = {
 log = logging.getLogger(__name__)
 # stores in which a request failed in all attempts, and none has succeeded since
 _failing: set[str] = set()
-# File systems, so that a forked process does not end those of its parent: fsspec would close their
-# connections there, and take them out of the parent's epoll, which then waits for their answers
-# until the deadline.
+# The file systems, kept alive so that a forked process does not end those of its parent: fsspec
+# would close their connections there and take them out of the parent's epoll, and the parent would
+# wait for their answers until the deadline.
 _kept: dict[int, Any] = {}
 _answered: set[str] = set()  # stores that have answered a request
 
 
 def is_remote(source: str | os.PathLike[str]) -> bool:
-    """Whether it is a URL."""
+    """Whether a source is a URL."""
     return "://" in os.fspath(source)
 
 
 def absolute(root: str | os.PathLike[str]) -> Path | str:
-    """The path of a folder, or the URL."""
+    """The absolute path of a folder, or the URL as it is."""
     return str(root) if is_remote(root) else Path(os.path.abspath(root))
 
 
@@ -89,10 +91,11 @@ class NoPermissionError(OSError):
 
 
 class Listing(Mapping[str, FileVersion]):
-    """The objects of a place by their name from there on; iterating asks the store for nothing.
+    """The objects under a URL: a mapping from name to version. Iterating asks the store nothing.
 
-    What the listing of a store does not say, or says otherwise than the store does of a single
-    object, is asked object by object: all that is compared with it later is said of a single one.
+    A listing may lack versions, or give other ones than the store gives of a single object. Then
+    each object is asked for by itself, since versions are later compared with those of single
+    objects.
 
     Args:
         url: the place, without a slash at its end.
@@ -115,10 +118,15 @@ class Listing(Mapping[str, FileVersion]):
         return len(self._infos)
 
     def versions(self, names: Iterable[str]) -> dict[str, FileVersion]:
-        """Of these objects; ManifestError if the store does not say how large one is."""
+        """The versions of these objects.
+
+        Raises:
+            ManifestError: the store does not say how large one is.
+        """
         names = list(names)
         missing = [name for name in names if name not in self._versions]
         if missing:
+            # the listing is trusted if it says the same of one object as the store does
             first, *others = missing
             self._versions[first] = self._ask(first)
             listed = {name: _version_if_listed(self._infos[name]) for name in missing}
@@ -127,6 +135,7 @@ class Listing(Mapping[str, FileVersion]):
             else:
                 with ThreadPoolExecutor(_AT_ONCE) as pool:
                     self._versions |= zip(others, pool.map(self._ask, others), strict=True)
+
         return {name: self._versions[name] for name in names}
 
     def _ask(self, name: str) -> FileVersion:
@@ -137,7 +146,11 @@ class Listing(Mapping[str, FileVersion]):
 
 
 def list_objects(url: str) -> Listing:
-    """The objects directly under `url`; ManifestError if there is nothing."""
+    """Lists the objects directly under `url`.
+
+    Raises:
+        ManifestError: there is nothing.
+    """
     infos = _listed(url, "ls")
     if not infos and is_web(url):
         do = (
@@ -145,18 +158,21 @@ def list_objects(url: str) -> Listing:
             "download them"
         )
         raise ManifestError(f"{url}: its server lists no files there; {do}")
+
     if infos is None:
         raise ManifestError(
             f"{url}: no such place in the object store; is there such a bucket, and such a "
             "path in it?"
         )
+
     return Listing(url.rstrip("/"), {_name_of(info): info for info in infos if _is_object(info)})
 
 
 def find_objects(url: str) -> Listing:
-    """Likewise each object below `url`, by the path from there."""
+    """Lists all objects below `url`, in folders too; their names are the paths from `url` on."""
     if _is_found_by_folder(url):
         return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
+
     base = _path_of(url).strip("/") + "/"
     found = (_listed(url, "find") or {}).items()
     named = {
@@ -168,8 +184,9 @@ def find_objects(url: str) -> Listing:
 
 
 def _is_found_by_folder(url: str) -> bool:
-    """Whether fsspec's own `find` lists the store folder by folder: it leaves out one that it
-    cannot list, without a word.
+    """Whether fsspec's own `find` lists the store folder by folder.
+
+    It then silently leaves out a folder that it cannot list, so `_walk` is used instead.
     """
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
@@ -182,8 +199,10 @@ def _is_found_by_folder(url: str) -> bool:
 
 
 def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object below `url` by the path from there; ManifestError if a folder cannot be
-    listed.
+    """Yields each object below `url` with its path from there.
+
+    Raises:
+        ManifestError: a folder cannot be listed.
     """
     folders = [""]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -194,11 +213,13 @@ def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 for folder, infos in zip(folders, listed, strict=True)
                 for info in infos
             ]
+
             yield from (
                 (f"{folder}/{_name_of(info)}"[1:], info)
                 for folder, info in inside
                 if _is_object(info)
             )
+
             folders = [
                 f"{folder}/{_name_of(info)}"
                 for folder, info in inside
@@ -207,23 +228,27 @@ def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _is_link_up(url: str, info: dict[str, Any]) -> bool:
-    """Whether it is the folder itself or one above it, to which a web server's page of it may
-    link.
+    """Whether an entry is the folder itself or one above it.
+
+    A web server's page of a folder may link to these.
     """
     place, name = (_path_of(each).strip("/") for each in (_encoded(url), info["name"]))
     return name == place or name.rsplit("/", 1)[-1] in (".", "..")
 
 
 def _name_of(info: dict[str, Any]) -> str:
-    """The last part of its path, as a person reads it."""
+    """The last part of an object's path, as a person reads it."""
     name = str(info["name"]).rstrip("/").rsplit("/", 1)[-1]
     plain = unquote(name) if is_web(info["name"]) else name
+    # a name with such characters must stay encoded to be one part of a URL
     return name if set(plain) & set("%?#/") else plain
 
 
 def look_up(folder: str, names: Iterable[str]) -> Listing:
-    """Those of the names that are there, without a listing; ManifestError if the store cannot
-    say.
+    """Finds which of the names are there, without a listing.
+
+    Raises:
+        ManifestError: the store does not say.
     """
     names = list(names)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -234,14 +259,15 @@ def look_up(folder: str, names: Iterable[str]) -> Listing:
 
 
 def is_web(url: str | os.PathLike[str]) -> bool:
-    """Whether its store is a web server, which may have no listing, and answers for what is not
-    there.
+    """Whether a URL's store is a web server.
+
+    A web server may have no listing, and may answer with a page for what is not there.
     """
     return os.fspath(url).startswith(("http://", "https://"))
 
 
 def is_object(url: str) -> bool:
-    """Whether there is an object of this very name."""
+    """Whether there is an object with exactly this name."""
     try:
         info = _ask(url, "info")
         return _is_object(info) and not _is_page(url, info)
@@ -252,7 +278,7 @@ def is_object(url: str) -> bool:
 
 
 def is_there(url: str) -> bool:
-    """Whether there is an object or a folder of this very name."""
+    """Whether there is an object or a folder with exactly this name."""
     return _listed(url, "ls") is not None
 
 
@@ -266,14 +292,15 @@ def _listed(url: str, method: str) -> Any:
 
 
 def _is_object(info: dict[str, Any]) -> bool:
-    # a web server's page of a folder has links that sort it: ?C=M;O=A
+    # a web server's page of a folder has links that sort it, such as ?C=M;O=A
     sorts = is_web(info["name"]) and "?" in info["name"]
     return info["type"] == "file" and not sorts
 
 
 def _is_page(url: str, info: dict[str, Any]) -> bool:
-    """Whether a web server answers with a page that says that there is nothing, or asks for a
-    login.
+    """Whether a web server answers with a page, and not with an object.
+
+    The page says that nothing is there, or asks for a login.
     """
     return is_web(url) and info.get("mimetype") == "text/html"
 
@@ -287,7 +314,11 @@ def _path_of(url: str) -> str:
 
 
 def version_of(file: str) -> FileVersion:
-    """Of a file or an object; OSError if it cannot be reached."""
+    """The version of a local file or of an object.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
     if not is_remote(file):
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
@@ -298,8 +329,11 @@ def version_of(file: str) -> FileVersion:
 
 
 def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
-    """An object, or bytes of it; OSError if it cannot be read, FileNotFoundError if it is not
-    there.
+    """Reads an object, or a range of its bytes.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        OSError: it cannot be read.
     """
     if end is None:
         return bytes(_ask(url, "cat_file", start=start, end=None))
@@ -307,7 +341,7 @@ def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
 
 
 def _read_part(url: str, start: int, end: int) -> bytes:
-    """These bytes; or all of the object, of a store that cannot send a part."""
+    """Reads a range of bytes; or the whole object, if its store cannot send a part."""
     return bytes(_ask(url, "cat_file", end - start, start=start, end=end))
 
 
@@ -316,13 +350,14 @@ def _slice(answer: bytes, start: int, end: int) -> bytes:
 
 
 def write_object(url: str, content: bytes) -> None:
-    """Raises OSError if it cannot be written."""
+    """Writes an object; raises OSError if that fails."""
     _ask(url, "pipe_file", len(content), content)
 
 
 def open_object(url: str) -> BinaryIO:
-    """An object as a file whose parts are fetched as they are read; OSError, of reading too, if it
-    cannot be reached.
+    """Opens an object as a file whose parts are fetched as they are read.
+
+    Opening and reading raise OSError if it cannot be reached.
     """
 
     size, whole = version_of(url)[0], b""
@@ -333,7 +368,7 @@ def open_object(url: str) -> BinaryIO:
             part = view[start : start + _CHUNK]
             first, last = at + start, at + start + len(part)
             answer = whole or _read_part(url, first, last)
-            # of a store that cannot send a part: it is not asked for each again
+            # the store cannot send a part: it is not asked again for each
             if len(answer) == size:
                 whole = answer
             part[:] = answer[first:last] if whole else _slice(answer, first, last)
@@ -343,8 +378,12 @@ def open_object(url: str) -> BinaryIO:
 
 
 def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
-    """Raises OSError if it is of another version, which is asked once, at the end, when it covers
-    all parts; or as reading does.
+    """Reads an object part by part and passes each part to `write`.
+
+    Its version is asked for once, at the end, when that covers all parts.
+
+    Raises:
+        OSError: it is of another version, or cannot be read.
     """
     try:
         for start in range(0, version[0], _CHUNK):
@@ -359,24 +398,33 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
         now = version_of(url)
     except OSError:
         now = version
-        # a single request says whether it failed because the object was replaced
+        # one request without a second attempt: did it fail because the object was replaced?
         with suppress(Exception):
             now = _version(_send(url, "info", _DEADLINE_S, (), {}))
         if now == version:
             raise
+
     if now != version:
         raise OSError(CHANGED)
 
 
 def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
-    """The answer of the object store, which is asked again if it fails; `size` bytes are asked for
-    or sent, if it is known.
+    """Sends a request to the object store, and sends it again if it fails; returns the answer.
+
+    Args:
+        method: a method of fsspec's file systems.
+        size: how many bytes are asked for or sent, if that is known.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        NoPermissionError: the store refuses it.
+        OSError: it failed in all attempts.
     """
     failed, store = 0, "/".join(url.split("/")[:3])
     while True:
         try:
             answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
-            # more came from a server that sends no parts: then it is all of the object
+            # a longer answer is the whole object, from a server that sends no parts
             if (
                 size
                 and method == "cat_file"
@@ -389,20 +437,23 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
             return answer
         except ConfigError:
             raise
-        except Exception as error:  # what a broken connection looks like depends on the store
+        except Exception as error:  # a broken connection looks different with each store
             failed += 1
             fault = judge(error, url, store in _answered) or Fault(_ATTEMPTS)
             if fault.is_missing:
                 _answered.add(store)
                 raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
+
             hopeless = store in _failing and fault.attempts > _ATTEMPTS_WHILE_FAILING
             attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING if hopeless else fault.attempts)
             why = shorten(error)
+
             if failed >= attempts:
                 if fault.is_refused:
                     raise NoPermissionError(fault.words) from None
                 _failing.add(store)
                 raise OSError(fault.words or f"cannot be fetched ({failed} times: {why})") from None
+
             log.log(
                 logging.WARNING if fault.soon or failed >= _QUIET_ATTEMPTS else logging.INFO,
                 "%s: attempt %d of %d failed (%s); trying again",
@@ -417,7 +468,12 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
 def _send(
     url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """The answer; TimeoutError only of file systems that can be interrupted."""
+    """Sends one request and returns the answer.
+
+    Raises:
+        TimeoutError: after the deadline, if the file system can be interrupted.
+        ConfigError: a package is missing.
+    """
     files, path = _connect(url)
     import fsspec
     from fsspec.asyn import AsyncFileSystem, sync
@@ -428,14 +484,18 @@ def _send(
         return sync(
             files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options
         )
-    except ImportError as error:  # some libraries look for a part of theirs when it is first needed
+    except ImportError as error:  # some libraries import their parts when they are first needed
         raise ConfigError(f"{url}: {shorten(error)}; install it") from None
     except fsspec.exceptions.FSTimeoutError:
         raise TimeoutError(f"no whole answer within {deadline_s:.0f} s") from None
 
 
 def _connect(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it; ConfigError if there is none."""
+    """The file system of a URL, and the path in it.
+
+    Raises:
+        ConfigError: there is none, or its package is missing.
+    """
     scheme = url.split("://")[0]
     try:
         import fsspec
@@ -451,13 +511,15 @@ def _connect(url: str) -> tuple[Any, str]:
         ) from None
     except ValueError as error:
         raise ConfigError(f"{url}: {shorten(error)}") from None
+
     _kept[id(files)] = files
     return files, path
 
 
 def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
-    """The one of this process, and the path in it. S3's sends a request once: the attempts are
-    those that `_ask` counts.
+    """The file system of this process, and the path in it.
+
+    That of S3 sends a request once, since `_ask` counts the attempts.
     """
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
@@ -480,27 +542,30 @@ def _version(info: dict[str, Any]) -> FileVersion:
             "its server does not say how large it is (no Content-Length), so what comes "
             f"cannot be checked; {do}"
         )
+
     size = int(info["size"])
     if etag := next((info[name] for name in _ETAGS if info.get(name)), ""):
         return size, _number(str(etag).removeprefix("W/").strip('"'))
+
     changed = next((info[name] for name in _TIMES if info.get(name) is not None), 0)
     if isinstance(changed, str):
         try:
             changed = _time(changed)
         except ValueError:
             return size, _number(str(changed))
+
     if isinstance(changed, datetime):
         changed = (changed if changed.tzinfo else changed.replace(tzinfo=UTC)).timestamp()
-    # microseconds: the precision that a float and every store have
+    # to microseconds, the precision that both a float and every store have
     return size, round(changed * 1_000_000) * 1_000
 
 
 def _time(text: str) -> datetime:
     with suppress(ValueError):
         return datetime.fromisoformat(text)
-    return parsedate_to_datetime(text)  # as HTTP has it
+    return parsedate_to_datetime(text)  # the form of HTTP's headers
 
 
 def _number(text: str) -> int:
-    # short enough to be a file's time too
+    # 7 bytes, since the number also becomes the modification time of the copy
     return int.from_bytes(sha256(text.encode()).digest()[:7], "big")

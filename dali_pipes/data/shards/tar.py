@@ -1,9 +1,12 @@
-"""The members of a tar, read from its headers alone, and which of them form a sample in the
-WebDataset format.
+"""The members of a tar, read from its headers alone, and the samples that they form in WebDataset's
+format.
 
 The standard library's tarfile stops silently at a damaged header, accepts sizes that are negative
 or reach beyond the archive (CVE-2025-8194), and keeps every member in memory. So the headers are
 read here: POSIX ustar and pax, GNU long names.
+
+`parts` is the entry: `members` reads the headers, `_split` takes key and field from each name, and
+`_choose` makes the sample of each key from its fields.
 """
 
 import contextlib
@@ -21,10 +24,10 @@ from dali_pipes.data.scanning.housekeeping import is_housekeeping_member
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
-_LONGEST_LABEL = 2**20  # bytes of a .json or a text
+_LONGEST_LABEL = 2**20  # bytes of a .json or a text that are read
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
-_LABEL_EXTENSIONS = (".cls", ".json")
-# WebDataset: the key is the name up to the first dot of its last part
+_LABEL_EXTENSIONS = (".cls", ".json")  # the first that a key has is read
+# by WebDataset, the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
 
@@ -54,13 +57,16 @@ class TooLongError(Exception):
 def parts(
     number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
 ) -> Iterator[ShardMember]:
-    """The images of an open tar of `total` bytes with their labels, and what is wrong with other
-    members, in archive order.
+    """Yields the images of an open tar with their labels, and what is wrong with other members.
+
+    They come in archive order.
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class
     number) of one key form a sample. Members of other kinds are ignored if their key has an image.
 
     Args:
+        number: the file descriptor.
+        total: size of the file in bytes.
         targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label
             may be missing then.
         with_labels: whether a label is read, and needed.
@@ -71,6 +77,7 @@ def parts(
         for member in members(number, total):
             if is_housekeeping_member(os.fsdecode(member.name)):
                 continue
+
             problem = _unfit(member)
             key, field = _split(member.name)
             fields = found.setdefault(key, {}) if not problem else {}
@@ -79,6 +86,7 @@ def parts(
                     "a second member of this name; the first is used (byte "
                     f"{fields[field].offset:,})"
                 )
+
             if problem:
                 faults.append(
                     (
@@ -90,9 +98,12 @@ def parts(
                 fields[field] = member
     except DamagedError as damage:
         faults.append((total, ShardMember(problem=str(damage))))
+
+    # the members of a key may be anywhere, so samples are formed at the end
     chosen = [
         one for fields in found.values() for one in _choose(number, fields, targets, with_labels)
     ]
+
     yield from (
         part
         for _, part in sorted(
@@ -102,8 +113,11 @@ def parts(
 
 
 def members(number: int, total: int) -> Iterator[Member]:
-    """All entries of an open tar except folders, up to a DamagedError: a header is broken, or the
-    archive ends too early.
+    """Yields all entries of an open tar except folders.
+
+    Raises:
+        DamagedError: after the last entry that can be read: a header is broken, or the archive ends
+            too early.
     """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
     while True:
@@ -114,13 +128,17 @@ def members(number: int, total: int) -> Iterator[Member]:
                 f"the archive stops at byte {at + len(header):,} {where}; images after that "
                 "are lost"
             )
+
         if not any(header):
             at = _next_used(number, at, total)
             if at == total:
                 return
             continue
+
         kind = header[156:157]
         size = _header_size(header, at, total)
+
+        # headers that describe the next member: a long name, or pax records
         if kind in b"LKxg":
             if size > _LONGEST_NAME or at + BLOCK + size > total:
                 raise DamagedError(
@@ -133,6 +151,7 @@ def members(number: int, total: int) -> Iterator[Member]:
             elif kind == b"x":
                 records = _pax(data, at)
         else:
+            # pax records go before the fields of the header
             if b"size" in records:
                 if not re.fullmatch(rb"\d{1,19}", records[b"size"]):
                     raise DamagedError(
@@ -143,7 +162,7 @@ def members(number: int, total: int) -> Iterator[Member]:
             name = records.get(b"path") or long_name or _short_name(header)
             if any(each.startswith(b"GNU.sparse") for each in records):
                 kind = b"S"
-            if kind in b"123456":  # those have no content, whatever their size field is
+            if kind in b"123456":  # links, devices and folders have no content, whatever their size
                 size = 0
             if at + BLOCK + size > total:
                 sizes = (
@@ -154,12 +173,14 @@ def members(number: int, total: int) -> Iterator[Member]:
             if kind != b"5" and not name.endswith(b"/"):
                 yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
             long_name, records = b"", {}
+
         at += BLOCK + -(-size // BLOCK) * BLOCK
 
 
 def _next_used(number: int, at: int, total: int) -> int:
-    """The block after the zeros that begin at `at`: the start of an appended archive, or the
-    end.
+    """The offset of the block after the zeros at `at`: the next header, or the end.
+
+    Another archive may be appended after the zeros that end the first one.
     """
     while at < total:
         data = os.pread(number, _SEARCHED, at)
@@ -171,8 +192,10 @@ def _next_used(number: int, at: int, total: int) -> int:
 
 
 def _header_size(header: bytes, at: int, total: int) -> int:
+    # the checksum is that of the header with blanks in the checksum's own field
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     size, stored = _number(header[124:136]), _number(header[148:156])
+
     if size is None or stored is None or stored != checksum:
         compressed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(
             header[:2]
@@ -184,11 +207,15 @@ def _header_size(header: bytes, at: int, total: int) -> int:
             )
         left = f"the {total - at:,} bytes from there on are lost" if at else "it is not a tar"
         raise DamagedError(f"the archive is damaged at byte {at:,}: no header there; {left}")
+
     return size
 
 
 def _number(field: bytes) -> int | None:
-    """Octal text, or GNU's binary form; None for anything else, negative numbers included."""
+    """Reads a number in octal text or in GNU's binary form; None for anything else.
+
+    GNU's form of negative numbers is refused too.
+    """
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     text = field.split(b"\0")[0].strip(b" ")
@@ -203,7 +230,7 @@ def _short_name(header: bytes) -> bytes:
 
 
 def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
-    """The records of a pax header, each "LENGTH KEY=VALUE\\n"."""
+    """Reads the records of a pax header, each "LENGTH KEY=VALUE\\n"."""
     records, start = dict[bytes, bytes](), 0
     while start < len(data) and data[start]:
         match = _PAX_RECORD.match(data, start)
@@ -213,13 +240,14 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
                 f"the archive is damaged at byte {at:,}: a pax header that is malformed; what "
                 "follows is lost"
             )
+
         records[match[2]] = data[match.end() : end - 1]
         start = end
     return records
 
 
 def _unfit(member: Member) -> str | None:
-    """Why a member cannot be used, whatever its content."""
+    """Says why a member cannot be used, whatever its content; None: it can."""
     if member.kind != b"0":
         kinds = {b"1": "a link", b"2": "a link", b"S": "a sparse file"}
         return f"{kinds.get(member.kind, 'not a regular file')}; only regular files are read"
@@ -238,8 +266,9 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
 def _choose(
     number: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
 ) -> Iterator[ShardMember]:
-    """The image of one key with its label, or why it has none."""
+    """Yields the image of one key with its label, or why it has none."""
     names = {field: field.decode("latin-1") for field in fields}
+    # a mask may have the extension of an image, such as .png
     images = [
         member
         for field, member in fields.items()
@@ -248,6 +277,7 @@ def _choose(
     labels = {
         field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields
     }
+
     if not images:
         there = ", ".join(os.fsdecode(field) for field in fields)
         for first in list(fields.values())[:1]:
@@ -255,6 +285,7 @@ def _choose(
                 first.name, first.offset, first.size, problem=f"no image of this key ({there})"
             )
         return
+
     first, *others = images
     label, problem, found = -1, None, None
     if with_labels:
@@ -263,6 +294,7 @@ def _choose(
         )
     if targets.named:
         found, problem = _targets(number, fields, targets)
+
     yield ShardMember(first.name, first.offset, first.size, label, problem, found)
     for other in others:
         second = f"a second image of one key; {os.fsdecode(first.name)} is used"
@@ -276,12 +308,14 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
         text = _read(number, field, member)
     except TooLongError as error:
         return -1, f"no label: {error}"
+
     if field == b".cls":
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
         with contextlib.suppress(ValueError, RecursionError):
             content = json.loads(text)
             value = content.get("label", content.get("cls")) if isinstance(content, dict) else None
+
     if type(value) is int:
         return value, None
     wanted = "class number" if field == b".cls" else "class number called label or cls"
@@ -291,12 +325,13 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
 def _targets(
     number: int, fields: dict[bytes, Member], targets: Targets
 ) -> tuple[dict[str, Any], str | None]:
-    """What is asked for besides the label, or what is missing."""
+    """Reads what is asked for besides the label; returns it, or what is missing."""
     found: dict[str, Any] = {}
     content: Any = None
     try:
         if any(not name.startswith(".") for name in targets.named.values()):
             content = json.loads(_read(number, b".json", fields[b".json"]))
+
         for each, name in targets.named.items():
             if not name.startswith("."):
                 found[each] = content[name]
@@ -304,7 +339,7 @@ def _targets(
                 found[each] = fields[name.encode()][2:]
             else:
                 text = _read(number, name.encode(), fields[name.encode()]).decode()
-                # one line end, as editors write it
+                # without the line end that editors add
                 found[each] = text.removesuffix("\n").removesuffix("\r")
     except TooLongError as error:
         return {}, str(error)
@@ -318,6 +353,7 @@ def _targets(
         return {}, (
             f"its {names} cannot be read; text must be UTF-8, and a .json have the keys asked for"
         )
+
     if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
         return {}, f"its {targets.text} is no text"
     return found, None

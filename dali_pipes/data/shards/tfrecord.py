@@ -1,9 +1,12 @@
 """The images in a TFRecord file of tf.train.Example, found without reading them.
 
-Framing as in TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of the
-length (4), the record, its CRC (4). The CRC of the length is checked, so that lengths are reliable.
-That of the record is not, since it would mean reading all of it. Of the record, which is a protocol
-buffer, only the fields of the image and the label are parsed.
+The framing is that of TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of
+the length (4), the record, its CRC (4). The CRC of the length is checked, so that lengths can be
+relied on. The CRC of the record is not, since that would mean reading all of it. A record is a
+protocol buffer, of which only the fields of the image, the label and the targets are parsed.
+
+`parts` is the entry, and `_fields` the parser of protocol buffers: it yields the places of fields,
+not their bytes.
 """
 
 import os
@@ -14,16 +17,16 @@ from typing import Any, NamedTuple
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
 
-# as TensorFlow's own scripts and TensorFlow Datasets name them
+# the names in TensorFlow's own scripts and in TensorFlow Datasets
 IMAGES = (b"image/encoded", b"image")
 LABELS = (b"image/class/label", b"label")
-_FLOATS, _TEXTS_OR_INTS = (2,), (1, 3)  # numbers of the fields of a tf.train.Feature
-_HEAD, _TAIL = 12, 4
-_LONGEST_KEY = 1024
+_FLOATS, _TEXTS_OR_INTS = (2,), (1, 3)  # field numbers in a tf.train.Feature
+_HEAD, _TAIL = 12, 4  # bytes before and after a record
+_LONGEST_KEY = 1024  # bytes; features with longer names are passed over
 
 
 class Range(NamedTuple):
-    """Some bytes of the file."""
+    """A range of bytes of the file; `end` is not in it."""
 
     start: int
     end: int
@@ -40,10 +43,13 @@ class MalformedError(Exception):
 def parts(
     number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
 ) -> Iterator[ShardMember]:
-    """The image of each record of an open file of `total` bytes, named by its index; with targets
-    the label may be missing.
+    """Yields the image of each record of an open file; its name is the record's number.
+
+    With targets the label may be missing.
 
     Args:
+        number: the file descriptor.
+        total: size of the file in bytes.
         with_labels: whether a label is read, and needed.
     """
     at, index = 0, 0
@@ -60,11 +66,13 @@ def parts(
                 problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what
             )
             return
+
         start, end = at + _HEAD, at + _HEAD + length
         if end + _TAIL > total:
             sizes = f"it has {length:,} bytes, and the file ends after {total - start:,}"
             yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
+
         yield _part(number, b"%d" % index, Range(start, end), targets, with_labels)
         at, index = end + _TAIL, index + 1
 
@@ -79,21 +87,27 @@ def _part(
         label = next((features[key] for key in LABELS if key in features), None)
         if image is None:
             return whole._replace(problem=f"no {IMAGES[0].decode()} in this record")
+
         place = _only(number, image, 1)
         if not isinstance(place, Range):
             return whole._replace(problem="its image is not one string of bytes")
         found = whole._replace(offset=place.start, length=place.end - place.start)
+
         value = None if label is None else _only(number, label, 3)
         if isinstance(value, Range):  # packed, as proto3 writes numbers
+            # a varint has at most ten bytes; an eleventh belongs to a second number
             packed = os.pread(number, min(11, value.end - value.start), value.start)
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
+
         if targets.named:
             found = found._replace(targets=_targets(number, features, targets))
     except MissingError as error:
         return found._replace(problem=f"no {error} in this record, or not of its type")
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
+
+    # a value from 2**63 on is a negative number
     if value is None or value >= 2**63:
         if targets.named or not with_labels:
             return found
@@ -104,8 +118,13 @@ def _part(
 
 
 def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
-    """What is asked for besides the label; MissingError if it is missing, or of another type."""
+    """Reads what is asked for besides the label.
+
+    Raises:
+        MissingError: it is missing, or of another type.
+    """
     found: dict[str, Any] = {}
+
     for each, name in targets.named.items():
         if each == "boxes":
             sides = [
@@ -128,22 +147,27 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
             if each == "text" and (len(values) != 1 or not isinstance(values[0], str)):
                 raise MissingError(name)
             found[each] = values[0] if each == "text" else values
+
     return found
 
 
 def _list(
     number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]
 ) -> list[Any]:
-    """The values of a feature, of these kinds: text (1), fractions (2), whole numbers (3)."""
+    """Reads the values of a feature, which must be of these kinds.
+
+    The kinds are text (1), fractions (2) and whole numbers (3).
+    """
     if name.encode() not in features:
         raise MissingError(name)
+
     found: list[Any] = []
     for kind, values in _fields(number, features[name.encode()]):
         for _, value in _fields(number, values) if isinstance(values, Range) else ():
             if kind not in kinds:
                 raise MissingError(name)
             found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
-    # of 64 bits, the highest is the sign
+    # a varint is unsigned; the highest of its 64 bits is the sign
     return [each - (each >> 63 << 64) if type(each) is int else each for each in found]
 
 
@@ -156,6 +180,7 @@ def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
             return [value for (value,) in struct.iter_unpack("<f", data)]
     except (UnicodeDecodeError, struct.error):
         raise MissingError(name) from None
+
     found, at = [], 0
     while at < len(data):
         value, at = _varint(data, at)
@@ -164,7 +189,11 @@ def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
 
 
 def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
-    """Name and tf.train.Feature of an Example: Example.features.feature, a map of key and value."""
+    """Yields name and tf.train.Feature of an Example.
+
+    These are Example.features.feature, a map, of which each entry is a message of key (1) and value
+    (2).
+    """
     for features in _inside(number, record, 1):
         for entry in _inside(number, features, 1):
             keys, values = _inside(number, entry, 1), _inside(number, entry, 2)
@@ -173,7 +202,10 @@ def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
 
 
 def _only(number: int, feature: Range, kind: int) -> Range | int | None:
-    """The only value of a feature's list: of bytes (kind 1) or of numbers (kind 3)."""
+    """The only value in a feature's list, of bytes (kind 1) or of numbers (kind 3).
+
+    None: the list is empty or has several.
+    """
     values = [
         value
         for each in _inside(number, feature, kind)
@@ -192,12 +224,16 @@ def _inside(number: int, message: Range, field: int) -> list[Range]:
 
 
 def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
-    """Number and content of each field of `message`."""
+    """Yields the number and the content of each field of a message.
+
+    The content is the value of a varint, and the place of anything else.
+    """
     at = message.start
     while at < message.end:
         # a tag and a length have at most ten bytes each
         head = os.pread(number, min(20, message.end - at), at)
         tag, used = _varint(head, 0)
+
         match tag & 7:  # the wire type: a number, bytes of a stated length, 8 bytes, 4 bytes
             case 0:
                 value, used = _varint(head, used)
@@ -212,6 +248,7 @@ def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
                 length = 4
             case other:
                 raise MalformedError(f"wire type {other} at byte {at:,}")
+
         at += used + length
         if at > message.end:
             raise MalformedError(f"a field reaches beyond byte {message.end:,}")
@@ -219,7 +256,7 @@ def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint (seven bits per byte), and where it ends."""
+    """Reads a varint (seven bits per byte); returns it and where it ends."""
     value = 0
     for shift, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << (7 * shift)

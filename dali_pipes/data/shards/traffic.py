@@ -1,4 +1,7 @@
-"""What this process and the worker processes of its loaders fetch, added up."""
+"""Counts what this process and the worker processes of its loaders fetch.
+
+All of them add to one shared array (`add`); `current` returns the sums.
+"""
 
 import multiprocessing
 import os
@@ -10,11 +13,12 @@ from numpy.typing import NDArray
 
 
 class Traffic(NamedTuple):
-    """
+    """The counts, summed over all processes.
+
     Attributes:
         fetched: copies of shards and row groups that were made.
         fetched_bytes: their size.
-        found: times that a shard was opened whose copy was there already.
+        found: times that a shard was opened and its copy was there already.
         retries: requests that were sent again.
         waited_s: how long readers waited for copies, all threads together.
     """
@@ -29,14 +33,15 @@ class Traffic(NamedTuple):
         return Traffic(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-_PROCESSES = 64  # that count apart; more share a row, and may lose a count
+_PROCESSES = 64  # with a row of their own; more share rows, and may lose a count
 _totals: Any = None
 _lock = threading.Lock()
 
 
 def totals() -> Any:
-    """The shared array that all of these processes add to; made when it is first asked for, which
-    is before workers are started.
+    """The shared array that all of these processes add to.
+
+    It is made when it is first asked for, which must be before workers are started.
     """
     global _totals
     if _totals is None:
@@ -45,7 +50,7 @@ def totals() -> Any:
 
 
 def use(shared: Any) -> None:
-    """Adds to the array of the process that started this one."""
+    """Adds from now on to the array of the process that started this one."""
     global _totals
     _totals = shared
 
