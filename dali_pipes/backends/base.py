@@ -309,8 +309,8 @@ class Backend(ABC):
         """Yields each of these batches with its images, in this order, and ends the previous
         stream.
 
-        Every planned batch must be a separate object: by its identity it is found again when its
-        images are there (`InWork`).
+        Every planned batch must be a separate object, since a backend recognizes it by its identity
+        when its images arrive (`InWork`).
         """
 
     def close(self) -> None:  # noqa: B027  nothing to end
