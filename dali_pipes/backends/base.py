@@ -55,7 +55,7 @@ class DecodedBatch:
 
 @dataclass(slots=True)
 class Ragged:
-    """Values of which each of N samples has its own number, such as boxes.
+    """Values whose number differs from sample to sample, such as boxes.
 
     `ragged[i]` holds the values of sample i, and `list(ragged)` those of all samples.
 

@@ -80,7 +80,7 @@ class Finisher:
         each_group = zip(self._buffers, planned.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        # (arguments of `_View`) of each view, of which each task gets a slice
+        # for each view the arguments of `_View.__call__`; each task gets a slice of them
         views = [
             (*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)
         ]

@@ -29,8 +29,7 @@ def read(
     with open_stored(BytesIO(encoded.data)) as file:
         image: Image.Image = file
         for at, (transform, planned, shape) in enumerate(views):
-            # only now, within the generator: the first view pays for decoding, the others use the
-            # image
+            # decodes the file for the first view; the others use the same image
             if not at:
                 image = upright(file, orientation)
             check_size(name, planned.source, image.height, image.width)

@@ -2,9 +2,8 @@
 
 Some of torchvision's functions take several times as long as their pixels need, or depend on a mode
 of PyTorch (the default dtype, autocast, the precision of matrix products, the number of threads).
-Those are implemented here with the same arithmetic. Their results are equal except for about one
-pixel in a hundred thousand, by one step, whose sum is rounded in another order
-(docs/augmentation.md).
+Those are implemented here with the same arithmetic. About one pixel in a hundred thousand differs
+by one step, since its sum is rounded in another order (docs/augmentation.md).
 """
 
 from dataclasses import replace
@@ -107,9 +106,10 @@ def _apply(
 def _affine(
     image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None
 ) -> torch.Tensor:
-    """The image sheared or rotated; where nothing of it is, there is `fill`, or else black.
+    """The image sheared or rotated; pixels from outside the image are `fill`, or black if that is
+    None.
 
-    The source of each pixel is computed without a matrix product, as torchvision does it. In
+    The source of each pixel is computed without a matrix product, which torchvision uses. In
     autocast such a product is in bfloat16, and on a GPU in TensorFloat-32 if the program allows
     that for its model.
     """

@@ -47,8 +47,8 @@ HOST_MEMORY_PADDING = 8 * 2**20  # bytes; DALI's default, which these graphs lea
 def _leave_pipelines_to_the_parent() -> None:
     """Keeps a forked child, such as a DataLoader's worker, from ending a pipeline of its parent.
 
-    It would wait forever for threads that only the parent has. The collector would end the
-    pipeline, which never collects frozen objects, or DALI at the end of the process.
+    To end it, the child would wait forever for threads that only the parent has. Both the garbage
+    collector and, at the end of the process, DALI would try to. Frozen objects are never collected.
     """
     gc.freeze()
     Pipeline._pipes.clear()
