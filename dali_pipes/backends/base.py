@@ -80,9 +80,7 @@ class Ragged:
 
     @property
     def offsets(self) -> torch.Tensor:
-        """(N + 1,) int64 on the CPU: where each sample begins in `values`, then where the last one
-        ends.
-        """
+        """(N + 1,) int64 on the CPU: where each sample begins in `values`, and the end of the last."""
         return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
@@ -144,8 +142,9 @@ class Batch:
 
     @property
     def sizes(self) -> torch.Tensor:
-        """(N, 2) int64 height and width of each image within the padded batch, from its top left
-        corner.
+        """(N, 2) int64 height and width of each image within the padded batch.
+
+        An image begins at the top left corner.
 
         Raises:
             KeyError: the transform makes all images of one size.
@@ -290,9 +289,7 @@ class Backend(ABC):
 
     @property
     def engine_mix(self) -> str | None:
-        """What makes the pixels, if their last bits can depend on the batch size; None if they
-        cannot.
-        """
+        """What makes the pixels, if their last bits can depend on the batch size; else None."""
         return None
 
     @property

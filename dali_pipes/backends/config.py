@@ -109,8 +109,9 @@ class LoaderConfig(Options):
         return Concurrency(getattr(self, self.cores_option or "", None) or 1)
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
-        """The options that change the speed but not the pixels, with the values worth trying on
-        `cores`.
+        """The options that change the speed but not the pixels.
+
+        They come with the values that are worth trying on this number of cores.
         """
         return {}
 

@@ -175,8 +175,9 @@ class TfDataBackend(Backend):
         return self._normalize(image), sample["number"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
-        """(height, width, 3) float32 from 0 to 255, whole numbers as every other backend's resize
-        gives.
+        """(height, width, 3) float32 from 0 to 255.
+
+        The values are whole numbers, as the resize of every other backend gives.
         """
         transform = self._transform
         scanned = tf.debugging.assert_equal(

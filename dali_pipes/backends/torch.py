@@ -186,7 +186,7 @@ class _View:
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
     def of(self, at: int) -> pillow.View:
-        """What to decode of image `at`: the transform, its geometry, and the output's height and
+        """What to decode of image `at`: the transform, the geometry, and the output's height and
         width.
         """
         return self._transform, self._planned.geometry.take(at), self._planned.shape

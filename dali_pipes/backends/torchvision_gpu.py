@@ -26,21 +26,24 @@ _FRAMES = range(0xC0, 0xC3)  # markers of baseline, extended and progressive JPE
 
 
 class TorchvisionGpuBackend(Backend):
-    """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs
-    without CUDA, for tests.
+    """Carries out a plan with torchvision's CUDA decoder.
+
+    On a CPU device the same code runs without CUDA, for tests.
 
     Batches are made on a separate stream, because of how that decoder treats memory (torchvision
-    0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers`
+    0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp). `CUDAJpegDecoder::prepare_buffers`
     takes the images' memory from the pool of the current stream, and `decode_images` writes into it
-    on the decoder's own stream, which it synchronizes before and after, while nothing makes it wait
-    for the current one. PyTorch's allocator hands memory that was freed on a stream to that stream
-    again at once, since what comes later on it comes after the kernels that still read it; the
-    decoder does not. On the stream of a training step it would write into tensors that waiting
-    kernels have yet to read: a batch that was dropped, an activation, the input of the previous
-    batch's resizes. The loader's own stream has a separate pool: memory returns to it only after
-    all readers are done (`record_stream`), and the stream is synchronized before each decode, so
-    that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no
-    other stream.
+    on the decoder's own stream. It synchronizes that stream before and after, but nothing makes it
+    wait for the current one.
+
+    PyTorch's allocator gives memory that was freed on a stream to that stream again at once: what
+    comes later on the stream runs after the kernels that still read the memory. The decoder does
+    not. On the stream of a training step it would write into tensors that waiting kernels have yet
+    to read: a batch that was dropped, an activation, the input of the previous batch's resizes.
+
+    The loader's own stream has a separate pool. Memory returns to it only after all readers are
+    done (`record_stream`), and the stream is synchronized before each decode, so that no pending
+    kernel on it reads what the decoder overwrites. This blocks the host, but no other stream.
     """
 
     _config: TorchvisionGpuConfig

@@ -276,8 +276,9 @@ class _Places:
         )
 
     def mirror(self, axis: int, chosen: Bool, length: NDArray[np.int64]) -> None:
-        """Mirrors the chosen objects along x (0) or y (1), in images of this `length`, (M,) or one
-        for all.
+        """Mirrors the chosen objects along x (0) or y (1).
+
+        `length` is the width or height of the images, (M,) or one for all.
         """
         length = np.broadcast_to(length, len(chosen))[chosen, None]
         # the two corners change places too, so that the smaller stays the first

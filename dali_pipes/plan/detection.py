@@ -1,7 +1,9 @@
-"""The transforms of torchvision's detection references: resize by the shorter side, letterbox,
-SSD's crop, scale jitter.
+"""The transforms of torchvision's detection references.
 
-With flip=0 and no `augment` the first two serve evaluation.
+`ShortestSizeTransform` resizes by the shorter side, `LetterboxTransform` fits the whole image into
+the output, `IoUCropTransform` is SSD's crop, and `ScaleJitterTransform` is large scale jitter. With
+flip=0 and no `augment` the first two serve evaluation. Except for SSD's crop, the whole image is
+the window, and only the new size and the place of the output differ (`_whole`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -49,10 +51,12 @@ def _check_lengths(option: str, value: Any) -> list[int]:
         if isinstance(value, (list, tuple))
         else []
     )
+
     if not lengths:
         raise ConfigError(
             f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several"
         )
+
     return [check_int(option, each, 1, LARGEST_SIDE) for each in lengths]
 
 
@@ -280,10 +284,10 @@ class IoUCropTransform(RandomTransform):
         return planned
 
     def _windows(self, source: Int, numbers: NDArray[np.float64]) -> Int:
-        """(N, trials, 4) windows: top, left, height, width. A height of 0: the aspect ratio is not
-        allowed.
+        """(N, trials, 4) windows: top, left, height, width.
 
-        `numbers` are (4, N, trials) random numbers.
+        A height of 0 means that the aspect ratio is not allowed. `numbers` are (4, N, trials)
+        random numbers.
         """
         width, height, left, top = numbers
         room = source[:, None]

@@ -25,8 +25,9 @@ PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The samples of all epochs, one after the other: each epoch goes on where the last one
-    stopped.
+    """The samples of all epochs, one after the other.
+
+    Each epoch goes on where the last one stopped.
     """
 
     epoch_size: int  # samples of one epoch
@@ -175,8 +176,9 @@ class Shares:
         self._order = lru_cache(maxsize=8)(partial(self._window, seed))
 
     def turns(self, places: Int) -> tuple[Int, Int]:
-        """The source at each place, in a random order within the window, and the sample's number in
-        it.
+        """The source at each place, and the sample's number in that source.
+
+        Within a window the sources are in a random order.
         """
         numbers, within = np.divmod(places, self.window)
         source, turn = np.empty((2, len(places)), np.int64)

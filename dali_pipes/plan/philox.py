@@ -1,5 +1,4 @@
-"""Counter-based random numbers: the same counter gives the same number on any machine, in any
-order.
+"""Counter-based random numbers: a counter gives the same number on any machine, in any order.
 
 Nothing is stored. The generator is Philox4x32-10 from Salmon et al., "Parallel random numbers: as
 easy as 1, 2, 3" (SC 2011), on NumPy arrays. `Draws` has the numbers of samples, `BatchDraws` those

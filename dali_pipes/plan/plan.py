@@ -63,11 +63,11 @@ class Rank:
 
     @classmethod
     def from_env(cls) -> Self:
-        """The rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID,
-        SLURM_STEP_NUM_TASKS).
+        """The rank and world size of this process, from the environment.
 
-        Without them it is 0 of 1. A SLURM batch script is one process: it has SLURM_NTASKS, but
-        only srun starts that many.
+        torchrun sets RANK and WORLD_SIZE, srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; without
+        them it is rank 0 of 1. A SLURM batch script is one process: it has SLURM_NTASKS, but only
+        srun starts that many.
         """
         for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             if index in os.environ and count in os.environ:
@@ -128,7 +128,7 @@ class PlannedBatch:
 
     @property
     def region(self) -> NDArray[np.int64]:
-        """(N, 4) top, left, height, width of the smallest region that holds the windows of all
+        """(N, 4) top, left, height, width of the smallest regions that hold the windows of all
         views.
         """
         views = self.views
@@ -201,8 +201,8 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all ranks after `last_batch`: without dropped, with repeated
-        ones.
+        """Samples of one epoch over all ranks, after `last_batch` has dropped some or repeated
+        some.
         """
         n, batch, ranks = self.epoch_size, self.global_batch_size, self.rank.count
         kinds = {
@@ -250,7 +250,10 @@ class Plan:
         return [order.lanes for order in self._orders.values()]
 
     def batch_offset(self, step: int) -> int:
-        """The index in the epoch's order of this rank's first sample of a step, which must exist."""
+        """The index in the epoch's order of this rank's first sample of a step.
+
+        The rank must have a sample in this step.
+        """
         return int(self._places(step)[0])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))

@@ -77,9 +77,7 @@ class Sampling(Options, ABC):
         return {name: value for name, value in given.items() if value is not None}
 
     def _size(self, manifest: Manifest, whole: int = 1) -> int:
-        """Samples of an epoch: a multiple of `whole`, for samplings whose epochs have whole
-        batches.
-        """
+        """Samples of an epoch: a multiple of `whole`, which a sampling sets to have whole batches."""
         return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 
@@ -337,6 +335,7 @@ class Schedule(Sampling):
             since: each.order(manifest, seed, global_batch_size)
             for since, each in self.schedule.items()
         }
+
         sizes = {since: each.epoch_size for since, each in orders.items()}
         if len(set(sizes.values())) > 1:
             multiple = (
@@ -345,6 +344,7 @@ class Schedule(Sampling):
             raise ConfigError(
                 f"sampling.schedule has epochs of different sizes, {sizes}; {multiple}"
             )
+
         return orders
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:

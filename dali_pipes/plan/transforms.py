@@ -1,10 +1,9 @@
-"""Transforms: size, dtype, layout, normalization, crop and augmentation, with checks of their
-options.
+"""Transforms: what is made of the images, with checks of the options.
 
-A transform only plans: `geometry` draws where the pixels of each image come from, and `augmenter`
-draws the operations on them. Backends carry that out. `groups` lists the views that are made of an
-image. `TrainTransform` and `EvalTransform` are the usual ones; detection.py and views.py have
-others.
+They set size, dtype, layout, normalization, crop and augmentation. A transform only plans:
+`geometry` draws where the pixels of each image come from, and `augmenter` draws the operations on
+them. Backends carry that out. `groups` lists the views that are made of an image. `TrainTransform`
+and `EvalTransform` are the usual ones; detection.py and views.py have others.
 """
 
 import math
@@ -176,9 +175,7 @@ class Transform(Options, ABC):
 
     @property
     def resizes(self) -> bool:
-        """Whether images are resized at all: not with resize=None, if the transform has that
-        option.
-        """
+        """Whether images are resized: not with resize=None, for transforms that have this option."""
         return getattr(self, "resize", ()) is not None
 
     @property
@@ -285,7 +282,7 @@ class RandomTransform(Transform):
                 )
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(2, N): which images are flipped left to right, and top to bottom, by (2, N) random
+        """Which images are flipped left to right and top to bottom, (2, N), by (2, N) random
         numbers.
         """
         return numbers < np.array([[self.flip], [self.vertical_flip]])

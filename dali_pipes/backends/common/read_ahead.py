@@ -42,6 +42,8 @@ class ReadAhead:
             for row in planned:
                 parts = np.array_split(row.ids, min(self._count, len(row)))
                 ahead.append((row, [self._threads.submit(self._read, part) for part in parts]))
+
+                # the oldest batch is yielded only when enough others are being read
                 if len(ahead) > self._batches:
                     yield _result(*ahead.popleft())
             while ahead:

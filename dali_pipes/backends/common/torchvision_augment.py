@@ -106,12 +106,11 @@ def _apply(
 def _affine(
     image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None
 ) -> torch.Tensor:
-    """The image sheared or rotated; pixels from outside the image are `fill`, or black if that is
-    None.
+    """The image sheared or rotated.
 
-    The source of each pixel is computed without a matrix product, which torchvision uses. In
-    autocast such a product is in bfloat16, and on a GPU in TensorFloat-32 if the program allows
-    that for its model.
+    Pixels from outside the image are `fill`, or black if that is None. The source of each pixel is
+    computed without a matrix product, which torchvision uses. In autocast such a product is in
+    bfloat16, and on a GPU in TensorFloat-32 if the program allows that for its model.
     """
     height, width = image.shape[1:]
     matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[
@@ -143,9 +142,7 @@ def _affine(
 
 
 def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> torch.Tensor:
-    """`share` of the image and the rest of `other`, which broadcasts with it; None stands for
-    black.
-    """
+    """`share` of the image and the rest of `other`, which broadcasts with it; None is black."""
     mixed = image.to(torch.float32).mul_(share)
     return (
         (mixed if other is None else mixed.add_(other, alpha=1.0 - share))
@@ -250,6 +247,7 @@ def _equalize(image: torch.Tensor) -> torch.Tensor:
     """
     pixels = image[0].numel()
     out = torch.empty_like(image)
+
     for channel, flat in enumerate(image):
         count = torch.bincount(flat.flatten(), minlength=256)
         below = count.cumsum(0)
@@ -259,4 +257,5 @@ def _equalize(image: torch.Tensor) -> torch.Tensor:
         # index_select takes a quarter of the time of table[flat]
         found = table.index_select(0, flat.flatten().int()).view_as(flat)
         out[channel] = torch.where(darkest == pixels, flat, found)
+
     return out

@@ -105,8 +105,9 @@ def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool
 
 
 def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
-    """The batch, ready on the current stream; its memory is not reused before that stream has read
-    it.
+    """The batch, ready on the current stream.
+
+    Its memory is not reused before that stream has read it.
     """
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
@@ -118,10 +119,10 @@ def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
 def copy_to_torch_memory(
     batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
 ) -> Iterator[Delivery]:
-    """Copies batches from another library's memory on this GPU into PyTorch's, on the current
-    stream.
+    """Copies batches from another library's memory on this GPU into PyTorch's memory.
 
-    The copy casts the images too, which is one pass over memory whatever their dtype was.
+    The copy runs on the current stream and casts the images too: one pass over memory, whatever
+    their dtype was.
 
     By DALI's sources (2.2.0 and 2.4.0), its dynamic executor, the default, allocates new memory for
     each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in
@@ -133,9 +134,9 @@ def copy_to_torch_memory(
     So the batches could be delivered as they are. But their memory would be held until all that is
     queued on the whole device by then is done, and PyTorch's allocator could not reuse it. A host
     that runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one more batch
-    for each step. A copied batch, in contrast, follows the rules of PyTorch's allocator. DALI's
-    batch is kept only until it has been copied. If `MOST_KEPT` of them wait for that, the host
-    sleeps until the first is copied, which needs nothing from the library that owns it.
+    for each step. A copy, in contrast, follows the rules of PyTorch's allocator, and DALI's batch
+    is kept only until it has been copied. If `MOST_KEPT` batches wait for that, the host sleeps
+    until the first is copied, which needs nothing from the library that owns it.
 
     docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part
     `copies` measures them.

@@ -1,5 +1,4 @@
-"""Whether DALI decodes only each image's planned region, or whole images that are cropped
-afterwards.
+"""How DALI decodes: planned regions only, or whole images that are cropped afterwards.
 
 `choose` decides that. `FAULTS` is a table of known faults of regions on a GPU, each with the
 library versions that have it. The versions are read from the libraries that DALI loads, which needs
@@ -268,6 +267,7 @@ def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
 
     NVIDIA's wheels are all in the package `nvidia`.
     """
+
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
     found = [
@@ -276,6 +276,7 @@ def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
         for pattern in patterns
         for path in sorted(folder.glob(pattern))
     ]
+
     for path in [*found, elsewhere]:
         try:
             if path:

@@ -101,14 +101,14 @@ for _each in (PlanInputs, TurnInputs, ViewInputs):
 def image_graph(
     inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
 ) -> tuple[DataNode, ...]:
-    """The images of each view, (height, width, 3) or (3, height, width), on `device`, "cpu" or
-    "gpu".
+    """The images of each view, (height, width, 3) or (3, height, width), on `device`.
 
     On a GPU the CPU only reads bytes and checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned region only, not the whole image.
+        device: "cpu" or "gpu".
     """
     image = window_graph(inputs, transform, decoder, region)
     return tuple(
