@@ -186,9 +186,7 @@ class _View:
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
     def of(self, at: int) -> pillow.View:
-        """What to decode of image `at`: the transform, the geometry, and the output's height and
-        width.
-        """
+        """What to decode of image `at`: the transform, the geometry, and the output's shape."""
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 
     def write(self, at: int, decoded: np.ndarray) -> None:

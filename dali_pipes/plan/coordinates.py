@@ -204,9 +204,10 @@ def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
 
 
 def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
-    """The source index of each output pixel by ATen's "nearest-exact" in float32.
+    """The source index of each output pixel, by ATen's "nearest-exact" in float32.
 
-    ATen's two kernels for the CPU round ties, which lie between two pixels, differently.
+    A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
+    differently.
     """
     size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
     place = np.arange(length) + geometry.crop[axis]

@@ -96,8 +96,10 @@ class ShortestSizeTransform(RandomTransform):
                 "transform: images are resized by min_size and max_size; set these instead of "
                 "size and sizes"
             )
+
         # always the default: dataclasses.replace passes it on, perhaps with another max_size
         self.size = 224
+
         erases, ops = (
             self.augmenter.erases,
             {op for slot in self.augmenter.slots for op in slot.ops},

@@ -16,8 +16,7 @@ Int = NDArray[np.int64]
 Pair = tuple[int, int]  # height, width
 Resize = int | Pair | None  # of the shorter side, of both, or as stored
 
-# Numbers of the draws of one sample in one epoch. A number is never reused for something else, so
-# that two draws are never the same random number.
+# Numbers of the draws of one sample in one epoch. A number is never reused for something else.
 FLIP_DRAW = 0
 SHIFT_DRAW = 1
 SCALE_DRAW = 2

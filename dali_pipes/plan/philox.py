@@ -99,7 +99,7 @@ class Draws:
     ):
         self._key, self._epoch, self._view = seed, epoch, view << VIEW
         self._low, high = numbers.astype(np.uint32), numbers >> 32
-        # mostly all are 0, and one word serves all samples
+        # numbers below 2**32 have no high bits, so one word serves all samples
         self._last = (
             (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
         )

@@ -175,7 +175,7 @@ class Transform(Options, ABC):
 
     @property
     def resizes(self) -> bool:
-        """Whether images are resized: not with resize=None, for transforms that have this option."""
+        """Whether images are resized: not with resize=None, if the transform has this option."""
         return getattr(self, "resize", ()) is not None
 
     @property
@@ -282,7 +282,7 @@ class RandomTransform(Transform):
                 )
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which images are flipped left to right and top to bottom, (2, N), by (2, N) random
+        """(2, N) which images are flipped left to right and top to bottom, by (2, N) random
         numbers.
         """
         return numbers < np.array([[self.flip], [self.vertical_flip]])

@@ -134,7 +134,8 @@ class _View:
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """
+        """Writes this view of the windows into `out`.
+
         Args:
             places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.

@@ -128,7 +128,7 @@ class DaliBackend(Backend):
         return self._batches(self._pipeline, in_work)
 
     def _cpus(self) -> Set[int]:
-        """The CPUs of `config.cpus`; all of them if the kernel does not say which are near the GPU."""
+        """The CPUs of `config.cpus`; all if the kernel does not say which are near the GPU."""
         if self._config.cpus != "gpu":
             return parse_cpus(str(self._config.cpus))
         if self._device.type != "cuda":
