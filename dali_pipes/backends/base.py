@@ -80,7 +80,7 @@ class Ragged:
 
     @property
     def offsets(self) -> torch.Tensor:
-        """(N + 1,) int64 on the CPU: where each sample begins in `values`, and the last one ends."""
+        """(N + 1,) int64 on the CPU: the start of each sample in `values`, then their number."""
         return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 

@@ -128,7 +128,7 @@ class PlannedBatch:
 
     @property
     def region(self) -> NDArray[np.int64]:
-        """(N, 4) top, left, height, width of the smallest region around the windows of all views."""
+        """(N, 4) top, left, height, width of the smallest regions with the windows of all views."""
         views = self.views
         if len(views) == 1:
             return self.geometry.window
@@ -199,7 +199,7 @@ class Plan:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all ranks, of which `last_batch` has dropped or repeated some."""
+        """Samples of one epoch over all ranks after `last_batch` has dropped or repeated some."""
         n, batch, ranks = self.epoch_size, self.global_batch_size, self.rank.count
         kinds = {
             "partial": n,

@@ -167,7 +167,7 @@ def choose(
                 "tries it anyway"
             )
 
-    # auto; also probe without a test, or with a fault that its test would not see
+    # the rest: auto, region without a fault, and probe if it has no test or would not see the fault
     if faults:
         return Decoding(False, f"{versions}: {known}")
     return Decoding(True, f"{versions} decode regions on the GPU")
