@@ -118,7 +118,7 @@ class TfDataBackend(Backend):
         try:
             return next(self._iterator[0], None)
         except tf.errors.OpError as error:
-            # raised below, outside of this block: else it would hold the traceback of `error`
+            # raised after this block, since otherwise it would hold the traceback of `error`
             failed = RuntimeError(error.message)
         except BaseException as interrupt:
             traceback.clear_frames(interrupt.__traceback__)

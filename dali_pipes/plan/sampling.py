@@ -77,7 +77,7 @@ class Sampling(Options, ABC):
         return {name: value for name, value in given.items() if value is not None}
 
     def _size(self, manifest: Manifest, whole: int = 1) -> int:
-        """Samples of an epoch, a multiple of `whole`: for samplings that make whole batches only."""
+        """Samples of an epoch, a multiple of `whole`: for samplings with whole batches only."""
         return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 

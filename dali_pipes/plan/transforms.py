@@ -282,8 +282,9 @@ class RandomTransform(Transform):
                 )
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(2, N) which images are flipped left to right and top to bottom, by (2, N) random
-        numbers.
+        """(2, N) which images are flipped left to right and top to bottom.
+
+        `numbers` are (2, N) random numbers in [0, 1).
         """
         return numbers < np.array([[self.flip], [self.vertical_flip]])
 

@@ -57,10 +57,10 @@ def finish_on_gpu(
 
 
 def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
-    """`ready` of each, one step ahead: the next one is begun before this one is yielded.
+    """Yields `ready` of each one, with the next one begun already.
 
-    `ready` is called before the next one is begun. If an error occurs while that one is begun, the
-    one before is delivered first, and then the error is raised.
+    `ready` is called before the next one is begun. If beginning the next one fails, this one is
+    still yielded, and then the error is raised.
     """
     ahead = next(begun, None)
     while ahead is not None:
