@@ -1,4 +1,10 @@
-"""What a loader yields, and what a backend must do to yield it."""
+"""What a loader yields, and what a backend must do to yield it.
+
+A loader gives its planned batches to `Backend.stream`, which yields a `Delivery` for each: the
+planned batch, and a `DecodedBatch` with its images and ids on the device. The loader adds labels
+and targets and yields a `Batch`. A new backend is a subclass of `Backend` with an entry in
+`registry.py`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +26,15 @@ from dali_pipes.system.memory import Need
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """What is made of N images on one device, ready to use on the current stream; the loader adds
-    labels and targets.
+    """The images that a backend made of N samples, on one device and ready on the current stream.
+
+    The loader adds labels and targets.
 
     Attributes:
-        images: those of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all
-            images of a view after another's.
+        images: of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all images
+            of one view before those of the next.
         ids: as in `Batch`.
-        others: those of the other groups.
+        others: the images of the other groups, in the same form.
     """
 
     images: torch.Tensor
@@ -48,12 +55,13 @@ class DecodedBatch:
 
 @dataclass(slots=True)
 class Ragged:
-    """What N samples have different numbers of, such as boxes: `ragged[i]` is that of sample i, and
-    `list(ragged)` of all.
+    """Values whose number differs from sample to sample, such as boxes.
+
+    `ragged[i]` holds the values of sample i, and `list(ragged)` those of all samples.
 
     Attributes:
-        values: (M, …), those of each sample one after the other.
-        lengths: of each sample, N in all.
+        values: (M, …) the values of all samples, one sample after the other.
+        lengths: how many values each of the N samples has.
     """
 
     values: torch.Tensor
@@ -72,9 +80,7 @@ class Ragged:
 
     @property
     def offsets(self) -> torch.Tensor:
-        """(N + 1,) int64 on the CPU: where in `values` each sample begins, and where the last one
-        ends.
-        """
+        """(N + 1,) int64 on the CPU: the start of each sample in `values`, then their number."""
         return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
@@ -110,8 +116,10 @@ class Batch:
         return iter((self.images, self.labels))
 
     def __getitem__(self, name: str | int) -> Any:
-        """A field or a target, or a KeyError if there is none of this name; 0 and 1 are the images
-        and the labels.
+        """A field or a target by its name; 0 and 1 are the images and the labels.
+
+        Raises:
+            KeyError: there is none of this name.
         """
         if name not in self:
             raise KeyError(
@@ -125,21 +133,28 @@ class Batch:
 
     @property
     def text(self) -> list[str]:
-        """A text for each image, such as its caption, or a KeyError if the manifest has none."""
+        """A text for each image, such as its caption.
+
+        Raises:
+            KeyError: the manifest has no text.
+        """
         return self["text"]
 
     @property
     def sizes(self) -> torch.Tensor:
-        """(N, 2) int64 heights and widths of what the images take of the batch's height and width,
-        from its top left corner.
+        """(N, 2) int64 height and width of each image within the padded batch.
 
-        A KeyError if the transform makes all images of one size.
+        An image begins at the top left corner.
+
+        Raises:
+            KeyError: the transform makes all images of one size.
         """
         return self["sizes"]
 
     @property
     def _named(self) -> dict[Any, Any]:
         return {
+            # by position too, as the list that a DataLoader yields
             0: self.images,
             1: self.labels,
             "images": self.images,
@@ -155,25 +170,28 @@ class Batch:
         dtype: torch.dtype | None = None,
         non_blocking: bool = False,
     ) -> Self:
-        """The same batch with its tensors on `device`, and with images of `dtype`, which may come
-        first as in `Tensor.to`.
+        """The same batch with its tensors on `device`, and its images cast to `dtype`.
 
-        Only images and views are cast: class numbers, boxes and masks mean something else in
-        another dtype.
+        As in `Tensor.to`, the dtype may come first. Only images and views are cast: class numbers,
+        boxes and masks mean something else in another dtype.
         """
+        # `batch.to(torch.float16)`: the only argument may be either
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         if not isinstance(dtype, torch.dtype | None):
             raise ConfigError(
                 f"dtype is {shown(dtype)}; it takes one of PyTorch's, such as torch.float16"
             )
+
         batch = (
             self
             if device is None
             else self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
         )
+
         if dtype is None:
             return batch
+
         images, *views = (each.to(dtype) for each in (batch.images, *batch.views.values()))
         return replace(batch, images=images, views=dict(zip(batch.views, views, strict=True)))
 
@@ -194,32 +212,32 @@ class Batch:
         )
 
 
-# A planned batch and what was made of it. None: the backend takes nothing of the plan, as DALI's
-# own reader.
+# A planned batch and what was made of it; None for a backend that does not follow the plan, such
+# as DALI's own reader.
 Delivery = tuple[PlannedBatch | None, DecodedBatch]
 
 register_dataclass(Ragged)
 register_dataclass(Batch)
 
 
-# Makes another batch of one, on the current stream. It must not write into the tensors of the batch
-# it is given: some loaders hand out the same images again. With a method `check(manifest)` it is
-# asked, when a loader is built, whether it fits the images.
+# Makes a new batch from a finished one, on the current stream. It must not write into the tensors
+# it is given: some loaders deliver the same images again. If it has a method `check(manifest)`, the
+# loader calls that when it is built, to ask whether it fits the images.
 BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 class Backend(ABC):
-    """One way to carry out a plan. What a subclass makes once, it makes in `_prepare`.
+    """One way to carry out a plan. A subclass creates what it needs once in `_prepare`.
 
     Args:
         config: its options, with the number of cores set.
         batch_size: images of a full batch.
         device: where the batches arrive.
-        probe: tries, in a separate process, whether regions of these images are decoded rightly
-            here; returns what is wrong.
+        probe: tests in a separate process whether regions of these images are decoded correctly
+            here; returns what is wrong, "" if nothing.
 
     Raises:
-        ConfigError: what is asked for is more than this backend can do.
+        ConfigError: this backend cannot do what is asked for.
     """
 
     def __init__(
@@ -246,11 +264,11 @@ class Backend(ABC):
         return f"{type(self._config).__name__} on {self._device}"
 
     def _refuse_padding(self) -> None:
-        """For a backend whose batches are all of one size."""
+        """For a backend whose batches all have one size."""
         self._refuse(self._transform.pads_batches, "images of one size", "does not")
 
     def _refuse_views(self) -> None:
-        """For a backend that makes one image of each, of one size."""
+        """For a backend that makes one view of each image, all of one size."""
         self._refuse_padding()
         self._refuse(len(views_of(self._transform)) > 1, "one view of each image", "more")
 
@@ -271,14 +289,12 @@ class Backend(ABC):
 
     @property
     def engine_mix(self) -> str | None:
-        """What makes the pixels, where that can change their last bits from one batch size to
-        another; None: nothing does.
-        """
+        """What makes the pixels, if their last bits can depend on the batch size; else None."""
         return None
 
     @property
     def own_gpu(self) -> torch.device | None:
-        """The GPU on which it holds memory of its own, beside PyTorch's; None: it holds none."""
+        """The GPU on which it holds memory of its own besides PyTorch's; None if there is none."""
         return None
 
     @abstractmethod
@@ -287,9 +303,11 @@ class Backend(ABC):
 
     @abstractmethod
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        """Each of these batches with its images, in this order. Ends what an earlier call began.
+        """Yields each of these batches with its images, in this order, and ends the previous
+        stream.
 
-        Every one is an object of its own, by which it is found again when its images are there.
+        Every planned batch must be a separate object, since a backend recognizes it by its identity
+        when its images arrive (`InWork`).
         """
 
     def close(self) -> None:  # noqa: B027  nothing to end
@@ -299,10 +317,11 @@ class Backend(ABC):
     def memory_needs(
         cls, config: Any, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
     ) -> Iterator[Need]:
-        """What is certain to be needed for images of `sizes`, (N, 2): batches made ahead, and
-        images while they are decoded.
+        """The memory that is certain to be needed for images of `sizes`, (N, 2) heights and widths.
+
+        It counts batches made ahead, and images while they are decoded.
 
         Args:
-            config: as a backend has it, with the number of cores set, and decided for a device.
+            config: as a backend has it: with the number of cores set, and decided for a device.
         """
         return iter(())

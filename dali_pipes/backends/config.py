@@ -1,4 +1,9 @@
-"""Every option of every loader, with its default and its check."""
+"""Every option of every loader, with its default and its check.
+
+Each backend has one class here, which also says what follows from its options: whether they need a
+GPU, how many batches are made at once, and which values `dali-pipes tune` tries. `on_cores` and
+`on_device` fill in what is left to the machine.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,25 +33,27 @@ def _check_cpus(option: str, value: str | None) -> None:
 
 
 class PixelBound(NamedTuple):
-    """The largest mean and 99th percentile of |difference| between the pixels of two loaders, in
-    steps of 1/255.
+    """The largest accepted |difference| between the pixels of two loaders, in steps of 1/255.
+
+    Its mean, and its 99th percentile.
     """
 
     mean: float
     p99: float
 
 
-# Between nvJPEG and libjpeg: nvJPEG's CUDA decoder makes images darker by 0.47 in the mean, as if
-# it did not round; its JPEG engine rounds. Measured were 0.52 and 2 (docs/pixels.md).
+# Between nvJPEG and libjpeg. nvJPEG's CUDA decoder makes images darker by 0.47 on average, as if it
+# did not round; its JPEG engine rounds. A mean of 0.52 and a p99 of 2 were measured
+# (docs/pixels.md).
 NVJPEG = PixelBound(0.75, 2.0)
 
-# Between plain and fancy chroma upsampling, with all that resizing adds: docs/pixels.md has what
-# was measured.
+# Between plain and fancy chroma upsampling, with what resizing adds; docs/pixels.md has the
+# measurements.
 PLAIN_UPSAMPLING = PixelBound(1.5, 12.0)
 
 
 class Concurrency(NamedTuple):
-    """How batches are made."""
+    """How many batches are made at the same time, and how far ahead."""
 
     makers: int = 1  # processes or threads; the training process itself counts as 1
     burst: int = 1  # batches that come at once
@@ -81,8 +88,9 @@ class LoaderConfig(Options):
         return next((name for name in ("num_workers", "num_threads") if hasattr(self, name)), None)
 
     def on_cores(self, cores: int | None = None) -> Self:
-        """With that option set, if it is None; by default to all cores that this process may
-        use.
+        """The same options with the number of cores set, if it is None.
+
+        By default these are all cores that this process may use.
         """
         name = self.cores_option
         return (
@@ -92,17 +100,18 @@ class LoaderConfig(Options):
         )
 
     def on_device(self, device: torch.device) -> Self:
-        """With what is left to the device ("auto") decided: batches arrive on this one."""
+        """The same options with each "auto" decided for batches that arrive on this device."""
         return self
 
     @property
     def concurrency(self) -> Concurrency:
-        """How many make batches; of a config whose number of cores is set."""
+        """How batches are made; the number of cores must be set."""
         return Concurrency(getattr(self, self.cores_option or "", None) or 1)
 
     def search_space(self, cores: int) -> dict[str, list[Any]]:
-        """The options that change the speed and not the pixels, with the values worth a try on so
-        many cores.
+        """The options that change the speed but not the pixels.
+
+        They come with the values that are worth trying on this number of cores.
         """
         return {}
 
@@ -150,6 +159,7 @@ class DaliConfig(LoaderConfig):
     hw_decoder_load: float = option(0.65, check_range, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
+    # DALI's own default is off; on, chroma is upsampled as on a CPU (docs/pixels.md)
     jpeg_fancy_upsampling: bool = True
     hybrid_huffman_threshold: int = option(1_000_000, check_min, 0, 2**31 - 1)
     preallocate_width_hint: int | None = option(None, check_min, 1, 2**16)
@@ -160,6 +170,7 @@ class DaliConfig(LoaderConfig):
     read_threads: int = option(8, check_min, 1, _MOST)
 
     def on_cores(self, cores: int | None = None) -> Self:
+        # a list of CPUs also says how many threads are worth starting
         listed = parse_cpus(self.cpus) if self.cpus not in (None, "gpu") else frozenset()
         return LoaderConfig.on_cores(self, cores or len(listed) or None)
 
@@ -195,6 +206,7 @@ class DaliConfig(LoaderConfig):
 
     @property
     def concurrency(self) -> Concurrency:
+        # where PyTorch finishes the images, `Finisher` holds one batch more in work
         return Concurrency(
             self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2)
         )
@@ -204,10 +216,14 @@ class DaliConfig(LoaderConfig):
             "num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2),
             "prefetch_queue_depth": [1, 2, 4],
         }
+
         if self.decodes_on == "cpu":
             return found
+        # with `exact` the engine gets no image, whatever this value is
         if not self.exact:
             found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
+        # ImageNet's images have fewer pixels than the default, so only lower values move their
+        # Huffman decoding to the GPU
         return found | {
             "decode": ["auto", "whole"],
             "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1],
@@ -281,8 +297,9 @@ class TorchConfig(LoaderConfig):
 
     @property
     def sends_bytes(self) -> bool:
-        """Whether workers send uint8 pixels, which are normalized where the batch arrives; on a GPU
-        with normalize_on=auto.
+        """Whether workers send uint8 pixels, which are normalized where the batch arrives.
+
+        With normalize_on=auto they do so if that is a GPU.
         """
         return self.normalize_on != "worker"
 

@@ -1,5 +1,7 @@
-"""Every backend, one row each. Other packages add theirs by the entry-point group
-`dali_pipes.backends`.
+"""The list of all backends: one entry each, with the class of its options.
+
+`entry_of(config).load()` imports the class that a config belongs to. Other packages add their
+backends by the entry-point group `dali_pipes.backends`.
 """
 
 from collections.abc import Iterator
@@ -25,18 +27,18 @@ GROUP = "dali_pipes.backends"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendEntry:
-    """One backend. What depends on its options, such as whether it needs a GPU or can be tuned, its
-    config says.
+    """One backend. What depends on its options, such as whether it needs a GPU, its config says.
 
     Attributes:
         name: in results and in conf/loader, where the schema of its options is called NAME_schema.
         config: the class of its options.
         backend: "module:Class", imported when a loader is built.
-        extra: the extra of this package that brings what it needs.
-        follows_plan: delivers the samples of the plan with pixels that can be compared.
-        makes_images: reads and decodes for each batch, and does not repeat what it has.
-        trains: may be trained with.
-        planned_by: the backend that does the same by the plan, for one that does not follow it.
+        extra: the extra of this package that installs what it needs.
+        follows_plan: it delivers the samples of the plan, with pixels that can be compared.
+        makes_images: it reads and decodes images for each batch, and does not repeat earlier ones.
+        trains: it may be used for training.
+        planned_by: for a backend that does not follow the plan, the backend that does the same by
+            the plan.
     """
 
     name: str
@@ -49,7 +51,11 @@ class BackendEntry:
     planned_by: str | None = None
 
     def load(self) -> type[Backend]:
-        """Raises a ConfigError if a package that it needs is missing."""
+        """Imports the backend's class.
+
+        Raises:
+            ConfigError: a package that it needs is missing.
+        """
         module, _, name = self.backend.partition(":")
         try:
             return getattr(import_module(module), name)
@@ -107,10 +113,13 @@ _OURS = (
 
 @cache
 def backends() -> dict[str, BackendEntry]:
-    """By name those of this package, then those of others; a ConfigError if an entry point is none,
-    or has the name of another.
+    """All backends by name: those of this package, then those of other packages.
+
+    Raises:
+        ConfigError: an entry point is not a `BackendEntry`, or has the name of another backend.
     """
     found = {entry.name: entry for entry in _OURS}
+
     for point in entry_points(group=GROUP):
         where = f"{point.value}, an entry point of {GROUP}"
         try:
@@ -119,20 +128,27 @@ def backends() -> dict[str, BackendEntry]:
             raise ConfigError(
                 f"{where}, cannot be imported ({error}); fix or uninstall its package"
             ) from None
+
         if not isinstance(entry, BackendEntry) or entry.name in found:
             raise ConfigError(
                 f"{where}, must be a BackendEntry with a name that no other backend has"
             )
         found[entry.name] = entry
+
     return found
 
 
 def entry_of(config: LoaderConfig) -> BackendEntry:
-    """Raises a ConfigError if these are not the options of a backend."""
-    # those of others are imported only if it is none of these
+    """The entry whose options these are.
+
+    Raises:
+        ConfigError: they are the options of no backend.
+    """
+    # backends of other packages are imported only if it is none of this package's
     for entries in (_OURS, backends().values()):
         if found := next((entry for entry in entries if entry.config is type(config)), None):
             return found
+
     known = ", ".join(entry.config.__name__ for entry in backends().values())
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 
@@ -144,8 +160,9 @@ def loader_needs(
     sizes: NDArray[np.int64],
     device: torch.device,
 ) -> Iterator[Need]:
-    """What a loader of these options needs at least, whose batches arrive on `device`; see
-    `Backend.memory_needs`.
+    """The least memory that a loader with these options needs, for batches that arrive on `device`.
+
+    See `Backend.memory_needs`.
     """
     decided = config.on_cores().on_device(device)
     return entry_of(config).load().memory_needs(decided, transform, batch_size, sizes)

@@ -1,5 +1,7 @@
-"""TensorFlow's tf.data on the CPU: from_generator feeds the plan, a parallel map makes the
-images.
+"""TensorFlow's tf.data on the CPU: from_generator feeds the plan, a parallel map makes the images.
+
+The dataset is made of single samples, which TensorFlow joins into batches; each carries the number
+of its planned batch, so that the batch is found again when it comes out.
 """
 
 import contextlib
@@ -27,7 +29,10 @@ from dali_pipes.plan.transforms import DTYPES
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
-    """TensorFlow prints its settings to stderr on import, before it reads any log level."""
+    """Silences stderr while TensorFlow is imported.
+
+    TensorFlow prints its settings there before it reads any log level.
+    """
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -42,12 +47,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with _without_stderr():
     import tensorflow as tf
 
-tf.config.set_visible_devices([], "GPU")  # otherwise it allocates all of a GPU's memory
+# otherwise TensorFlow allocates all of a GPU's memory
+tf.config.set_visible_devices([], "GPU")
 
 _SAMPLE = {
     "number": tf.TensorSpec((None,), tf.int64),  # of the planned batch, as `InWork` has it
     "source": tf.TensorSpec((None,), tf.int64),  # the id of the image
     "path": tf.TensorSpec((None,), tf.string),
+    # rows: source, window, resize, crop, (vertical_flip, flip); of a `Geometry`, zeros at the end
     "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
 }
 
@@ -69,7 +76,7 @@ class TfDataBackend(Backend):
         self._refuse_exif()
         self._reader = Reader()
         self._iterator: list[Any] = []
-        # also at interpreter exit: see _next
+        # also when the interpreter exits; `_next` says why
         self._close = weakref.finalize(self, self._iterator.clear)
 
     def explain(self) -> str:
@@ -81,7 +88,9 @@ class TfDataBackend(Backend):
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._close.alive:
             raise RuntimeError("the loader is closed")
+
         in_work = InWork(planned)
+        # deterministic: a batch must hold the samples of one step, in order
         dataset = (
             tf.data.Dataset.from_generator(
                 lambda: map(self._samples, in_work), output_signature=_SAMPLE
@@ -91,9 +100,11 @@ class TfDataBackend(Backend):
             .batch(self._batch_size, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .prefetch(tf.data.AUTOTUNE)
         )
+
         options = tf.data.Options()
         options.threading.private_threadpool_size = self._config.num_threads
         self._iterator[:] = [iter(dataset.with_options(options))]
+
         batches = (self._to_batch(arrays, in_work) for arrays in iter(self._next, None))
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
@@ -107,6 +118,7 @@ class TfDataBackend(Backend):
         try:
             return next(self._iterator[0], None)
         except tf.errors.OpError as error:
+            # raised after this block, since otherwise it would hold the traceback of `error`
             failed = RuntimeError(error.message)
         except BaseException as interrupt:
             traceback.clear_frames(interrupt.__traceback__)
@@ -114,9 +126,14 @@ class TfDataBackend(Backend):
         raise failed
 
     def _samples(self, planned: PlannedBatch) -> dict[str, Any]:
-        """One step's samples, padded to a whole batch with the first one."""
+        """The samples of one step, filled up to a full batch with its first sample.
+
+        `Dataset.batch` counts samples, so a short step would be filled with those of the next one.
+        `_to_batch` cuts the filling off.
+        """
         places = np.zeros(self._batch_size, np.int64)
         places[: len(planned)] = np.arange(len(planned))
+
         geometry = planned.geometry
         numbers = np.zeros((len(planned), 5, 4), np.int32)
         numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = (
@@ -129,9 +146,11 @@ class TfDataBackend(Backend):
             geometry.vertical_flip,
             geometry.flip,
         )
+
         padded = self._manifest.path_matrix(planned.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
         number = np.full(self._batch_size, id(planned))
+
         return {
             "number": number,
             "source": planned.ids[places],
@@ -146,16 +165,19 @@ class TfDataBackend(Backend):
             if self._manifest.whole_files
             else self._read_part(sample["source"])
         )
+
         image = tf.cond(
             tf.strings.substr(encoded, 0, 3) == b"\xff\xd8\xff",
             lambda: self._decode_jpeg(encoded, geometry),
             lambda: self._with_pillow(encoded, sample["path"], geometry),
         )
+
         return self._normalize(image), sample["number"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
-        """(height, width, 3) float32 from 0 to 255, rounded as every other backend's resize
-        rounds.
+        """(height, width, 3) float32 from 0 to 255.
+
+        The values are whole numbers, as the resize of every other backend gives.
         """
         transform = self._transform
         scanned = tf.debugging.assert_equal(
@@ -163,20 +185,24 @@ class TfDataBackend(Backend):
             geometry[0, :2],
             "the size differs from the scan; scan again",
         )
+
         with tf.control_dependencies([scanned]):
             image = tf.io.decode_and_crop_jpeg(
                 encoded,
                 geometry[1],
                 channels=3,
+                # TensorFlow's default DCT is faster and gives other pixels (docs/pixels.md)
                 dct_method="INTEGER_ACCURATE",
                 fancy_upscaling=True,
             )
+
         if transform.resizes:
-            # TensorFlow's "nearest" is exact
+            # TensorFlow's "nearest" is what PyTorch calls "nearest-exact"
             method = transform.interpolation.removesuffix("-exact")
             image = tf.image.resize(image, geometry[2, :2], method, antialias=True)
         if transform.crops:
             image = self._crop(image, geometry[3, :2])
+
         image = tf.reverse(image, tf.where(geometry[4, :2] == 1)[:, 0])
         image = tf.ensure_shape(tf.cast(image, tf.float32), (*transform.shape, 3))
         return tf.round(tf.clip_by_value(image, 0, 255))  # bicubic filters overshoot
@@ -191,8 +217,10 @@ class TfDataBackend(Backend):
         return tf.pad(image, tf.concat([padding, [[0, 0]]], axis=0))
 
     def _read_part(self, sample_id: Any) -> Any:
-        """TensorFlow reads files from their start only; parts of a file are read here, without the
-        GIL.
+        """The encoded bytes of an image in a shard.
+
+        TensorFlow reads files from their start only, so a part of a file is read by `Reader`,
+        without the GIL.
         """
 
         def read(number: np.ndarray) -> bytes:
@@ -224,13 +252,14 @@ class TfDataBackend(Backend):
         if transform.dtype == "uint8":
             image = tf.cast(image, tf.uint8)
         else:
-            # TensorFlow is slow at broadcasting three numbers to an image
+            # constants of the whole shape: TensorFlow broadcasts three numbers slowly
             whole = (*transform.shape, 3)
             mean, std = (
                 255 * np.broadcast_to(np.array(each, np.float32), whole)
                 for each in (transform.mean, transform.std)
             )
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
+
         return (
             image if transform.memory_format == "channels_last" else tf.transpose(image, (2, 0, 1))
         )

@@ -1,5 +1,7 @@
-"""The CPU baseline: PyTorch's DataLoader carries out the plan with Pillow or torchvision in its
-worker processes.
+"""The CPU baseline: PyTorch's DataLoader with Pillow or torchvision in its worker processes.
+
+The DataLoader's sampler yields planned batches in place of indices, so that each worker makes a
+whole batch; `_Images` is the dataset.
 """
 
 import signal
@@ -24,7 +26,7 @@ from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 from dali_pipes.system.traces import span
 
-Numbered = tuple[int, PlannedBatch]  # with its number, as `InWork` has it
+Numbered = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
 # the number of the planned batch, groups of images, their erased regions
 Arrays = tuple[int, Groups, Groups]
 
@@ -39,11 +41,14 @@ class TorchBackend(Backend):
         in_worker = not config.sends_bytes
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
-        # creates the path arrays before the workers are forked, so that they share them
+
+        # creates the path arrays before the workers are forked, so that all share one copy
         self._manifest.extent(0)
         self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
         self._sampler = _PlanSampler()
         self._iterator: Any = None
+
+        # the DataLoader refuses these options without workers
         of_workers = (
             ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
         )
@@ -55,7 +60,7 @@ class TorchBackend(Backend):
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
             worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
-            # a separate one: the model's random numbers do not depend on the loader
+            # a separate one, so that the model's random numbers do not depend on the loader
             generator=torch.Generator("cpu"),
             **options,
         )
@@ -68,10 +73,14 @@ class TorchBackend(Backend):
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
+
         in_work = InWork(planned)
         self._sampler.numbered = ((id(each), each) for each in in_work)
+
+        # persistent workers serve the new iterator; others would go on with the old one
         if not self._loader.persistent_workers:
             self._end_workers()
+
         self._iterator = iter(self._loader)
 
         decoded = (
@@ -142,6 +151,8 @@ class _Images(Dataset[Arrays]):
         orientations = (
             self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         )
+
+        # image by image: each is read and decoded once, for all of its views
         for at, sample_id in enumerate(planned.ids):
             extent = self._manifest.extent(sample_id)
             encoded = self.reader.read(extent)
@@ -151,10 +162,12 @@ class _Images(Dataset[Arrays]):
                 )
                 for view, image in zip(views, decoded, strict=True):
                     view.write(at, image)
+
         erased = tuple(
             torch.from_numpy(np.concatenate([view.augmentation.erased for view in views]))
             for views in planned.groups
         )
+
         if self._normalize:
             for images, regions in zip(groups, erased, strict=True):
                 pixels.erase(images, regions)
@@ -173,7 +186,7 @@ class _View:
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
     def of(self, at: int) -> pillow.View:
-        """What to decode of one image."""
+        """What to decode of image `at`: the transform, the geometry, and the output's shape."""
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 
     def write(self, at: int, decoded: np.ndarray) -> None:
@@ -190,8 +203,9 @@ class _View:
 
 
 def _memory(count: int) -> torch.Tensor:
-    """Bytes; in a worker such as the main process sees too, which spares a copy, as torch's
-    `default_collate` does.
+    """Uninitialized bytes; in a worker they are in shared memory.
+
+    The main process then sees them without a copy, as it does with torch's `default_collate`.
     """
     if get_worker_info() is None:
         return torch.empty(count, dtype=torch.uint8, device="cpu")
@@ -201,7 +215,10 @@ def _memory(count: int) -> torch.Tensor:
 
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
-    """Imported only when used: torchvision takes longer to import than PyTorch."""
+    """The function that decodes an image; torchvision is imported only if it is used.
+
+    torchvision takes longer to import than PyTorch.
+    """
     if decoder == "pil":
         return pillow.read
     from dali_pipes.backends.common import torchvision_decode
@@ -210,7 +227,9 @@ def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
 
 
 def _leave_ctrl_c_to_the_main_process(worker: int) -> None:
-    """A terminal sends SIGINT to all processes of a program; a training run finishes its step and
-    saves.
+    """Makes a worker ignore SIGINT.
+
+    A terminal sends it to all processes of a program, and a training run still finishes its step
+    and saves.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,5 +1,6 @@
-"""torchvision on the GPU: threads read the images, nvJPEG decodes whole batches, crop, resize and
-flip run image by image.
+"""torchvision on the GPU: threads read the images, nvJPEG decodes whole batches.
+
+Crop, resize and flip run image by image, on a stream of the loader's own.
 """
 
 import itertools
@@ -25,21 +26,24 @@ _FRAMES = range(0xC0, 0xC3)  # markers of baseline, extended and progressive JPE
 
 
 class TorchvisionGpuBackend(Backend):
-    """Carries out a plan with torchvision's CUDA decoder. On a CPU device the same code runs
-    without CUDA, for tests.
+    """Carries out a plan with torchvision's CUDA decoder.
+
+    On a CPU device the same code runs without CUDA, for tests.
 
     Batches are made on a separate stream, because of how that decoder treats memory (torchvision
-    0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp): `CUDAJpegDecoder::prepare_buffers`
+    0.25, torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp). `CUDAJpegDecoder::prepare_buffers`
     takes the images' memory from the pool of the current stream, and `decode_images` writes into it
-    on the decoder's own stream, which it synchronizes before and after, while nothing makes it wait
-    for the current one. PyTorch's allocator hands memory that was freed on a stream to that stream
-    again at once, since what comes later on it comes after the kernels that still read it; the
-    decoder does not. On the stream of a training step it would write into tensors that waiting
-    kernels have yet to read: a batch that was dropped, an activation, the input of the previous
-    batch's resizes. The loader's own stream has a separate pool: memory returns to it only after
-    all readers are done (`record_stream`), and the stream is synchronized before each decode, so
-    that no pending kernel on it reads what the decoder overwrites. This blocks the host, but no
-    other stream.
+    on the decoder's own stream. It synchronizes that stream before and after, but nothing makes it
+    wait for the current one.
+
+    PyTorch's allocator gives memory that was freed on a stream to that stream again at once: what
+    comes later on the stream runs after the kernels that still read the memory. The decoder does
+    not. On the stream of a training step it would write into tensors that waiting kernels have yet
+    to read: a batch that was dropped, an activation, the input of the previous batch's resizes.
+
+    The loader's own stream has a separate pool. Memory returns to it only after all readers are
+    done (`record_stream`), and the stream is synchronized before each decode, so that no pending
+    kernel on it reads what the decoder overwrites. This blocks the host, but no other stream.
     """
 
     _config: TorchvisionGpuConfig
@@ -84,17 +88,21 @@ class TorchvisionGpuBackend(Backend):
         images = torch.empty(
             (len(planned), 3, *self._transform.shape), dtype=torch.uint8, device=self._device
         )
+
         for_nvjpeg = [_is_for_nvjpeg(encoded) for encoded in files]
         jpegs = [
             torch.from_numpy(encoded)
             for encoded, fits in zip(files, for_nvjpeg, strict=True)
             if fits
         ]
+
+        # no kernel may still read memory that the decoder gets: see the class
         if self._own_stream:
             self._own_stream.synchronize()
         decoded = iter(
             decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else []
         )
+
         for at, fits in enumerate(for_nvjpeg):
             image = self._image(planned, at, files[at], next(decoded) if fits else None)
             images[at] = augment(
@@ -103,6 +111,7 @@ class TorchvisionGpuBackend(Backend):
                 planned.augmentation.ops[at],
                 planned.augmentation.magnitudes[at],
             )
+
         return DecodedBatch(
             self._normalize(images, torch.from_numpy(planned.augmentation.erased)),
             ids_on(self._device, planned),
@@ -117,9 +126,11 @@ class TorchvisionGpuBackend(Backend):
             planned.geometry.take(at),
             self._manifest.name(planned.ids[at]),
         )
+
         if decoded is None:
             (pixels,) = read_pil.read(encoded, name, [(transform, geometry, transform.shape)])
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
+
         y, x = map(int, geometry.crop)
         image = crop(resize_window(decoded, name, transform, geometry), y, x, *transform.shape)
         axes = [axis for axis, flips in ((1, geometry.vertical_flip), (2, geometry.flip)) if flips]
@@ -130,21 +141,24 @@ class TorchvisionGpuBackend(Backend):
 
 
 def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
-    """Whether it is a JPEG in color. nvJPEG's engine may write nothing of a gray one
-    (dali/graph.py, `_decode_gray_apart`).
+    """Whether these bytes are a JPEG in color.
 
-    By the number of components in the header of the frame (ITU-T T.81, B.2.2).
+    nvJPEG's engine may write nothing for a gray one (dali/graph.py, `_decode_gray_apart`). The
+    number of components is in the header of the frame (ITU-T T.81, B.2.2).
     """
     content = encoded.data
     if bytes(content[:3]) != b"\xff\xd8\xff":
         return False
+
     at = 2
     while at + 9 < len(content):
         marker = content[at + 1]
         if marker == 0xFF:  # fills a gap
             at += 1
             continue
+        # after the length (2 bytes), the precision (1), height and width (2 each)
         if marker in _FRAMES:
             return content[at + 9] != 1
-        at += 2 + (content[at + 2] << 8 | content[at + 3])
+        at += 2 + (content[at + 2] << 8 | content[at + 3])  # the next segment
+
     return True

@@ -1,5 +1,8 @@
-"""Where boxes, keypoints and the pixels of a mask go: the plan that moves an image's pixels,
-applied to coordinates.
+"""Moves boxes, keypoints and the pixels of a mask as the plan moves an image's pixels.
+
+`turn_upright` turns objects by their image's EXIF tag, `move_objects` takes them from the image to
+the output, and `to_stored` leads back. `mask_indices` does for masks what `move_objects` does for
+boxes, except for augmentation.
 
 Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window,
 size, crop, flips and affine operations, to 10⁻⁴ pixels. As there, boxes are measured from the
@@ -32,7 +35,7 @@ def turn_upright(
     upright: Int,
     keypoints: Keypoints | None = None,
 ) -> Objects:
-    """The objects of images that are turned as their EXIF tag says.
+    """The objects of images that are turned upright by their EXIF tag.
 
     Args:
         orientations: (N,) EXIF's, 1 to 8.
@@ -42,10 +45,13 @@ def turn_upright(
     each = orientations[objects.images]
     places, lengths = _Places(objects), upright[objects.images]
     swapped, across, down = (np.isin(each, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
+
     places.swap_axes(swapped)
     places.mirror(0, across, lengths[:, 1])
     places.mirror(1, down, lengths[:, 0])
+    # an odd number of these mirrors the image, an even number only rotates it
     places.rename(swapped ^ across ^ down, keypoints)
+
     return replace(
         objects,
         boxes=places.boxes.reshape(-1, 4).astype(np.float32),
@@ -66,14 +72,14 @@ def move_objects(
 
     Boxes are clipped to what is visible of the image, after the crop and after every affine
     operation, which gives the smallest box around the four moved corners. Boxes that end up
-    narrower or lower than `min_size`, without area, or NaN are removed: torchvision's
+    narrower or lower than `min_size`, without area, or NaN are removed. This is torchvision's
     ClampBoundingBoxes after each step, and SanitizeBoundingBoxes at the end. Areas are scaled with
     the image and by the share of the box that is still visible.
 
-    Keypoints that are not visible at some step, and those whose visibility is 0, are (0, 0, 0), as
-    COCO has those without a label; torchvision would leave the number. A mirrored image has its
-    keypoints swapped by `keypoints`, which torchvision leaves to the caller; after both flips, a
-    rotation, they are as they were.
+    Keypoints that are not visible at some step, and those whose visibility is 0, become (0, 0, 0),
+    which is what COCO has for a keypoint without a label; torchvision would leave the number. The
+    keypoints of a mirrored image are swapped by `keypoints`, which torchvision leaves to the
+    caller. Both flips together are a rotation, after which the keypoints keep their names.
 
     Args:
         objects: in pixels of the images as planned, `Geometry.source`; `turn_upright` turns them.
@@ -84,30 +90,38 @@ def move_objects(
             RandomIoUCrop does.
 
     Returns:
-        The objects that are left, and which of the M they are.
+        The objects that are left, and a mask of M booleans that says which these are.
     """
     images, canvas = objects.images, np.array(shape[::-1])
     places = _Places(objects)
     window, to, crop = (
         each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1])
     )
+    # x, y order from here on: a geometry has heights before widths
     start, size, to = window[:, 1::-1], window[:, :1:-1], to[:, ::-1]
+
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
     within = (
         ((centers > 0) & (centers < size)).all(axis=1) if centered else np.ones(len(images), bool)
     )
+
+    # resize and crop
     places.scale(to / size, start, crop)
     places.clip(np.maximum(-crop, 0), np.minimum(to - crop, canvas))
+
     flip, vertical = geometry.flip[images], geometry.vertical_flip[images]
     places.mirror(0, flip, canvas[0])
     places.mirror(1, vertical, canvas[1])
     places.rename(flip ^ vertical, keypoints)
     places.hide(canvas)
+
+    # each slot of augmentation moves the boxes once more
     for ops, magnitudes in zip(augmentation.ops.T, augmentation.magnitudes.T, strict=True):
         if np.isin(ops, _AFFINE_CODES).any():
             places.transform(affine_matrices(ops, magnitudes, shape)[images])
             places.clip(np.zeros(2), canvas)
             places.hide(canvas)
+
     boxes = places.boxes.reshape(-1, 4).astype(np.float32)
     sides = boxes[:, 2:] - boxes[:, :2]
     kept = within & ((sides >= min_size) & (sides > 0)).all(axis=1)
@@ -116,6 +130,7 @@ def move_objects(
         if objects.areas is None
         else (objects.areas * (to / size).prod(axis=1) * places.visible).astype(np.float32)
     )
+
     return replace(objects, boxes=boxes, areas=areas, keypoints=places.labeled_points()).keep(
         kept
     ), kept
@@ -124,14 +139,13 @@ def move_objects(
 def to_stored(
     geometry: Geometry, augmentation: Augmentation, shape: Pair, orientations: NDArray[np.int8]
 ) -> Float:
-    """(N, 2, 3) float64, what takes the x and y of boxes in the output to those in the images as
-    stored.
+    """(N, 2, 3) float64 matrices from x and y of boxes in the output to those in the stored images.
 
     Args:
-        geometry, augmentation: of the N images; of one that an affine operation moves the result is
-            NaN.
+        geometry, augmentation: of the N images; the matrix is NaN for an image that an affine
+            operation moves.
         shape: height and width of the output.
-        orientations: (N,) EXIF's, by which the images were turned before; 1: not.
+        orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
     window, upright = geometry.window.astype(np.float64), geometry.source
     scale = geometry.resize / window[:, 2:]
@@ -154,12 +168,11 @@ def to_stored(
 
 
 def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
-    """(N, 3, 3) float64, what takes the x and y of boxes in images as stored to those in the
-    upright pictures.
+    """(N, 3, 3) float64 matrices from x and y of boxes in the stored images to the upright ones.
 
     Args:
         orientations: (N,) EXIF's, 1 to 8.
-        upright: (N, 2) heights and widths of the upright pictures.
+        upright: (N, 2) heights and widths of the upright images.
     """
     found = np.zeros((len(orientations), 3, 3))
     found[:] = np.eye(3)
@@ -176,15 +189,14 @@ def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
 
 
 def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
-    """The row and the column of a mask that each row and column of the output shows; -1 outside the
-    image.
+    """Which row and column of a mask each row and column of the output shows; -1 outside the image.
 
     `mask[rows][:, columns]`, with another value where one is -1, equals what torchvision's crop,
-    resize with NEAREST_EXACT, crop and flips make of a uint8 or float32 mask on a CPU. (Of a
-    `tv_tensors.Mask` they make another: its resize is NEAREST, half a pixel off.)
+    resize with NEAREST_EXACT, crop and flips make of a uint8 or float32 mask on a CPU. (For a
+    `tv_tensors.Mask` torchvision resizes with NEAREST, which is half a pixel off.)
 
     Args:
-        geometry: of one image; the mask is upright, as the image.
+        geometry: of one image; the mask is upright, as the image is.
         shape: height and width of the output.
     """
     rows, columns = (_nearest(geometry, axis, shape[axis]) for axis in (0, 1))
@@ -192,38 +204,43 @@ def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
 
 
 def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
-    """ATen's "nearest-exact" in float32, whose two kernels for the CPU round ties (what lies
-    between two pixels) differently.
+    """The source index of each output pixel, by ATen's "nearest-exact" in float32.
+
+    A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
+    differently.
     """
     size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
     place = np.arange(length) + geometry.crop[axis]
+
     center, half, scale = (
         place.astype(np.float32) + np.float32(0.5),
         np.float32(0.5),
         np.float32(size) / np.float32(to),
     )
+
     if geometry.resize.sum() <= 128:  # _use_vectorized_kernel_cond_2d in UpSampleKernel.cpp
         source = center * scale
     else:  # a fused multiply-add: the product is not rounded
         source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
+
     nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.window[axis]
     return np.where((place >= 0) & (place < to), nearest, -1)
 
 
 def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """(H, W) as EXIF's orientation, 1 to 8, says; what `turn_upright` does to the objects."""
+    """(H, W) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the objects."""
     mask = mask.T if orientation in TRANSPOSED else mask
     return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
 
 
 class _Places:
-    """Boxes and keypoints of M objects on their way.
+    """Boxes and keypoints of M objects, which are moved step by step.
 
     Attributes:
-        boxes: (M, 2, 2) the x and y of two opposite corners, the smaller first.
+        boxes: (M, 2, 2) x and y of two opposite corners, the smaller ones first.
         points: (M, K, 2) x, y.
         labels: (M, K) visibility.
-        visible: (M,) the share of each box that is still there.
+        visible: (M,) the share of each box that is still visible.
     """
 
     def __init__(self, objects: Objects):
@@ -239,14 +256,14 @@ class _Places:
         self.visible: Float = np.ones(len(self.boxes))
 
     def scale(self, factor: Float, start: Int, offset: Int) -> None:
-        """From `start`, by `factor`, less `offset`, all (M, 2)."""
+        """Subtracts `start`, multiplies by `factor` and subtracts `offset`, all (M, 2)."""
         self.boxes, self.points = (
             (each - start[:, None]) * factor[:, None] - offset[:, None]
             for each in (self.boxes, self.points)
         )
 
     def clip(self, low: NDArray[np.number], high: NDArray[np.number]) -> None:
-        """Boxes to places from `low` to `high`, (M, 2) or (2,)."""
+        """Clips boxes to x and y from `low` to `high`, (M, 2) or (2,)."""
         low, high = (np.broadcast_to(each, (len(self.boxes), 2))[:, None] for each in (low, high))
         before, self.boxes = self._areas(), self.boxes.clip(low, high)
         self.visible = self.visible * np.divide(
@@ -254,14 +271,18 @@ class _Places:
         )
 
     def hide(self, canvas: Int) -> None:
-        """Keypoints outside an image of this width and height lose their label."""
+        """Removes the label of keypoints outside an image of this width and height."""
         self.labels = np.where(
             ((self.points >= 0) & (self.points < canvas)).all(axis=2), self.labels, 0
         )
 
     def mirror(self, axis: int, chosen: Bool, length: NDArray[np.int64]) -> None:
-        """Along x (0) or y (1) in images of this `length`, (M,) or one for all."""
+        """Mirrors the chosen objects along x (0) or y (1).
+
+        `length` is the width or height of the images, (M,) or one for all.
+        """
         length = np.broadcast_to(length, len(chosen))[chosen, None]
+        # the two corners change places too, so that the smaller stays the first
         self.boxes[chosen, :, axis] = length - self.boxes[chosen, ::-1, axis]
         self.points[chosen, :, axis] = length - 1 - self.points[chosen, :, axis]
 
@@ -272,15 +293,16 @@ class _Places:
         )
 
     def rename(self, mirrored: Bool, keypoints: Keypoints | None) -> None:
-        """Keypoints of mirrored images change their names."""
+        """Swaps left and right keypoints of mirrored images."""
         if keypoints is not None and self.points.shape[1]:
             origin = np.argsort(keypoints.flipped)
             self.points = np.where(mirrored[:, None, None], self.points[:, origin], self.points)
             self.labels = np.where(mirrored[:, None], self.labels[:, origin], self.labels)
 
     def transform(self, matrices: Float) -> None:
-        """By the inverses of these (M, 2, 3) matrices."""
+        """Moves everything by the inverses of these (M, 2, 3) matrices."""
         forward, offset = np.linalg.inv(matrices[:, :, :2]).swapaxes(1, 2), matrices[:, None, :, 2]
+
         corners = np.stack([self.boxes[:, [0, 1, 1, 0], 0], self.boxes[:, [0, 0, 1, 1], 1]], axis=2)
         corners, self.points = ((each - offset) @ forward for each in (corners, self.points))
         self.boxes = np.stack([corners.min(axis=1), corners.max(axis=1)], axis=1)

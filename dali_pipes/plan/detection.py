@@ -1,7 +1,9 @@
-"""The transforms of torchvision's detection references: resize by the shorter side, letterbox,
-SSD's crop, scale jitter.
+"""The transforms of torchvision's detection references.
 
-With flip=0 and no `augment` the first two serve evaluation.
+`ShortestSizeTransform` resizes by the shorter side, `LetterboxTransform` fits the whole image into
+the output, `IoUCropTransform` is SSD's crop, and `ScaleJitterTransform` is large scale jitter. With
+flip=0 and no `augment` the first two serve evaluation. Except for SSD's crop, the whole image is
+the window, and only the new size and the place of the output differ (`_whole`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,14 +35,15 @@ from dali_pipes.plan.geometry import (
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import LARGEST_SIDE, RandomTransform, check_size, shape_of
 
-# of one pixel alone, and black stays black
+# operations that change each pixel by itself and leave black black, so that padding stays as it is
 _OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}
-# of a smallest overlap, each with its trials; 50 · 501 draws fit into the upper half of all
+# how often a smallest overlap is drawn, and the most trials for each; their 50 · 501 draws fit into
+# the draw numbers from `BOXES_DRAW` on
 _PICKS, _MOST_TRIALS = 50, 500
 
 
 def _check_lengths(option: str, value: Any) -> list[int]:
-    """A list of lengths in pixels; one alone stands for a list."""
+    """A list of lengths in pixels; a single number becomes a list."""
     lengths = (
         [value]
         if isinstance(value, int)
@@ -48,10 +51,12 @@ def _check_lengths(option: str, value: Any) -> list[int]:
         if isinstance(value, (list, tuple))
         else []
     )
+
     if not lengths:
         raise ConfigError(
             f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several"
         )
+
     return [check_int(option, each, 1, LARGEST_SIDE) for each in lengths]
 
 
@@ -85,16 +90,21 @@ class ShortestSizeTransform(RandomTransform):
                     "max_size to as much"
                 ),
             )
+
         if self.sizes or self.size not in (224, self.size_at(0)):
             raise ConfigError(
                 "transform: images are resized by min_size and max_size; set these instead of "
                 "size and sizes"
             )
-        self.size = 224  # whatever max_size is, which dataclasses.replace may change
+
+        # always the default: dataclasses.replace passes it on, perhaps with another max_size
+        self.size = 224
+
         erases, ops = (
             self.augmenter.erases,
             {op for slot in self.augmenter.slots for op in slot.ops},
         )
+
         if refused := sorted(ops - _OF_ONE_PIXEL) + ["RandomErasing"] * erases:
             raise ConfigError(
                 f"transform.augment: {', '.join(refused)} would take what fills up a batch "
@@ -120,18 +130,23 @@ class ShortestSizeTransform(RandomTransform):
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers = draws.uniform([FLIP_DRAW, SCALE_DRAW])
         shortest = np.array(self.min_size)[(numbers[0, :, 1] * len(self.min_size)).astype(np.int64)]
+        # the ratio of the shorter side, unless the longer one would exceed max_size
         ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
+
         return _whole(
             self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0]
         )
 
     def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
-        """A flip mirrors the whole batch, so before it the image stands where it comes to stand at
-        the top left.
+        """The geometry in a batch that is as large as its largest image, and that batch's shape.
+
+        A flip mirrors the whole batch. So before the flip an image is placed where it will come to
+        stand at the top left.
         """
         height, width = (
             -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor
         ).tolist()
+
         flips = np.stack([geometry.vertical_flip, geometry.flip], axis=1)
         return replace(geometry, crop=np.where(flips, geometry.resize - (height, width), 0)), (
             height,
@@ -223,6 +238,7 @@ class IoUCropTransform(RandomTransform):
                     "the most"
                 ),
             )
+
         if not isinstance(self.sampler_options, (list, tuple)):
             raise OptionError(
                 type(self),
@@ -230,6 +246,7 @@ class IoUCropTransform(RandomTransform):
             )
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
+
         for each in self.sampler_options:
             check_number("IoUCropTransform.sampler_options", each, 0, 10)
 
@@ -241,49 +258,62 @@ class IoUCropTransform(RandomTransform):
             )
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
-        """That of images without boxes."""
+        """The geometry of images without boxes: the whole image."""
         to = np.tile(self.shape, (len(source), 1))
         return _whole(self, source, to, np.zeros_like(source), draws.uniform(FLIP_DRAW)[:2])
 
     def geometry_around(self, source: Int, objects: Objects, draws: Draws) -> Geometry:
         planned, waiting = self.geometry(source, draws), objects.counts > 0
+
+        # torchvision's order: draw a smallest overlap, then try windows, until one fits
         options, first = np.array(self.sampler_options), BOXES_DRAW
         for _ in range(_PICKS):
             if not waiting.any():
                 break
+
             numbers = draws.uniform(first + np.arange(1 + self.trials), waiting)
             least = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
             windows = self._windows(source[waiting], numbers[:, :, 1:])
             boxes, counts = objects.boxes[waiting[objects.images]], objects.counts[waiting]
             fits = _overlap(windows, boxes, counts) >= least[:, None]
+            # 1 and more stand for the whole image, which is planned already
             found, places = fits.any(axis=1) & (least < 1), np.flatnonzero(waiting)
             planned.window[places[found]] = windows[found, fits.argmax(axis=1)[found]]
             waiting[places[found | (least >= 1)]] = False
+
             first += 1 + self.trials
+
         return planned
 
     def _windows(self, source: Int, numbers: NDArray[np.float64]) -> Int:
-        """(N, trials, 4) top, left, height, width; no height: the aspect ratio is not allowed.
-        `numbers` are (4, N, trials).
+        """(N, trials, 4) windows: top, left, height, width.
+
+        A height of 0 means that the aspect ratio is not allowed. `numbers` are (4, N, trials)
+        random numbers.
         """
         width, height, left, top = numbers
         room = source[:, None]
+
         size = (
             room
             * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))
         ).astype(np.int64)
         place = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
+
         aspect = size[..., 1] / np.maximum(size[..., 0], 1)
         allowed = (aspect >= self.ratio[0]) & (aspect <= self.ratio[1])
         return np.concatenate([place, np.where(allowed[..., None], size, 0)], axis=2)
 
 
 def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
-    """(N, trials) the largest intersection over union of a window and a box whose centre it holds;
-    -1: it holds none.
+    """(N, trials) the largest intersection over union of a window and a box whose centre it holds.
 
-    `windows` are (N, trials, 4), `boxes` those of each image one after the other, and `counts`,
-    (N,), how many: at least one.
+    -1 means that a window holds no centre.
+
+    Args:
+        windows: (N, trials, 4) top, left, height, width.
+        boxes: those of each image, one image after the other.
+        counts: (N,) how many boxes each image has, at least one.
     """
     corners, windows = (
         boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1],
@@ -295,11 +325,15 @@ def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[n
         windows[..., :2],
         windows[..., :2] + windows[..., 2:],
     )
+
     center = (low + high) / 2
     held = ((start < center) & (center < stop)).all(axis=2)
+
     common = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0).prod(axis=2)
     either = (high - low).prod(axis=2) + windows[..., 2:].prod(axis=2) - common
     overlap = np.divide(common, either, out=np.full(held.shape, -1.0), where=held)
+
+    # the largest of each image's boxes
     return np.maximum.reduceat(overlap, counts.cumsum() - counts)
 
 
@@ -308,17 +342,16 @@ def _flips_or_augments(transform: RandomTransform) -> bool:
 
 
 def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
-    """(N, 2) heights and widths times (N,) ratios, truncated as torchvision does, but never to
-    nothing.
-    """
+    """(N, 2) heights and widths times (N,) ratios, truncated as in torchvision, and at least 1."""
     return np.maximum((source * ratio[:, None]).astype(np.int64), 1)
 
 
 def _whole(
     transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]
 ) -> Geometry:
-    """Whole images resized `to`, of which the output is at `place`, flipped by (2, N) random
-    numbers.
+    """The geometry of whole images that are resized to `to`.
+
+    The output is at `place`, and flipped by (2, N) random numbers.
     """
     return Geometry(
         source,

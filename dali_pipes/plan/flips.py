@@ -1,4 +1,4 @@
-"""Whether keypoints survive a flip: the left one must be called the right one then."""
+"""Checks that keypoints survive a flip: the left ones must then be called right ones."""
 
 import logging
 
@@ -12,10 +12,10 @@ _SHOWN = 5  # names
 
 
 def check_flips(manifest: Manifest, transform: Transform) -> None:
-    """Warns if a transform flips images whose keypoints do not change places.
+    """Warns if a transform flips images but their keypoints do not change places.
 
     Raises:
-        ConfigError: by their names they should.
+        ConfigError: by their names they should change places.
     """
     view, keypoints = views_of(transform)[0], manifest.keypoints
     flips = getattr(view, "flip", 0) or getattr(view, "vertical_flip", 0)
@@ -25,6 +25,7 @@ def check_flips(manifest: Manifest, transform: Transform) -> None:
     names = keypoints.one_sided or keypoints.names
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     advice = "name the pairs with flip_pairs ([]: there are none), or set the transform's flip to 0"
+    # names such as "left_eye" prove that a flip is wrong; other names only suggest it
     if keypoints.one_sided and not keypoints.has_pairs:
         raise ConfigError(
             f"{manifest.root}: the transform flips images, and of the keypoints {shown} "

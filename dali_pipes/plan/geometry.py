@@ -1,8 +1,8 @@
-"""Where every pixel comes from: which window of an image is decoded, to what size it is resized,
-where it is cropped.
+"""Where every pixel comes from: the window that is decoded, its new size, and the crop of that.
 
-Integer arithmetic with torchvision's rounding, over arrays of images. Heights and widths are in
-pixels as stored in the file.
+`Geometry` holds these for N images. `random_windows`, `center_crop` and `cropped` make them for the
+transforms. All is integer arithmetic with torchvision's rounding, over arrays of images. Heights
+and widths are in pixels as stored in the file, or of the upright image with exif=apply.
 """
 
 from dataclasses import dataclass, fields
@@ -42,7 +42,7 @@ class Geometry:
         return len(self.source)
 
     def take(self, places: Int | slice | int) -> "Geometry":
-        """Some of the images in this order; of a single one the arrays have no N."""
+        """Some of the images, in this order; for a single index the arrays have no dimension N."""
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
@@ -51,21 +51,25 @@ def random_windows(
 ) -> tuple[Int, NDArray[np.float64]]:
     """(N, 4) windows of random area and aspect ratio, and (2, N) random numbers for flips.
 
-    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio
-    is allowed.
+    As in torchvision, the first of ten attempts that fits counts; if none does, the largest central
+    window with an allowed aspect ratio.
 
     Args:
         source: (N, 2) heights and widths.
         scale: smallest and largest share of the image's area.
         ratio: smallest and largest width / height.
     """
+
+    # the first attempt mostly fits, so the other nine are drawn only for images where it does not
     flips_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
     window, fits = _first_fit(flips_and_first_try[..., 1:], source, scale, ratio)
+
     if not fits.all():
         missed = ~fits
         tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
         retried, fits = _first_fit(tries, source[missed], scale, ratio)
         window[missed] = np.where(fits[:, None], retried, _central_window(source[missed], ratio))
+
     return window, flips_and_first_try[:2, :, 0]
 
 
@@ -75,21 +79,26 @@ def _first_fit(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> tuple[Int, NDArray[np.bool_]]:
-    """The window of the first attempt that fits into its image, and whether there is one, from (4,
-    N, attempts) random numbers.
+    """The window of the first attempt that fits into its image, and whether there is one.
+
+    `numbers` are (4, N, attempts) random numbers.
     """
     area, aspect, top, left = numbers
     height, width = source[:, :1], source[:, 1:]
     area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
     low, high = np.log(ratio)
     aspect = np.exp(low + (high - low) * aspect)
+
     w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+
+    # argmax of booleans is the first attempt that fits
     at = np.arange(len(fits)), fits.argmax(axis=1)
     h, w = h[at], w[at]
     window = np.stack(
         [top[at] * (source[:, 0] - h + 1), left[at] * (source[:, 1] - w + 1), h, w], axis=1
     )
+
     return window.astype(np.int64), fits[at]
 
 
@@ -103,11 +112,10 @@ def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
 
 
 def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
-    """The resized image's centre, torchvision's Resize(resize) and CenterCrop(shape), and (2, N)
-    flips.
+    """The geometry of torchvision's Resize(resize) and CenterCrop(shape), with (2, N) flips.
 
-    As in torchvision the offset is rounded half to even; where the image is too small, half of what
-    is missing is black, rounded down at the top and the left.
+    As in torchvision the offset is rounded half to even. If the image is too small, half of what is
+    missing is black at the top and the left, rounded down.
     """
     room = resized(source, resize) - shape
     place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
@@ -115,8 +123,9 @@ def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool
 
 
 def resized(source: Int, resize: Resize) -> Int:
-    """(N, 2) heights and widths after torchvision's Resize(resize), which truncates the longer
-    side; None: as stored.
+    """(N, 2) heights and widths after torchvision's Resize(resize).
+
+    It truncates the longer side; None leaves the sizes as stored.
     """
     if resize is None:
         return source
@@ -128,11 +137,13 @@ def resized(source: Int, resize: Resize) -> Int:
 def cropped(
     source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]
 ) -> Geometry:
-    """The `shape` at `place`, (N, 2), of the resized image. Without a resize only the visible part
-    is decoded, or one pixel.
+    """The geometry of a crop of `shape` at `place`, (N, 2), in the resized image.
+
+    Without a resize only the visible part is decoded, or one pixel if nothing is visible.
     """
     start, stop = np.zeros_like(source), source
     if resize is None:
         start, stop = place.clip(0, source - 1), (place + shape).clip(1, source)
+
     window, to = np.concatenate([start, stop - start], axis=1), resized(stop - start, resize)
     return Geometry(source, window, to, place - start, *flips)

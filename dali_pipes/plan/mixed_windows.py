@@ -1,4 +1,9 @@
-"""Window shuffle of a stratified mixture: each source has windows of its own."""
+"""Window shuffle of a stratified mixture: each source has its own windows.
+
+`MixedLanes` does for `Manifest.mix` what `windows.PlainLanes` does for one set of shards.
+`order.Shares` says which source a sample comes from, and a `windows.Line` for each source which of
+its samples that is.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,8 +18,12 @@ Int = NDArray[np.int64]
 
 
 class MixedShards:
-    """The part of a mixture that comes from one source: (n,) its images, and the shard of each, of
-    which all have `sizes`.
+    """The part of a mixture that comes from one source.
+
+    Args:
+        ids: (n,) its images.
+        numbers: (n,) the shard of each image.
+        sizes: bytes of all shards of the manifest.
     """
 
     def __init__(self, ids: Int, numbers: NDArray[np.int32], sizes: Int):
@@ -26,9 +35,11 @@ class MixedShards:
 
 
 class MixedLanes(Lanes):
-    """Each lane's part of a global batch has the shares of the sources, rounded up or down. So has
-    the whole batch if the number of lanes divides 256, since lanes round up at different times. The
-    images of a source come as those of `PlainLanes` do where an epoch is not as long as the data.
+    """Gives each lane's part of a global batch the shares of the sources, rounded up or down.
+
+    The whole batch has them too if the number of lanes divides 256, since lanes round up at
+    different times. The images of a source come as those of `PlainLanes` do when an epoch is not as
+    long as the data.
 
     Args:
         shares: of parts of `batch // lanes` samples.
@@ -37,7 +48,7 @@ class MixedLanes(Lanes):
         steps: global batches of an epoch.
 
     Raises:
-        ConfigError: lanes that a batch cannot be cut into, or windows that hold no shard.
+        ConfigError: the batch cannot be cut into these lanes, or the windows hold no shard.
     """
 
     def __init__(
@@ -52,10 +63,14 @@ class MixedLanes(Lanes):
     ):
         super().__init__(lanes, window_bytes, batch)
         self._shares, self._steps, self._each = shares, steps, sources
+
+        # which of the shares' windows each lane begins with: 2**32 apart, so that no two lanes use
+        # the same one, and each at another place of the period, so that they round up at different
+        # times
         number = np.arange(lanes)
-        # which of the shares' windows each lane begins with
         self._begin = (number << 32) + number * PERIOD // lanes
         self._came = np.stack([shares.before(begin) for begin in self._begin.tolist()])
+
         windows = _divided(sources, shares.in_period, window_bytes)
         self._lines = [
             Line(each.lengths, each.sizes, lanes, window, seed, numbers=each.shards, source=number)
@@ -69,11 +84,13 @@ class MixedLanes(Lanes):
         source, turn = self._shares.turns(
             (self._begin[lane] + batch) * self._shares.window + within
         )
-        turn -= self._came[lane, source]
+        turn -= self._came[lane, source]  # counted from the lane's first sample of the source
+
         found = np.empty(len(places), np.int64)
         for number in np.unique(source).tolist():
             here = source == number
             found[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
+
         return found
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
@@ -93,20 +110,23 @@ class MixedLanes(Lanes):
 
 
 def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
-    """The bytes of each source's windows: its largest shard, and of what is left in proportion to
-    what is read of it.
+    """The bytes of each source's windows.
 
-    `drawn` is how many samples of the sources are drawn, in proportion.
+    A source gets the size of its largest shard, and a part of the rest in proportion to the bytes
+    that are read of it. `drawn` is how many samples of each source are drawn, in proportion.
     """
     largest = np.array([each.sizes.max() for each in sources])
+
     if (least := largest.sum()) > window_bytes:
         raise ConfigError(
             f"sampling.window_gb={window_bytes / 1e9:g} does not hold a shard of each of "
             f"the {len(sources)} sources; "
             f"{least / 1e9:.10g} at least would do"
         )
+
     read = np.array([each.sizes.sum() / each.lengths.sum() for each in sources]) * drawn
     made: list[int] = (
         (largest + (window_bytes - least) * read / read.sum()).astype(np.int64).tolist()
     )
+
     return made

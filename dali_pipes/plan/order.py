@@ -1,5 +1,8 @@
-"""Which sample stands at which place: pure functions of (seed, place), the same for any number of
-shards.
+"""Which sample is at which place: pure functions of (seed, place), for any number of ranks.
+
+A place counts samples through all epochs. `Groups` orders the images of classes or sources, each in
+permutations of its own; `Shares` divides a mixture among its sources; `weighted` draws by weights.
+`sampling.py` makes an `Order` of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,14 +19,15 @@ from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]
-_TRIED_AT_ONCE = 64  # substitutes
+_TRIED_AT_ONCE = 64  # substitutes for a bad image
 PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The samples of all epochs, one after the other: each epoch goes on where the last one
-    stopped.
+    """The samples of all epochs, one after the other.
+
+    Each epoch goes on where the last one stopped.
     """
 
     epoch_size: int  # samples of one epoch
@@ -31,13 +35,13 @@ class Order:
     # whether an epoch may hold a sample more than once, so that its random numbers are keyed by its
     # place
     repeats: bool = True
-    # likewise the ids, with bad samples replaced by others of their group; None: a batch takes
-    # others of its own
+    # as `at`, with bad samples replaced by others of their group; None: a bad sample is replaced by
+    # another one of its batch
     good: Callable[[Int, Int], Int] | None = None
     lanes: Lanes | None = None  # who reads which shards when; None: any sample may come at any time
 
     def ids(self, epoch: int, places: Int, bad: Int | None = None) -> Int:
-        """The samples at these places of an epoch."""
+        """The samples at these places of an epoch; `bad` are ids to replace."""
         through = epoch * self.epoch_size + places
         return (
             self.good(through, bad)
@@ -47,7 +51,7 @@ class Order:
 
 
 class Seat(NamedTuple):
-    """Where samples stand in their groups, each (N,)."""
+    """Where samples are in their groups, each (N,)."""
 
     group: Int  # a class or a source
     number: Int  # of the permutation of the group's images
@@ -55,8 +59,9 @@ class Seat(NamedTuple):
 
 
 class Groups:
-    """The images of each class or source that has any, in permutations of their own; `labels`,
-    (n,), are the group of each.
+    """The images of each class or source that has any, in permutations of their own.
+
+    `labels`, (n,), are the group of each image.
     """
 
     def __init__(self, labels: Int, seed: int):
@@ -74,30 +79,33 @@ class Groups:
         return self._members[self._starts[group] + within]
 
     def in_turn(self, group: Int, turn: Int) -> Seat:
-        """Every image of the group before one comes again."""
+        """Seats that take every image of the group before any comes again."""
         return Seat(group, *np.divmod(turn, self.sizes[group]))
 
     def order(self, epoch_size: int, seats: Callable[[Int], Seat], apart: int) -> Order:
-        """
+        """The order of samples that have these seats.
+
         Args:
-            seats: at these places, counted through all epochs.
-            apart: as many of a group stand side by side in a batch, so that what comes `apart`
-                later is not in it.
+            seats: the seats at places counted through all epochs.
+            apart: how many samples of a group are side by side in a batch, so that a sample `apart`
+                later is not in the same batch.
         """
 
         def good(places: Int, bad: Int) -> Int:
             seat = seats(places)
             ids = self.images(seat)
+
             for place in np.flatnonzero(np.isin(ids, bad)):
                 ids[place] = self._substitute(
                     Seat(*(each[place] for each in seat)), apart, bad, int(ids[place])
                 )
+
             return ids
 
         return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
 
     def _substitute(self, seat: Seat, apart: int, bad: Int, own: int) -> int:
-        """The first of the group's other images that is not bad; `own` if all are."""
+        """The first of the group's other images that is not bad; `own` if all are bad."""
         group, number, position = map(int, seat)
         positions = _others(position, int(self.sizes[group]), apart)
         while len(some := np.fromiter(islice(positions, _TRIED_AT_ONCE), np.int64)):
@@ -109,8 +117,10 @@ class Groups:
 
 
 def _others(position: int, size: int, apart: int) -> Iterator[int]:
-    """First those that no batch with this one holds and no other of it begins with, then others
-    that it does not hold, then all.
+    """The positions of a group in the order in which they are tried as substitutes.
+
+    First come those that no batch with this position holds and that no other position of the batch
+    begins with, then others that the batch does not hold, then all.
     """
     within = position % apart
     first, left = position - within, max(size - apart, 0)
@@ -121,13 +131,14 @@ def _others(position: int, size: int, apart: int) -> Iterator[int]:
 
 
 def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
-    """Independent draws by weights, at these places."""
+    """A function that draws samples by their weights, each place independently."""
     sums, last = weights.cumsum(), int(np.flatnonzero(weights)[-1])
 
     def at(places: Int) -> Int:
         high, low, *_ = philox4x32(
             (places & 0xFFFFFFFF, 0, 0, places >> 32 << HIGH | Kind.WEIGHTED), seed
         )
+        # from 64 random bits; 32 are too coarse for the weights of many images
         share = (high * np.float64(2.0**32) + low) * np.float64(2.0**-64)
         return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
 
@@ -135,23 +146,29 @@ def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
 
 
 class Shares:
-    """How many of each window of samples come from which source: the share of each, rounded up or
-    down, so that it is right in the long run (systematic sampling: Madow and Madow, Annals of
-    Mathematical Statistics 15, 1944).
+    """How many samples of each source are in each window of samples.
+
+    It is the share of each source, rounded up or down so that it is right in the long run
+    (systematic sampling: Madow and Madow, Annals of Mathematical Statistics 15, 1944).
 
     Attributes:
-        window: samples.
+        window: how many samples a window has.
     """
 
     def __init__(self, shares: NDArray[np.float64], window: int, seed: int):
         wanted = shares / shares.sum() * window
+        # the fractions of all sources side by side, in 1/PERIOD of a sample; their end is set to a
+        # whole number of samples, as rounding may have moved it
         ends = np.round((wanted - np.floor(wanted)).cumsum() * PERIOD).astype(np.int64)
         ends[-1] = round(ends[-1] / PERIOD) * PERIOD
-        points = np.arange(ends[-1])  # one for each sample that rounding up adds in a period
-        # an odd factor near the golden section spreads them over the period
+
+        # one point for each sample that rounding up adds in a period; an odd factor near the golden
+        # section (159 / 256) spreads them over the period
+        points = np.arange(ends[-1])
         turn = points % PERIOD * 159 % PERIOD
         added = np.zeros((PERIOD, len(shares)), np.int64)
         np.add.at(added, (turn, np.searchsorted(ends, points, side="right")), 1)
+
         self._counts = np.floor(wanted).astype(np.int64) + added
         self._before = self._counts.cumsum(axis=0) - self._counts
         self.in_period, self.most = self._counts.sum(axis=0), self._counts.max(axis=0)
@@ -159,11 +176,13 @@ class Shares:
         self._order = lru_cache(maxsize=8)(partial(self._window, seed))
 
     def turns(self, places: Int) -> tuple[Int, Int]:
-        """The source at each place, in a random order within the window, and which sample of the
-        source it is, in its order.
+        """The source at each place, and the sample's number in that source.
+
+        Within a window the sources are in a random order.
         """
         numbers, within = np.divmod(places, self.window)
         source, turn = np.empty((2, len(places)), np.int64)
+        # window by window, since each is ordered as a whole
         by_window = np.argsort(numbers, kind="stable")
         windows, first = np.unique(numbers[by_window], return_index=True)
         for number, here in zip(windows.tolist(), np.split(by_window, first[1:]), strict=False):
@@ -176,7 +195,7 @@ class Shares:
         return period * self.in_period + self._before[row]
 
     def window_of(self, source: int, turn: int) -> int:
-        """Which window this sample of a source is in."""
+        """The window that holds this sample of a source."""
         period, rest = divmod(turn, int(self.in_period[source]))
         return (
             period * PERIOD + int(np.searchsorted(self._before[:, source], rest, side="right")) - 1
@@ -184,10 +203,12 @@ class Shares:
 
     def _window(self, seed: int, number: int) -> tuple[Int, Int]:
         counts, first = self._counts[number % PERIOD], self.before(number)
+        # a random number for each place of the window; Philox gives four at a time
         fours = np.arange(-(-self.window // 4))
         keys = philox4x32(
             (fours, number & 0xFFFFFFFF, 0, number >> 32 << HIGH | Kind.WINDOW), seed
         ).ravel()[: self.window]
+
         source = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys, kind="stable")]
         by_source, turn = np.argsort(source, kind="stable"), np.empty(self.window, np.int64)
         turn[by_source] = np.arange(self.window) - np.repeat(

@@ -1,4 +1,4 @@
-"""Permutations: stored ones, and keyed bijections that cost no memory, whatever their size."""
+"""Permutations: stored ones, and keyed bijections that take no memory, whatever their size."""
 
 from functools import lru_cache
 
@@ -14,8 +14,9 @@ _LEAST_TURNS = 6
 
 @lru_cache(maxsize=4)
 def stored(n: int, seed: int, number: int) -> Int:
-    """A uniformly random permutation: the order of n keys from NumPy's Philox, whose raw stream is
-    fixed for all versions.
+    """A uniformly random permutation of the numbers below n.
+
+    It is the order of n keys from NumPy's Philox, whose raw stream is the same in all versions.
     """
     keys = np.random.Philox(key=seed | number << 64).random_raw(n)
     order = np.argsort(keys, kind="stable")
@@ -26,19 +27,19 @@ def stored(n: int, seed: int, number: int) -> Int:
 def bijection(
     n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLike = 0, stream: ArrayLike = 0
 ) -> Int:
-    """What stands at these places of random permutations of the numbers below n: O(len(places))
-    time and memory.
+    """The numbers at these places of random permutations of the numbers below n.
 
-    A Feistel network on as many bits as n needs (Luby and Rackoff, "How to construct pseudorandom
-    permutations from pseudorandom functions", 1988), its halves alternating and of unequal length
-    where the bits are odd (Schneier and Kelsey, "Unbalanced Feistel networks and block cipher
-    design", FSE 1996); its function is splitmix64 with a key from Philox. What falls outside of n
-    goes through it again until it falls inside: "cycle walking", Black and Rogaway, "Ciphers with
-    arbitrary finite domains" (CT-RSA 2002); twice at most on average.
+    It takes O(len(places)) time and memory. It is a Feistel network on as many bits as n needs
+    (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions",
+    1988). Its halves alternate, and have unequal lengths if the number of bits is odd (Schneier and
+    Kelsey, "Unbalanced Feistel networks and block cipher design", FSE 1996). Its round function is
+    splitmix64 with a key from Philox. A result that is not below n goes through the network again
+    until it is: "cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA
+    2002); that takes two walks at most on average.
 
     Args:
-        n: from 1 to 2**53; with `number` and `stream` it says which permutation it is, one for all
-            places or one for each.
+        n: from 1 to 2**53; together with `number` and `stream` it says which permutation it is, one
+            for all places or one for each.
         number: below 2**56.
         stream: below 2**32.
     """
@@ -47,13 +48,17 @@ def bijection(
         (stream, numbers & 0xFFFFFFFF, 0, numbers >> 32 << HIGH | kind), seed
     ).astype(np.uint64)
     keys = np.broadcast_to(words[0] << np.uint64(32) | words[1], places.shape)
+
     ns = np.broadcast_to(np.asarray(n, np.int64), places.shape)
-    # frexp's exponent is the length in bits
+    # frexp's exponent of n - 1 is its length in bits
     bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)
+
+    # cycle walking: only what is still outside goes through the network again
     found, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
         found[outside] = walked = _feistel(found[outside], bits[outside], keys[outside])
         outside = outside[walked >= ns[outside]]
+
     return found
 
 
@@ -62,6 +67,7 @@ def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
     halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
     masks = [(1 << (bits - right_bits)) - 1, (1 << right_bits) - 1]
     turns = np.maximum(_LEAST_TURNS, 72 // bits)  # fewer bits are mixed by more turns
+
     for turn in range(turns.max(initial=0)):
         changed, other = turn % 2, 1 - turn % 2
         keys = keys + GOLDEN
@@ -69,4 +75,5 @@ def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
             splitmix64(keys ^ splitmix64(halves[other].astype(np.uint64) + keys)) >> np.uint64(32)
         ).astype(np.int64)
         halves[changed] = halves[changed] ^ np.where(turn < turns, hashed & masks[changed], 0)
+
     return halves[0] << right_bits | halves[1]

@@ -1,8 +1,8 @@
-"""Counter-based random numbers: the same counter gives the same number, on any machine, in any
-order, with nothing stored.
+"""Counter-based random numbers: a counter gives the same number on any machine, in any order.
 
-Philox4x32-10 from Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), on NumPy
-arrays.
+Nothing is stored. The generator is Philox4x32-10 from Salmon et al., "Parallel random numbers: as
+easy as 1, 2, 3" (SC 2011), on NumPy arrays. `Draws` has the numbers of samples, `BatchDraws` those
+of a batch.
 """
 
 from enum import IntEnum
@@ -15,22 +15,25 @@ from dali_pipes.errors import LARGEST_SEED, checks_arguments
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], "<u4")
 _WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], "<u4")
 _ROUNDS = 10
-LARGEST_EPOCH = 2**32 - 1  # one word of a counter
+LARGEST_EPOCH = 2**32 - 1  # an epoch is one word of a counter
 
 
 def philox4x32(
     counter: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], key: int
 ) -> NDArray[np.uint32]:
-    """Four random 32-bit words for every counter: uint32 of shape (4, …), the broadcast shape of
-    the counters after the words.
+    """Four random 32-bit words for every counter.
+
+    Returns:
+        uint32 of shape (4, …): the words, then the broadcast shape of the counters.
 
     Args:
         counter: four words below 2**32, arrays or scalars that broadcast together.
-        key: 64 bits; another key is another, independent stream.
+        key: 64 bits; another key gives another, independent stream.
     """
     words = np.empty((4, *np.broadcast_shapes(*map(np.shape, counter))), "<u4")
     for at, word in enumerate(counter):
         words[at] = word
+
     multiplied, added = words[0::2].reshape(2, -1), words[1::2].reshape(2, -1)
     round_key = np.array([[key & 0xFFFFFFFF], [key >> 32]], "<u4")
     for _ in range(_ROUNDS):
@@ -41,6 +44,7 @@ def philox4x32(
         )
         multiplied, added = halves[..., 1] ^ added ^ round_key, halves[..., 0]
         round_key = round_key + _WEYL
+
     return np.stack([multiplied[0], added[0], multiplied[1], added[1]]).reshape(words.shape)
 
 
@@ -59,15 +63,21 @@ class Kind(IntEnum):
     SHARD_WINDOW = 9  # of the samples of one window of shards
 
 
-# The counter of every random number. The key is the seed; stored permutations alone come from NumPy
-# (`permutation.stored`).
-#                                          IMAGES, GROUPS, MEMBERS,
-# SAMPLE, BATCH, PLACE             SHARDS, SHARD_WINDOW             WINDOW
-# WEIGHTED word 0  bits 31 … 0 of the id or place   0; the class, source or window   four of its
-# places        bits 31 … 0 of the place word 1  epoch                            the permutation's
-# number         its number                0 word 2  view (31 … 16), draw (15 … 0)    0
-# 0                         0 word 3  bits 55 … 32 of the id, place or number (31 … 8), kind (7 … 0)
-VIEW, HIGH = 16, 8  # by how many bits these are shifted
+# The counter of every random number, word by word. The key is the seed; only stored permutations
+# come from NumPy (`permutation.stored`).
+#
+#                           word 0                          word 1           word 2
+#   SAMPLE, BATCH, PLACE    bits 31 … 0 of the id or place  epoch            view (31 … 16),
+#                                                                            draw (15 … 0)
+#   IMAGES, GROUPS,         0; MEMBERS: the class or        number of the    0
+#   MEMBERS, SHARDS,        source; SHARD_WINDOW: the       permutation,
+#   SHARD_WINDOW            window                          bits 31 … 0
+#   WINDOW                  which four of its places        its number,      0
+#                                                           bits 31 … 0
+#   WEIGHTED                bits 31 … 0 of the place        0                0
+#
+# Word 3 has bits 55 … 32 of the id, place or number (31 … 8), and the kind (7 … 0).
+VIEW, HIGH = 16, 8  # how far left the view in word 2, and bits 55 … 32 in word 3, are shifted
 
 
 class Draws:
@@ -75,8 +85,8 @@ class Draws:
 
     Args:
         numbers: (N,) ids of samples, or their places in the epoch, below 2**56.
-        kind: which of the two.
-        view: of several views of one image.
+        kind: which of the two: `SAMPLE` or `PLACE`.
+        view: the number of the view, if an image has several.
     """
 
     def __init__(
@@ -89,6 +99,7 @@ class Draws:
     ):
         self._key, self._epoch, self._view = seed, epoch, view << VIEW
         self._low, high = numbers.astype(np.uint32), numbers >> 32
+        # numbers below 2**32 have no high bits, so one word serves all samples
         self._last = (
             (high << HIGH | kind).astype(np.uint32) if high.any() else np.full(1, kind, np.uint32)
         )
@@ -96,8 +107,9 @@ class Draws:
     def uniform(
         self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)
     ) -> NDArray[np.float64]:
-        """Four numbers in [0, 1) for each sample of `subset`: float64 of shape (4, N), or (4, N, D)
-        for an array of D draws.
+        """Four numbers in [0, 1) for each sample of `subset`.
+
+        They are float64 of shape (4, N), or (4, N, D) for an array of D draws.
         """
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
@@ -108,11 +120,13 @@ class Draws:
 
 
 class BatchDraws:
-    """The random numbers of one batch, keyed by (seed, epoch, place of its first sample in the
-    epoch's order, draw).
+    """The random numbers of one batch.
+
+    They are keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
 
     Attributes:
-        ids: (N,) those of its samples, on the CPU; None: not known, and taken to be all different.
+        ids: (N,) the ids of its samples, on the CPU; None: not known, and taken to be all
+            different.
     """
 
     @checks_arguments(seed=(0, LARGEST_SEED), epoch=(0, LARGEST_EPOCH), place=(0, 2**56 - 1))
@@ -120,8 +134,9 @@ class BatchDraws:
         self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
-        """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws. Those
-        from 16 on are the user's.
+        """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws.
+
+        Draws from 16 on are the user's.
         """
         last = self._place >> 32 << HIGH | Kind.BATCH
         return philox4x32(

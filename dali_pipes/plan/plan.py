@@ -1,5 +1,8 @@
-"""Which sample, in which batch, with which crop, flip and augmentation: a pure function of (seed,
-epoch, step, rank).
+"""Which sample is in which batch, with which crop, flip and augmentation.
+
+It is a pure function of (seed, epoch, step, rank). The sampling gives the order of an epoch's ids;
+`_places` takes this rank's slice of a step; the transform draws geometry and augmentation for these
+ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step on.
 """
 
 import itertools
@@ -35,7 +38,7 @@ from dali_pipes.plan.windows import Lanes
 from dali_pipes.system.interrupts import delayed_signals
 
 LARGEST_BATCH = 2**24
-_PLANNED_AT_ONCE = 1024  # samples; NumPy's cost per call is spread over them
+_PLANNED_AT_ONCE = 1024  # samples, over which NumPy's cost per call is spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,11 @@ class Rank:
 
     @classmethod
     def from_env(cls) -> Self:
-        """Rank and world size from torchrun (RANK, WORLD_SIZE) or srun (SLURM_PROCID,
-        SLURM_STEP_NUM_TASKS); else 0 of 1.
+        """The rank and world size of this process, from the environment.
 
-        A SLURM batch script is one process: it has SLURM_NTASKS, but only srun starts that many.
+        torchrun sets RANK and WORLD_SIZE, srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; without
+        them it is rank 0 of 1. A SLURM batch script is one process: it has SLURM_NTASKS, but only
+        srun starts that many.
         """
         for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             if index in os.environ and count in os.environ:
@@ -79,7 +83,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """What is made of N images."""
+    """What is made of N images in one view."""
 
     geometry: Geometry  # windows, sizes, crops and flips
     augmentation: Augmentation  # further operations on the pixels
@@ -109,24 +113,22 @@ class PlannedBatch:
 
     @property
     def geometry(self) -> Geometry:
-        """That of the first view."""
+        """The geometry of the first view."""
         return self.groups[0][0].geometry
 
     @property
     def augmentation(self) -> Augmentation:
-        """That of the first view."""
+        """The augmentation of the first view."""
         return self.groups[0][0].augmentation
 
     @property
     def shape(self) -> Pair:
-        """That of the first view."""
+        """Height and width of the first view."""
         return self.groups[0][0].shape
 
     @property
     def region(self) -> NDArray[np.int64]:
-        """(N, 4) top, left, height, width of the smallest region of each image that holds the
-        windows of all views.
-        """
+        """(N, 4) top, left, height, width of the smallest regions with the windows of all views."""
         views = self.views
         if len(views) == 1:
             return self.geometry.window
@@ -171,14 +173,17 @@ class Plan:
             raise ConfigError(
                 f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong"
             )
+
         check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
         object.__setattr__(self, "sampling", named(self.sampling))
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
+
         for lanes in self.all_lanes:
             if lanes:
                 lanes.check_ranks(self.rank.count)
+
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:
             raise SmallDataError(self.manifest.root, n, self.batch_size, self.rank.count)
@@ -189,14 +194,12 @@ class Plan:
 
     @cached_property
     def epoch_size(self) -> int:
-        """Samples of one epoch over all ranks, as the sampling has it."""
+        """Samples of one epoch over all ranks, as the sampling gives them."""
         return self._order(0).epoch_size
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of one epoch over all ranks, as `last_batch` leaves them: without those dropped,
-        with those repeated.
-        """
+        """Samples of one epoch over all ranks after `last_batch` has dropped or repeated some."""
         n, batch, ranks = self.epoch_size, self.global_batch_size, self.rank.count
         kinds = {
             "partial": n,
@@ -234,17 +237,18 @@ class Plan:
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
-        """Who reads which shards when; None: any sample may come at any time."""
+        """Which lane reads which shards when; None: any sample may come at any time."""
         return self._order(epoch).lanes
 
     @property
     def all_lanes(self) -> list[Lanes | None]:
-        """Those of all epochs."""
+        """The lanes of all epochs."""
         return [order.lanes for order in self._orders.values()]
 
     def batch_offset(self, step: int) -> int:
-        """The index in the epoch's order of the first sample of this rank's part of one step; it
-        must have one.
+        """The index in the epoch's order of this rank's first sample of a step.
+
+        The rank must have a sample in this step.
         """
         return int(self._places(step)[0])
 
@@ -252,22 +256,23 @@ class Plan:
     def iter_from(
         self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None
     ) -> Iterator[PlannedBatch]:
-        """Endless planned batches from one step on, across epochs. Steps are planned several at
-        once, which costs less.
+        """Endless planned batches from one step on, across epochs.
 
-        `bad` are ids that the sampling replaces by others, if it has a way to.
+        Several steps are planned at once, which costs less. `bad` are ids that the sampling
+        replaces by others, if it has a way to.
         """
         ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
         while True:
-            # what the next epoch begins with is made while this one runs, so that its first batch
-            # does not wait
+            # the next epoch's order is made while this one runs, so that its first batch does not
+            # wait for it
             ahead_of_time = threading.Thread(
                 target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))
             )
-            # a thread that is interrupted while it starts may wait for ever, and the program's end
-            # for it
+            # a thread that is interrupted while it starts may wait forever, and the program's end
+            # waits for it
             with delayed_signals():
                 ahead_of_time.start()
+
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0
@@ -278,15 +283,19 @@ class Plan:
         each_step = [self._places(step) for step in steps]
         order, places = self._order(epoch), np.concatenate(each_step)
         ids = order.ids(epoch, places % self.epoch_size, bad)
+
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
+        # a sample that comes twice in an epoch must not get the same random numbers again
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
+
         groups = self.transform.at(epoch).groups
         objects = (
             self.objects(ids)
             if any(each.crops_around_boxes for group in groups for each in group)
             else None
         )
-        views = itertools.count()
+
+        views = itertools.count()  # numbers the views over all groups
         planned = [
             [
                 _draw(each, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views)))
@@ -294,6 +303,8 @@ class Plan:
             ]
             for group in groups
         ]
+
+        # cut into steps again
         start = 0
         for step, each in zip(steps, each_step, strict=True):
             rows = slice(start, start + len(each))
@@ -306,8 +317,9 @@ class Plan:
             start += len(each)
 
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
-        """The objects of these samples, in pixels of the images as they are planned: turned
-        upright, if the transform does that.
+        """The objects of these samples, in pixels of the images as they are planned.
+
+        They are turned upright if the transform turns the images.
         """
         objects = self.manifest.take_objects(ids)
         if objects is None or self.transform.exif != "apply":
@@ -337,7 +349,8 @@ class Plan:
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 
-Drawn = tuple[Transform, Geometry, Augmentation]  # one view of the samples of several steps
+# one view of the samples of several steps
+Drawn = tuple[Transform, Geometry, Augmentation]
 
 
 def _draw(
@@ -352,7 +365,7 @@ def _draw(
 
 
 def _view(drawn: Drawn, rows: slice) -> PlannedView:
-    """That of one step."""
+    """The view in one step."""
     transform, geometry, augmentation = drawn
     geometry, shape = transform.placed(geometry.take(rows))
     return PlannedView(geometry, augmentation.take(rows), shape)

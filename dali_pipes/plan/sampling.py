@@ -1,4 +1,9 @@
-"""Samplings: which samples make an epoch, and in which order."""
+"""Samplings: which samples make an epoch, and in which order.
+
+A sampling holds the options; its `order` makes an `Order` for one manifest, seed and global batch
+size, which turns places into ids. `SAMPLINGS` has their names, `named` makes one from a name or a
+mapping, and `chosen` is the sampling of a loader. docs/sampling.md compares them.
+"""
 
 import hashlib
 import math
@@ -32,9 +37,9 @@ from dali_pipes.plan.windows import PlainLanes, near
 from dali_pipes.system.nodes import nodes_of_run
 
 Int = NDArray[np.int64]
-LARGE = 2**24  # images, from which on no permutation is stored
-_MOST_SAMPLES = 2**48  # of an epoch, which places of 64 bits number over many epochs
-_PROPORTIONAL = 2**12  # samples in which a mixture's shares are right, if not in every batch
+LARGE = 2**24  # images from which on no permutation is stored
+_MOST_SAMPLES = 2**48  # of an epoch; places of 64 bits count samples over many epochs
+_PROPORTIONAL = 2**12  # samples in which a proportional mixture has its shares
 
 
 @dataclass(kw_only=True, slots=True)
@@ -54,10 +59,14 @@ class Sampling(Options, ABC):
 
     @abstractmethod
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        """Raises a ConfigError if these images or batches cannot be sampled so."""
+        """The order for these images, this seed and this global batch size.
+
+        Raises:
+            ConfigError: these images or batches cannot be sampled in this way.
+        """
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
-        """By the epoch from which on it holds."""
+        """The orders by the epoch from which on each holds."""
         return {0: self.order(manifest, seed, global_batch_size)}
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
@@ -68,9 +77,7 @@ class Sampling(Options, ABC):
         return {name: value for name, value in given.items() if value is not None}
 
     def _size(self, manifest: Manifest, whole: int = 1) -> int:
-        """Samples of an epoch, in `whole` batches of so many, if every epoch begins with a
-        batch.
-        """
+        """Samples of an epoch, a multiple of `whole`: for samplings with whole batches only."""
         return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 
@@ -89,6 +96,7 @@ class Uniform(Sampling):
             numbers, within = np.divmod(places, n)
             if n >= LARGE:
                 return bijection(n, within, seed, Kind.IMAGES, numbers)
+
             found = np.empty(len(places), np.int64)
             for number in np.unique(numbers).tolist():
                 here = numbers == number
@@ -196,17 +204,21 @@ class PerClass(Sampling):
                 "not the global batch of "
                 f"{global_batch_size}; set sampling.classes, sampling.samples or the batch size"
             )
+
         groups = Groups(_classes(manifest, "sampling=per_class"), seed)
         if self.classes > len(groups):
             raise ConfigError(
                 f"sampling.classes is {self.classes}, and there are {len(groups)} classes with "
                 "images"
             )
-        # of a class until its images have come
+
+        # how often a class comes until all of its images have come
         visits = np.maximum(groups.sizes // self.samples, 1)
 
         def seats(places: Int) -> Seat:
             step, within = np.divmod(places, global_batch_size)
+
+            # rounds of all classes in a random order, `classes` of them in a batch
             rounds, batch = np.divmod(step, len(groups) // self.classes)
             group = bijection(
                 len(groups),
@@ -215,6 +227,7 @@ class PerClass(Sampling):
                 Kind.GROUPS,
                 rounds,
             )
+
             number, visit = np.divmod(rounds, visits[group])
             return Seat(
                 group, number, (visit * self.samples + within % self.samples) % groups.sizes[group]
@@ -240,6 +253,7 @@ class Repeated(Sampling):
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         n, times, batch = len(manifest), self.times, global_batch_size
+        # with `spread` the batch's places in the order 0, times, 2 · times, …, 1, times + 1, …
         dealt = (
             np.argsort(np.arange(batch) % times, kind="stable") if self.spread else np.arange(batch)
         )
@@ -262,9 +276,11 @@ class Mixture(Sampling):
             raise ConfigError(
                 "sampling=mixture is for the images of Manifest.mix, and these are not"
             )
+
         stratified = mixture.mode == "stratified"
         shares = _mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
         groups = Groups(manifest.columns["source"], seed)
+
         size = self._size(manifest, global_batch_size if stratified else 1)
         return groups.order(
             size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max())
@@ -299,6 +315,7 @@ class Schedule(Sampling):
                 "begins with that of epoch 0, such as "
                 "{0: balanced, 10: uniform}"
             )
+
         self.schedule = {epoch: self._phase(given[epoch]) for epoch in sorted(given)}
 
     def _phase(self, given: Any) -> Sampling:
@@ -318,6 +335,7 @@ class Schedule(Sampling):
             since: each.order(manifest, seed, global_batch_size)
             for since, each in self.schedule.items()
         }
+
         sizes = {since: each.epoch_size for since, each in orders.items()}
         if len(set(sizes.values())) > 1:
             multiple = (
@@ -326,6 +344,7 @@ class Schedule(Sampling):
             raise ConfigError(
                 f"sampling.schedule has epochs of different sizes, {sizes}; {multiple}"
             )
+
         return orders
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
@@ -362,6 +381,7 @@ class Windows(Sampling):
         check_options(self)
         nodes = nodes_of_run() or 1
         self.lanes = self.lanes or nodes
+
         self.window_gb = (
             self.window_gb or cache_bytes() // (2 * math.ceil(self.lanes / nodes)) / 1e9
         )
@@ -374,13 +394,16 @@ class Windows(Sampling):
                 f"sampling.times={self.times} does not divide a global batch of "
                 f"{global_batch_size}; {fits} would do"
             )
+
         shards, window = _shards(manifest), round(self.window_gb * 1e9)
         if manifest.mixture:
             return self._mixed(manifest, shards, window, global_batch_size, seed)
+
         size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
         lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
-        apart = (np.diff(shards.numbers) < 0).any()  # a shard's images do not stand side by side
+        # only if the images of a shard are not side by side in the manifest
+        apart = (np.diff(shards.numbers) < 0).any()
         members = np.argsort(shards.numbers, kind="stable") if apart else None
 
         def at(places: Int) -> Int:
@@ -399,6 +422,7 @@ class Windows(Sampling):
                 "sampling=windows is for stratified mixtures, and this one is proportional; "
                 "leave its `mode` out"
             )
+
         shares, size = (
             _mixed_shares(manifest, max(batch // self.lanes, 1), seed),
             self._size(manifest, global_batch_size),
@@ -406,6 +430,7 @@ class Windows(Sampling):
         source = manifest.columns["source"]
         of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
         each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
+
         lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
         return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
 
@@ -429,11 +454,14 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 
 
 def named(given: Any) -> Sampling:
-    """A sampling by its name, by {"name": …} with its options, or as it is; a ConfigError if there
-    is none such.
+    """A sampling by its name, by {"name": …} with its options, or as it is.
+
+    Raises:
+        ConfigError: there is no such sampling or option.
     """
     if isinstance(given, Sampling):
         return given
+
     options = dict(given) if isinstance(given, Mapping) else {"name": given}
     name = options.pop("name", None)
     check_choice("sampling", name, tuple(SAMPLINGS))
@@ -442,13 +470,18 @@ def named(given: Any) -> Sampling:
     except TypeError as error:
         known = ", ".join(SAMPLINGS[name].__dataclass_fields__)
         raise ConfigError(
+            # Python's own message begins with the name of the class
             f"sampling {name}: {str(error).split('__init__() ')[-1]}; its options are {known}"
         ) from None
 
 
 def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool) -> Sampling:
-    """The sampling of a loader: that which is given, or what `shuffle` or the kind of transform
-    says, which must not differ.
+    """The sampling of a loader.
+
+    It is `given`, or else what `shuffle` or the kind of transform implies.
+
+    Raises:
+        ConfigError: `given` contradicts `shuffle`, or does not fit a mixture.
     """
     implied = (
         Sequential()
@@ -459,29 +492,34 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
     )
     if given is None:
         return implied
+
     sampling = named(given)
     if shuffle is not None and type(sampling) is not type(implied):
         raise ConfigError(
             f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say "
             "different things"
         )
+
     if manifest.mixture and not isinstance(sampling, (Mixture, Sequential, Windows)):
         raise ConfigError(
             f"sampling={type(sampling).__name__} on images of Manifest.mix, whose shares "
             "say what is drawn; join them with "
             "Manifest.concat instead, or leave sampling out"
         )
+
     return sampling
 
 
 def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
-    """Those of a mixture in windows of so many samples."""
+    """The shares of a mixture in windows of so many samples."""
     assert manifest.mixture
     names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
+
     if missing := sorted(set(range(len(names))) - set(manifest.columns["source"].tolist())):
         raise ConfigError(
             f"the source {names[missing[0]]!r} of the mixture has no image; leave it out"
         )
+
     shares = Shares(numbers, window, seed)
     if not shares.in_period.all():
         name = names[int(shares.in_period.argmin())]
@@ -489,6 +527,7 @@ def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
             f"the share of {name!r} is less than a sample in 512 batches; give it more, or "
             "leave it out"
         )
+
     return shares
 
 
@@ -521,6 +560,7 @@ def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
                 f"{', '.join(columns) or 'none'}"
             )
         return _floats(columns[given])
+
     if isinstance(given, Mapping):
         by_name = dict(zip(map(str, given), _floats(list(given.values())), strict=True))
         if set(by_name) != set(manifest.classes):
@@ -528,15 +568,18 @@ def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
                 set(manifest.classes) - set(by_name),
                 set(by_name) - set(manifest.classes),
             )
+
             problem = (
                 f"no weight for {sorted(missing)[0]!r}"
                 if missing
                 else f"there is no class {sorted(unknown)[0]!r}"
             )
             raise ConfigError(f"sampling.weights: {problem}; give one for each class")
+
         return np.array([by_name[name] for name in manifest.classes])[
             _classes(manifest, "weights by class")
         ]
+
     return _floats(given)
 
 

@@ -1,5 +1,9 @@
-"""Transforms: size, dtype, layout, normalization, crop and augmentation, with the checks of their
-options.
+"""Transforms: what is made of the images, with checks of the options.
+
+They set size, dtype, layout, normalization, crop and augmentation. A transform only plans:
+`geometry` draws where the pixels of each image come from, and `augmenter` draws the operations on
+them. Backends carry that out. `groups` lists the views that are made of an image. `TrainTransform`
+and `EvalTransform` are the usual ones; detection.py and views.py have others.
 """
 
 import math
@@ -43,22 +47,24 @@ from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-# the names in PyTorch and TensorFlow
+# the names that PyTorch and TensorFlow have for them
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 _CHECKED_AT_ONCE = 2**20  # images
-_MEANS, _STDS = (-10, 10), (1e-4, 1e4)  # with others a half-precision pixel would be infinite or 0
+# with others a pixel in half precision would be infinite or 0
+_MEANS, _STDS = (-10, 10), (1e-4, 1e4)
 LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 
 
 def _check_colors(
     option: str, values: Sequence[float], positive: bool = False
 ) -> tuple[float, ...]:
-    """As a tuple; YAML has lists only."""
+    """The three numbers as a tuple; YAML has only lists."""
     if not isinstance(values, (list, tuple)) or len(values) != 3:
         raise ConfigError(
             f"{option} is {shown(values)}; it takes three numbers, for red, green and blue"
         )
+
     for value in values:
         try:
             check_number(option, value, -math.inf, math.inf)
@@ -66,25 +72,30 @@ def _check_colors(
             raise ConfigError(
                 f"{option} is {shown(list(values))}; it takes three finite numbers"
             ) from None
+
     if positive and min(values) <= 0:
         raise ConfigError(f"{option} is {list(values)}; it must be positive")
     low, high = _STDS if positive else _MEANS
     if not all(low <= value <= high for value in values):
+        # such as 123.7 in place of 0.485
         instead = "divide those of values from 0 to 255 by 255"
         raise ConfigError(
             f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to "
             f"{high:g}: {instead}"
         )
+
     return tuple(values)
 
 
 def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
-    """A whole number as it is, or as many as one of `lists` names, as a tuple; YAML has lists
-    only.
+    """One whole number as it is, or as many as one of `lists` names, as a tuple.
+
+    YAML has only lists.
     """
     value = plain(value)
     several = isinstance(value, (list, tuple))
     numbers = tuple(value) if several else (value,)
+
     whole = all(
         isinstance(each, int) and not isinstance(each, bool) and least <= each <= LARGEST_SIDE
         for each in numbers
@@ -96,6 +107,7 @@ def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
             f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or "
             f"{' or '.join(lists)}"
         )
+
     return numbers if several else value
 
 
@@ -150,21 +162,20 @@ class Transform(Options, ABC):
 
     @property
     def training(self) -> bool:
-        """Training shuffles and drops the last partial batch by default; evaluation does
-        neither.
+        """Whether it is for training.
+
+        Training shuffles and drops the last partial batch by default; evaluation does neither.
         """
         return True
 
     @property
     def crops(self) -> bool:
-        """Whether the output is cropped from the resized image, and not all of it."""
+        """Whether the output is a crop of the resized image, and not all of it."""
         return getattr(self, "resize", ()) != self.shape
 
     @property
     def resizes(self) -> bool:
-        """Whether images are resized at all: not with resize=None, if the transform has that
-        option.
-        """
+        """Whether images are resized: not with resize=None, if the transform has this option."""
         return getattr(self, "resize", ()) is not None
 
     @property
@@ -174,12 +185,13 @@ class Transform(Options, ABC):
 
     @property
     def largest_shape(self) -> Pair:
-        """That of the epoch with the most pixels."""
+        """Height and width in the epoch with the most pixels."""
         return max(map(shape_of, self.every_size), key=math.prod)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if it cannot be carried out on all of these images; called when a
-        loader is built.
+        """Raises a ConfigError if it cannot be carried out on all of these images.
+
+        It is called when a loader is built.
         """
 
     @property
@@ -189,19 +201,21 @@ class Transform(Options, ABC):
 
     @property
     def groups(self) -> tuple[tuple["Transform", ...], ...]:
-        """The views that are made of each image, those of one name and shape together; of most
-        transforms only itself.
+        """The views that are made of each image; those of one name and shape are a group.
+
+        For most transforms the only view is the transform itself.
         """
         return ((self,),)
 
     def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
-        """The geometry of these images in one batch, and its height and width; what an image leaves
-        of it is black.
+        """The geometry of these images in one batch, and the batch's height and width.
+
+        The part of it that an image does not cover is black.
         """
         return geometry, self.shape
 
     def size_at(self, epoch: int) -> Any:
-        """The size of one epoch's images, as `size`."""
+        """The size of the images in one epoch, as in `size`."""
         sizes = getattr(self, "sizes", {})  # of the transforms that have this option
         since = max((each for each in sizes if each <= epoch), default=None)
         return self.size if since is None else sizes[since]
@@ -213,17 +227,17 @@ class Transform(Options, ABC):
 
     @property
     def every_size(self) -> set[Any]:
-        """The sizes of all epochs, as `size`."""
+        """The sizes of all epochs, as in `size`."""
         return {self.size_at(epoch) for epoch in (0, *getattr(self, "sizes", {}))}
 
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        """The geometry of images whose stored heights and widths are `source`, of shape (N, 2)."""
+        """The geometry of images whose heights and widths are `source`, (N, 2)."""
 
     def geometry_around(
         self, source: NDArray[np.int64], objects: Objects, draws: Draws
     ) -> Geometry:
-        """`geometry` of images with these objects, whose boxes are in pixels of `source`."""
+        """As `geometry`, for images with these objects, whose boxes are in pixels of `source`."""
         return self.geometry(source, draws)
 
 
@@ -254,7 +268,9 @@ class RandomTransform(Transform):
         check_options(self)
         self.augment = Augmenter(self.augment).policies
         self.sizes = _epochs_and_sizes(self.sizes)
+
         narrowest = min(min(shape_of(size)) for size in self.every_size)
+        # the blur reflects the image at its edges, which takes fewer pixels than the image has
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
                 problem = (
@@ -266,7 +282,10 @@ class RandomTransform(Transform):
                 )
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which images are flipped left to right and top to bottom, by (2, N) random numbers."""
+        """(2, N) which images are flipped left to right and top to bottom.
+
+        `numbers` are (2, N) random numbers in [0, 1).
+        """
         return numbers < np.array([[self.flip], [self.vertical_flip]])
 
 
@@ -320,7 +339,7 @@ class RandomCropTransform(RandomTransform):
 
     @property
     def crops(self) -> bool:
-        """Not where the window that is decoded, or all that is resized, is the crop already."""
+        """False if the window that is decoded, or the whole resized image, is the crop already."""
         return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
 
     @property
@@ -331,34 +350,40 @@ class RandomCropTransform(RandomTransform):
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
         size = resized(source, self.resize) + np.array([top + bottom, left + right])
-        # of what is missing as much on each side, as torchvision pads
+
+        # torchvision pads each side by all that is missing
         more = (
             np.maximum(np.array(self.shape) - size, 0)
             if self.pad_if_needed
             else np.zeros_like(size)
         )
+
         place = (
             np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
             - more
             - (top, left)
         )
+
         return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
 
     def check(self, manifest: Manifest) -> None:
-        """Counts the images that are smaller than the crop, and names the first."""
+        """Refuses images that are smaller than the crop: counts them, and names the first."""
         left, top, right, bottom = self._sides
         needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (
             top + bottom,
             left + right,
         )
+
         if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
             return
+
         first, count = 0, 0
         for start in range(0, len(manifest), _CHECKED_AT_ONCE):
             ids = np.arange(start, min(start + _CHECKED_AT_ONCE, len(manifest)))
             sizes = resized(manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize)
             small = ids[(sizes < needed).any(axis=1)]
             first, count = first if count or not len(small) else int(small[0]), count + len(small)
+
         if count:
             height, width = needed.tolist()
             raise ConfigError(
@@ -419,7 +444,7 @@ class EvalTransform(Transform):
 
 
 def _epochs_and_sizes(given: object) -> dict[int, Any]:
-    """With integer keys; JSON has strings only."""
+    """The sizes by integer epochs; JSON has only strings as keys."""
     pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
     try:
         sizes = {
@@ -427,9 +452,11 @@ def _epochs_and_sizes(given: object) -> dict[int, Any]:
         }
     except ConfigError:
         sizes = {}
+
     if len(sizes) < len(pairs):
         raise ConfigError(
             f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from "
             f"1, such as {{0: 128, 10: 192}}"
         )
+
     return sizes

@@ -36,6 +36,7 @@ class ViewsTransform(TrainTransform):
                 "transform.sizes changes the size of the images, and views have sizes of their "
                 "own; set those"
             )
+
         if isinstance(self.views, Sequence) and not isinstance(self.views, str):
             self.views = _by_name(self.views)
         if not isinstance(self.views, Mapping) or not self.views:
@@ -43,8 +44,11 @@ class ViewsTransform(TrainTransform):
                 'transform.views names no view; it takes names and options: {"global": '
                 '{"count": 2, "size": 224}}'
             )
+
         self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
         TrainTransform.__post_init__(self)
+
+        # one name is one tensor (N, V, 3, H, W), so its views have one shape
         for name, group in zip(self.views, self.groups, strict=True):
             if len({each.shape for each in group}) > 1:
                 sizes = ", ".join(str(each.size) for each in group)
@@ -63,12 +67,12 @@ class ViewsTransform(TrainTransform):
 
     @property
     def shape(self) -> Pair:
-        """That of the first view."""
+        """Height and width of the first view."""
         return self.groups[0][0].shape
 
     @property
     def augmenter(self) -> Augmenter:
-        """That of the first view."""
+        """The augmenter of the first view."""
         return self.groups[0][0].augmenter
 
     @property
@@ -77,7 +81,10 @@ class ViewsTransform(TrainTransform):
 
 
 def _by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
-    """Of options with names; those of one name follow one another."""
+    """The options of each name, from a list of options with names.
+
+    Options with the same name follow one another.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for each in given:
         if not isinstance(each, Mapping) or "name" not in each:
@@ -94,6 +101,7 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
         options = dict(given)
         count = options.pop("count", 1)
         given = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
+
     listed = isinstance(given, Sequence) and not isinstance(given, str)
     if not listed or not given or not all(isinstance(each, Mapping) for each in given):
         takes = "options such as {count: 2, size: 224}, or a list of them"
@@ -103,4 +111,5 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
         raise ConfigError(
             f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
         )
+
     return [dict(each) for each in given]

@@ -1,8 +1,12 @@
-"""Window shuffle: which sample stands at which place, where a machine holds a few shards at a time.
+"""Window shuffle: which sample is at which place, if a machine holds only a few shards at a time.
 
 A pass puts all shards in a line, in a new random order. The line is cut into lanes of one length,
 and each lane into windows of whole shards, whose samples are permuted. A lane has its own,
 contiguous share of every global batch.
+
+`PlainLanes` turns a place into a lane and a turn, the number of the sample in that lane. `Line`
+turns these into the sample: it finds the pass, the window in the pass, and the position in the
+window. `_cut_pass` makes a pass; nothing else is kept.
 """
 
 from abc import ABC, abstractmethod
@@ -20,11 +24,11 @@ from dali_pipes.plan.philox import Kind
 
 Int = NDArray[np.int64]
 Place = tuple[int, int]  # epoch and step
-_KEPT = 4  # passes: of a step at most two, and those that the next epoch begins with
+_KEPT = 4  # passes: a step needs two at most, and the start of the next epoch as many
 
 
 class Window(NamedTuple):
-    """Shards that a lane reads at once. Windows side by side may serve a batch together."""
+    """Shards that a lane reads at once. Neighboring windows may serve one batch together."""
 
     shards: Int  # (N,) their numbers
     # first, last: epoch and step of the first and the last global batch that have samples of it
@@ -41,29 +45,33 @@ class _Pass(NamedTuple):
     starts: Int
     windows: Int
     lanes: Int
-    turns: Int  # (L,) which of its samples, counted through all epochs, each lane begins with
+    turns: Int  # (L,) the turn that each lane begins with
 
 
 class Lanes(ABC):
-    """Who reads which shards when. A rank reads some lanes, or shares one with others; a lane has
-    its own, contiguous part of each global batch.
+    """Which lane reads which shards when.
+
+    A rank reads some lanes, or shares one with other ranks. A lane has its own, contiguous part of
+    each global batch.
 
     Attributes:
-        count: lanes.
-        window_bytes: the shards of a lane's present windows have at most as many.
+        count: how many lanes.
+        window_bytes: the most bytes that the shards of a lane's present windows have.
 
     Raises:
-        ConfigError: lanes that a global batch cannot be cut into.
+        ConfigError: a global batch cannot be cut into so many lanes.
     """
 
     def __init__(self, count: int, window_bytes: int, batch: int):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
         if batch % count:
             fits = _divisors(batch)
+
             below, above = (
                 max(each for each in fits if each < count),
                 min((each for each in fits if each > count), default=1),
             )
+
             raise ConfigError(
                 f"sampling.lanes={count} do not divide a global batch of {batch} images; "
                 f"{near(batch, count)} images would do, or "
@@ -72,18 +80,19 @@ class Lanes(ABC):
 
     @abstractmethod
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
-        """Endless windows of a lane, for each source of a mixture; the first has the source's next
-        sample at this step.
+        """Endless windows of a lane, an iterator for each source of a mixture.
+
+        The first window holds the source's next sample at this step.
         """
 
     @abstractmethod
     def at(self, places: Int) -> Int:
-        """The samples at these places, counted through all epochs; samples are numbered shard by
+        """The samples at these places, which count through all epochs. Samples are numbered by
         shard.
         """
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises a ConfigError if so many ranks would read parts of lanes."""
+        """Raises a ConfigError if this number of ranks would read parts of lanes."""
         if self.count % ranks and ranks % self.count:
             fits = ", ".join(map(str, _divisors(self.count)))
             raise ConfigError(
@@ -97,20 +106,19 @@ class Lanes(ABC):
 
 
 class PlainLanes(Lanes):
-    """The samples of shards, in lanes and windows. Nothing is kept but the shards' lengths and a
-    few passes over the shards.
+    """The samples of shards, in lanes and windows.
 
-    Of an epoch as long as the data each pass is one. Otherwise each goes on where the last one
-    stopped.
+    Nothing is kept except the shards' lengths and a few passes over the shards. If an epoch is as
+    long as the data, it is one pass. Otherwise an epoch goes on where the last one stopped.
 
     Args:
         lengths, sizes, lanes: as for `Line`.
-        window_bytes: a window's shards have at most as many.
+        window_bytes: the most bytes that a window's shards have.
         batch: samples of a global batch.
         epoch_size: samples.
 
     Raises:
-        ConfigError: lanes or windows that these shards, batches and epochs cannot be cut into.
+        ConfigError: these shards, batches and epochs cannot be cut into such lanes or windows.
     """
 
     def __init__(
@@ -125,20 +133,23 @@ class PlainLanes(Lanes):
     ):
         super().__init__(lanes, window_bytes, batch)
         self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
-        # of an epoch, as ranks have them
+        # (L,) samples of an epoch in each lane, cut as `Plan._places` cuts a step for the ranks
         self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)
+
         if not whole and epoch_size % lanes:
             sizes_near = near(epoch_size, lanes)
             raise ConfigError(
                 f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; "
                 f"{sizes_near} images would do"
             )
+
         if sizes.max() > window_bytes:
             given, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
             raise ConfigError(
                 f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least "
                 "would do"
             )
+
         self._line = Line(
             lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None
         )
@@ -147,6 +158,7 @@ class PlainLanes(Lanes):
         share, each_step = int(self._shares[lane]), self._batch // self.count
         if not share:
             return [iter(())]
+
         begun = epoch * share + min(step * each_step, share)
         return [
             self._line.windows(lane, begun, lambda turn: (turn // share, turn % share // each_step))
@@ -155,30 +167,35 @@ class PlainLanes(Lanes):
     def at(self, places: Int) -> Int:
         epoch, within = np.divmod(places, self._epoch_size)
         step, within = np.divmod(within, self._batch)
-        # an epoch's last batch may be smaller
+
+        # an epoch's last batch may be smaller; its lanes are cut in the same proportion
         size = np.minimum(self._batch, self._epoch_size - step * self._batch)
         lane = ((within + 1) * self.count - 1) // size
+
         turn = (
             epoch * self._shares[lane]
             + step * (self._batch // self.count)
             + within
             - size * lane // self.count
         )
+
         return self._line.at(lane, turn)
 
 
 class Line:
-    """Shards in a line, pass after pass, and the samples of each lane, counted from 0 through all
-    passes: its turns.
+    """Shards in a line, pass after pass, and the samples of each lane.
+
+    The samples of a lane are counted from 0 through all passes: these numbers are its turns.
 
     Args:
-        lengths: (S,) samples of each shard. Samples are numbered shard by shard.
+        lengths: (S,) samples of each shard. Samples are numbered by shard.
         sizes: (S,) bytes of each shard.
         lanes: how many.
-        shares: (L,) samples of a pass that each lane has; None: the lanes take turns from pass to
-            pass.
-        numbers: (S,) of the shards among all; None: these are all.
-        source: a number of its own for each line of a mixture, below 2**8.
+        window_bytes: the most bytes that a window's shards have.
+        shares: (L,) samples of a pass that each lane has; None: the lanes get the samples of all
+            passes in turn.
+        numbers: (S,) the numbers of these shards among all shards; None: these are all.
+        source: the number of the line in a mixture, below 2**8.
     """
 
     def __init__(
@@ -203,19 +220,24 @@ class Line:
             int(lengths.sum()),
             shares,
         )
+
+        # numbers of permutations have 56 bits: above the pass, the source
         self._seed, self._key = seed, source << 48
         self._numbers = np.arange(len(lengths)) if numbers is None else numbers
         self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
 
     def windows(self, lane: int, begun: int, batch_of: Callable[[int], Place]) -> Iterator[Window]:
-        """Endless windows of a lane, from that of turn `begun` on; `batch_of` is the global batch
-        of a turn.
+        """Endless windows of a lane, from that of turn `begun` on.
+
+        `batch_of` gives the epoch and the step of a turn's global batch.
         """
         for number in count(int(self._number(np.array(lane), np.array(begun)))):
             line = self._pass(number)
             first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
+
             for bounds in pairwise(line.windows[first : end + 1]):
                 turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
+                # windows before `begun` have been read
                 if after > begun:
                     shards = line.shards[
                         _shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1
@@ -225,9 +247,12 @@ class Line:
     def at(self, lane: Int, turn: Int) -> Int:
         """(N,) the samples at these turns of these lanes."""
         numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
+
         for number in np.unique(numbers).tolist():
             here, line = numbers == number, self._pass(number)
             place = line.lanes[lane[here]] + turn[here] - line.turns[lane[here]]
+
+            # the place on the line is exchanged for another one in the same window
             window = np.searchsorted(line.windows, place, side="right") - 1
             start, end = line.windows[window], line.windows[window + 1]
             place = start + bijection(
@@ -238,12 +263,15 @@ class Line:
                 self._key | number,
                 window,
             )
+
+            # from the line to the numbers of the samples, which count shard by shard
             shard = _shard_at(line, place)
             found[here] = self._starts[line.shards[shard]] + place - line.starts[shard]
+
         return found
 
     def _number(self, lane: Int, turn: Int) -> Int:
-        """Which pass these samples of the lanes belong to."""
+        """Which pass these turns of the lanes belong to."""
         return (
             (turn * self._lanes + lane) // self._samples
             if self._shares is None
@@ -251,8 +279,9 @@ class Line:
         )
 
     def _turns(self, number: int) -> Int:
-        """(L,) which of its samples each lane begins a pass with."""
+        """(L,) the turn with which each lane begins a pass."""
         if self._shares is None:
+            # the first turn t whose t * lanes + lane is at or after the pass's first sample
             return -((np.arange(self._lanes) - number * self._samples) // self._lanes)
         return number * self._shares
 
@@ -264,11 +293,14 @@ class Line:
             Kind.SHARDS,
             self._key | number,
         )
+
         starts, ends = (
             np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes)
         )
+
         turns = self._turns(number)
         lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
+
         return _Pass(
             shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns
         )
@@ -289,23 +321,31 @@ def _shard_at(line: _Pass, place: Int) -> Int:
 
 
 def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
-    """Where the windows begin: each lane is filled with as many shards as fit, and its last two
-    windows are made alike.
+    """Where the windows begin on the line, and where the last one ends.
 
-    `starts` and `ends`, (S + 1,), are the samples and bytes before each shard.
+    Each lane is filled with as many shards as fit into a window, and its last two windows are made
+    about the same size.
+
+    Args:
+        starts, ends: (S + 1,) samples and bytes before each shard.
+        lanes: where each lane begins, and the last one ends.
+        limit: bytes of a window.
     """
-    # the first shard that does not fit
+    # for a window that begins with each shard: the first shard that does not fit
     reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()
     firsts, stops = (
         np.searchsorted(starts, lanes[:-1], side="right") - 1,
         np.searchsorted(starts, lanes[1:]),
     )
+
     cuts = [0]
     for shard, stop, end in zip(firsts.tolist(), stops.tolist(), lanes[1:].tolist(), strict=True):
         while end > cuts[-1]:
             after = reach[shard]
+            # two windows are left: cut them in the middle
             if after < stop <= reach[after]:
                 after = min(after, int(np.searchsorted(ends, (ends[shard] + ends[stop]) / 2)))
             cuts.append(int(starts[after]) if after < stop else end)
             shard = after
+
     return np.array(cuts)

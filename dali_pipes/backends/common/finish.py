@@ -1,8 +1,11 @@
-"""Decoded windows to finished images on the CPU: PyTorch's and torchvision's functions for uint8,
-in threads.
+"""Turns decoded windows into finished images on the CPU, in threads.
+
+`Finisher` cuts each batch into parts, one task each. A task resizes, crops, flips, augments and
+normalizes its images and writes them into a buffer from `Buffers`. The loop over images is compiled
+by TorchScript, so that it runs without the interpreter lock.
 
 PyTorch resizes uint8 images in memory format channels_last with vector instructions, as Pillow does
-and within one step of it (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after
+and within one step of its result (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after
 Pillow-SIMD).
 """
 
@@ -34,17 +37,16 @@ from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
 
-_COMPILING = threading.Lock()  # TorchScript's compiler is for one thread
-# PyTorch's count of threads is set back by the one who read it before others set theirs
+_COMPILING = threading.Lock()  # TorchScript's compiler is not safe for several threads
+# `_one_core_each` reads PyTorch's number of threads, changes it and sets it back: one at a time
 _COUNTING = threading.Lock()
-KEPT = 4  # buffers that nobody holds; further ones are freed
+KEPT = 4  # free buffers that are kept; further ones are freed
 LEAST = 4  # images that are worth a task of their own
 Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
 
 class Finisher:
-    """Makes every view of windows: resizes, crops, flips, augments and normalizes them, one batch
-    ahead.
+    """Makes all views from decoded windows, one batch ahead.
 
     Args:
         threads: each takes a part of every batch, and one core.
@@ -66,16 +68,26 @@ class Finisher:
     def _start(
         self, planned: PlannedBatch, windows: Windows
     ) -> tuple[Delivery, list[Future[None]]]:
-        """`windows` are those of `planned.region`."""
+        """Starts the tasks of one batch.
+
+        Args:
+            windows: of `planned.region`.
+
+        Returns:
+            The batch, whose images are there once all of the tasks are done, and the tasks.
+        """
         n, origin = len(planned), planned.region[:, :2]
         each_group = zip(self._buffers, planned.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
+        # for each view the arguments of `_View.__call__`; each task gets a slice of them
         views = [
             (*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)
         ]
+
         count = min(self._count, -(-n // LEAST))
         edges = [n * part // count for part in range(count + 1)]
+
         return (planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))), [
             self._threads.submit(
                 self._finish,
@@ -102,7 +114,7 @@ def _result(delivery: Delivery, parts: list[Future[None]]) -> Delivery:
 
 
 class _View:
-    """Makes one view of windows."""
+    """Makes one view of decoded windows."""
 
     def __init__(self, transform: Transform):
         self._slots, self._erases, self._mode = (
@@ -122,16 +134,20 @@ class _View:
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """
+        """Writes this view of the windows into `out`.
+
         Args:
             places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.
         """
         placed = windows, places, list(out.shape[2:]), self._mode
+
         constants = self._normalization(out.shape[3])
         with _without_profiling():
             placed_by = self._run(*placed, *(() if self._slots else (out, *constants)))
+
         if self._slots:
+            # without augmentation the compiled function has written `out` already
             for finished, image, codes, strengths in zip(
                 out, placed_by, ops, magnitudes, strict=True
             ):
@@ -143,8 +159,9 @@ class _View:
 def _arguments(
     view: PlannedView, origin: NDArray[np.int64]
 ) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
-    """Those of `_View` but the first and the last; `origin` is the top left corner of each window
-    in its image.
+    """The arguments of `_View.__call__` except the first and the last.
+
+    `origin` is the top left corner of each window in its image, (N, 2).
     """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
@@ -157,16 +174,16 @@ def _arguments(
 
 @cache
 def _unlocked(function: FunctionType) -> Callable[..., Any]:
-    """The same without the interpreter lock, so that threads need not wait for each other: by
-    TorchScript.
+    """The same function without the interpreter lock, so that threads need not wait for each other.
 
-    PyTorch has deprecated it and has no other way. Where it is gone, the function itself gives the
-    same images.
+    TorchScript does that. PyTorch has deprecated it and has no other way. If it is gone, the
+    function itself gives the same images.
     """
     if not hasattr(torch.jit, "script"):
         return function
-    # PyTorch keeps what it has compiled of a function; a copy is compiled anew, as a forked child
-    # needs it (_begin_anew).
+
+    # PyTorch caches what it has compiled of a function. A copy is compiled again, which a forked
+    # child needs (`_begin_anew`).
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
     own.__annotations__, own.__module__ = function.__annotations__, function.__module__
     with _COMPILING, warnings.catch_warnings():
@@ -175,11 +192,11 @@ def _unlocked(function: FunctionType) -> Callable[..., Any]:
 
 
 def _without_profiling() -> AbstractContextManager[None]:
-    """TorchScript runs a function as it was compiled.
+    """Makes TorchScript run a function as it was compiled.
 
-    By default it observes the first calls and optimizes what it has seen, which takes a lock of all
-    functions: a process that is forked meanwhile waits for it for ever. There is nothing to gain:
-    the function is a loop of a few large operators.
+    By default it observes the first calls and optimizes what it has seen, under a lock that all
+    functions share: a process that is forked meanwhile waits for it forever. There is nothing to
+    gain, since the function is a loop of a few large operators.
     """
     return (
         torch.jit.optimized_execution(False)
@@ -189,10 +206,10 @@ def _without_profiling() -> AbstractContextManager[None]:
 
 
 def _begin_anew() -> None:
-    """In a forked child: a thread of the parent may have held a lock then, which nobody gives back
-    in the child.
+    """Replaces locks and compiled functions in a forked child.
 
-    One is TorchScript's own, of each compiled function
+    A thread of the parent may have held a lock then, which nobody releases in the child. One such
+    lock is TorchScript's own, of each compiled function
     (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor): in the first calls of a
     function it is held for as long as PyTorch optimizes it.
     """
@@ -208,18 +225,22 @@ def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     """(3, *shape): the window resized, cropped or padded with black, and flipped.
 
     Args:
-        place: the height and width to resize to, top and left of the crop, 1 to flip left to right
-            and top to bottom, and top, left, height and width of the part that is resized.
+        place: ten numbers: height and width to resize to; top and left of the crop; 1 to flip left
+            to right, 1 to flip top to bottom; top, left, height and width of the part of the window
+            that is resized.
     """
     height, width, top, left = place[:4]
     if [window.size(0), window.size(1)] != place[8:]:
         window = window[place[6] : place[6] + place[8], place[7] : place[7] + place[9]].contiguous()
-    # in this order: only so it is channels_last, which is resized faster
+
+    # in this order: only so is the image channels_last, which PyTorch resizes faster
     image = window.unsqueeze(0).permute(0, 3, 1, 2)
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
+
     if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
         image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
+
     if place[4] == 1:
         image = image.flip([3])
     return (image.flip([2]) if place[5] == 1 else image)[0]
@@ -247,12 +268,13 @@ def _place_and_normalize_all(
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
-    """Keeps PyTorch from starting further threads in those of the pool.
+    """Keeps PyTorch from starting further threads inside the threads of the pool.
 
-    `torch.set_num_threads` sets the count of the calling thread, and that of every thread which has
-    not asked for its own yet (aten/src/ATen/Parallel.h, lazy_init_num_threads); the latter is set
+    `torch.set_num_threads` sets the number for the calling thread, and for every thread that has
+    not asked for its own yet (aten/src/ATen/Parallel.h, lazy_init_num_threads). The latter is set
     back.
     """
+    # all wait for each other, so that each thread of the pool runs `limit` once
     together = threading.Barrier(threads)
 
     def limit() -> None:
@@ -266,8 +288,8 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
             for each in [pool.submit(limit) for _ in range(threads)]:
                 each.result()
         except BaseException:
-            # else those that were started would wait for the others for ever, and the program's end
-            # for them
+            # otherwise the started threads would wait for the others forever, and the program's
+            # end for them
             together.abort()
             raise
         finally:
@@ -275,18 +297,20 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
 
 
 class Buffers:
-    """Images of (N, 3, H, W) in host memory that is used again, so that no page is touched first
-    while batches are made.
+    """Images of (N, 3, H, W) in host memory that is reused.
 
-    A buffer is taken again once its tensor, every view of it and every NumPy array or DLPack
-    capsule made of them are gone: they all own the tensor's storage, which owns the NumPy array
-    that it is made of, and that array's end is what is waited for.
+    Reused pages are in memory already; the first touch of a new page would take time while batches
+    are made.
 
-    Page-locked memory is PyTorch's to keep: its allocator gives a block out again only when the
-    copies out of it have ended, which the host cannot see (CachingHostAllocator).
+    A buffer is free again when its tensor, every view of it and every NumPy array or DLPack capsule
+    made from them are gone. All of them own the tensor's storage, which owns the NumPy array that
+    the tensor was made from, and a finalizer waits for the end of that array.
+
+    Page-locked memory is left to PyTorch: its allocator reuses a block only when the copies out of
+    it have ended, which the host cannot see (CachingHostAllocator).
 
     Args:
-        transform: of the images; where it pads batches, a buffer has room for the largest.
+        transform: of the images; if it pads batches, a buffer has room for the largest batch.
         batch_size: images of a full batch.
         pinned: page-locked, for copies to a GPU.
     """
@@ -302,10 +326,12 @@ class Buffers:
         self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
 
     def take(self, count: int, shape: Pair) -> torch.Tensor:
-        """(count, 3, *shape), not initialized. A batch that is not full has memory of its own: what
-        saves it saves no more.
+        """(count, 3, *shape), not initialized.
+
+        A batch that is not full gets memory of its own, so that whoever saves its storage saves no
+        more than the batch.
         """
-        # other threads write into it, which a tensor made in inference mode does not allow
+        # other threads write into it, which PyTorch refuses for a tensor made in inference mode
         with torch.inference_mode(False):
             return pixels.empty_images(
                 count, shape, *self._form, self._memory if count == self._full else self._fresh
@@ -316,6 +342,7 @@ class Buffers:
             memory = self._free.pop()
         except IndexError:
             memory = self._fresh(self._bytes)
+        # the end of this array, not of `memory`, says that nobody uses the buffer any more
         owner = memory.numpy()  # a new array each time
         weakref.finalize(owner, self._free.append, memory).atexit = False
         return torch.from_numpy(owner)[:count]

@@ -1,4 +1,4 @@
-"""One planned image with Pillow."""
+"""Decodes one image with Pillow and cuts the planned views out of it."""
 
 from collections.abc import Iterable, Iterator
 from io import BytesIO
@@ -11,49 +11,59 @@ from dali_pipes.data.scanning.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
 
-# of one image: its geometry, and height and width of what is made
+# of one image: the transform, its geometry, and the output's height and width
 View = tuple[Transform, Geometry, Pair]
 
 
 def read(
     encoded: np.ndarray, name: str, views: Iterable[View], orientation: int = 1
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3) uint8 for each view from an image's encoded bytes, decoded once.
+    """(height, width, 3) uint8 for each view of an image, which is decoded once.
 
     Args:
+        encoded: the bytes of the file.
         name: for messages.
-        orientation: EXIF's, by the manifest, which the image is turned by; 1: the pixels as stored.
+        orientation: EXIF's, 1 to 8, as the manifest has it: the image is turned by it. 1: the
+            pixels are taken as stored.
     """
     with open_stored(BytesIO(encoded.data)) as file:
         image: Image.Image = file
         for at, (transform, planned, shape) in enumerate(views):
+            # decodes the file for the first view; the others use the same image
             if not at:
                 image = upright(file, orientation)
             check_size(name, planned.source, image.height, image.width)
+
             window = _window(image, *map(int, planned.window))
             if window.mode != "RGB":
                 window = window.convert("RGB")
-            # Pillow's NEAREST is exact
+            # Pillow's NEAREST is what PyTorch calls "nearest-exact"
             method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
             resized = window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
             yield crop_and_flip(np.asarray(resized), planned, shape)
 
 
 def _window(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
-    """A part of an image; of all of it no copy. Pillow's `crop` refuses one above its limit on
-    pixels, which a scan may lift.
+    """A part of an image; the image itself, not a copy, if that is all of it.
+
+    Pillow's `crop` refuses a part with more pixels than its limit, which a scan may lift.
     """
     if (height, width) == (image.height, image.width):
         return image
+
     if height * width > (Image.MAX_IMAGE_PIXELS or height * width):
         return Image.fromarray(
             np.asarray(image.convert("RGB"))[top : top + height, left : left + width]
         )
+
     return image.crop((left, top, left + width, top + height))
 
 
 def check_size(name: str, planned: np.ndarray, height: int, width: int) -> None:
-    """A file that was replaced since the scan would be cropped in the wrong place."""
+    """Raises a ValueError if the image has another size than when it was scanned.
+
+    Otherwise a file that was replaced since would be cropped in the wrong place.
+    """
     if (height, width) != tuple(planned):
         raise ValueError(
             f"{name}: {width} × {height} pixels, but {planned[1]} × {planned[0]} when it was "

@@ -1,5 +1,7 @@
-"""Normalization, erasing, cast and memory format for backends whose images arrive as uint8; the
-arithmetic of the DALI graph.
+"""Normalization, erasing, cast and memory format, for backends whose images arrive as uint8.
+
+`Normalizer` finishes whole batches on any device, `finish_into` one image on the CPU. The
+arithmetic is that of the DALI graph.
 """
 
 from collections.abc import Callable
@@ -22,7 +24,7 @@ _FLOAT: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
-    """A batch of the largest images, in words and as the count of its values."""
+    """A batch of the largest images: its description for messages, and its number of values."""
     shapes = [each.largest_shape for each in views_of(transform)]
     (height, width), more = (
         shapes[0],
@@ -40,7 +42,7 @@ def empty_images(
     memory_format: str,
     memory: Callable[[int], torch.Tensor],
 ) -> torch.Tensor:
-    """(count, 3, *shape), not initialized, in `memory(bytes)`: (bytes,) uint8."""
+    """(count, 3, *shape) images that are not initialized, in `memory(bytes)`: (bytes,) uint8."""
     last = memory_format == "channels_last"
     form = (count, *shape, 3) if last else (count, 3, *shape)
     images = memory(prod(form) * dtype.itemsize).view(dtype).view(form)
@@ -48,7 +50,7 @@ def empty_images(
 
 
 class Normalizer:
-    """Turns (N, 3, H, W) uint8 images into finished ones, on whatever device they are."""
+    """Turns (N, 3, H, W) uint8 images into finished ones, on the device they are on."""
 
     def __init__(self, transform: Transform):
         self._transform = transform
@@ -59,8 +61,10 @@ class Normalizer:
         self._constants: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
-        """The finished images; `erased`, int64 of (N, 4) on the CPU, is top, left, height and width
-        of the regions set to zero.
+        """The finished images.
+
+        Args:
+            erased: (N, 4) int64 on the CPU: top, left, height and width of the regions set to zero.
         """
         finished = self._normalize(images)
         erase(finished, erased)
@@ -69,16 +73,19 @@ class Normalizer:
     def _normalize(self, images: torch.Tensor) -> torch.Tensor:
         if self._dtype == torch.uint8:
             return images.contiguous(memory_format=self._memory_format)
+
         form = images.device, images.shape[3]
-        # once: each copy of them would wait for all copies before it
+        # copied to the device once: each further copy would wait for all copies before it
         if form not in self._constants:
             mean, scale = normalization(self._transform, images.shape[3])
             self._constants[form] = mean.to(images.device), scale.to(images.device)
+
         finished = torch.empty(
             images.shape, dtype=self._dtype, device=images.device, memory_format=self._memory_format
         )
-        # on the CPU one image at a time, which stays in the cache: a third of the time of whole
-        # batches
+
+        # one image at a time on the CPU: it stays in the cache, which takes a third of the time of
+        # a whole batch
         parts = [(finished, images)] if images.is_cuda else zip(finished, images, strict=True)
         for out, pixels in parts:
             normalize_into(out, pixels, *self._constants[form])
@@ -86,28 +93,34 @@ class Normalizer:
 
 
 def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is subtracted from pixels of 0 to 255, and what the difference is multiplied by; both
-    broadcast with (3, H, width).
+    """What is subtracted from pixels of 0 to 255, and by what the difference is multiplied.
+
+    Both broadcast with (3, H, width).
     """
     mean, std = (
         torch.tensor(each, **_FLOAT).mul(255).reshape(1, 3, 1, 1)
         for each in (transform.mean, transform.std)
     )
+
     scale = std.reciprocal()
-    # whole rows in their layout: three values at a time take five times as long
+
+    # constants for whole rows in the layout of the images: broadcasting three values at a time
+    # takes five times as long
     if transform.memory_format == "channels_last":
         mean, scale = (
             each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last)
             for each in (mean, scale)
         )
+
     return mean[0], scale[0]
 
 
 def normalize_into(
     out: torch.Tensor, pixels: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor
 ) -> torch.Tensor:
-    """Writes uint8 pixels into `out`: normalized as float32, then cast to its dtype; as they are,
-    if that is uint8.
+    """Writes uint8 pixels into `out`, normalized as float32 and cast to its dtype.
+
+    If `out` is uint8, the pixels are copied as they are.
     """
     if out.dtype == torch.uint8:
         return out.copy_(pixels)
@@ -134,14 +147,17 @@ def finish_into(
 
 
 def erase(images: torch.Tensor, erased: torch.Tensor) -> None:
-    """Zeros in the regions `erased`, (N, 4) of top, left, height and width; no height: none."""
+    """Sets the regions `erased`, (N, 4) of top, left, height and width, to zero.
+
+    A height of 0 means that nothing is erased.
+    """
     for place in erased[:, 2].nonzero().flatten().tolist():
         top, left, height, width = erased[place].tolist()
         images[place, :, top : top + height, left : left + width] = 0
 
 
 def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
-    """float32 pixels from 0 to 255, normalization undone."""
+    """The pixels as float32 from 0 to 255: undoes the normalization."""
     if transform.dtype == "uint8":
         return images.float()
     mean, std = (
@@ -152,12 +168,14 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
 
 
 def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: Pair) -> np.ndarray:
-    """(*shape, 3) out of a resized image of (H, W, 3); areas outside the image are black."""
+    """The output, (*shape, 3), of a resized image, (H, W, 3); areas outside the image are black."""
     (top, left), (height, width) = (int(each) for each in planned.crop), shape
     before = max(0, -top), max(0, -left)
     after = max(0, top + height - pixels.shape[0]), max(0, left + width - pixels.shape[1])
+
     if any(before) or any(after):
         pixels = np.pad(pixels, ((before[0], after[0]), (before[1], after[1]), (0, 0)))
         top, left = top + before[0], left + before[1]
+
     pixels = pixels[top : top + height, left : left + width]
     return pixels[:: -1 if planned.vertical_flip else 1, :: -1 if planned.flip else 1]

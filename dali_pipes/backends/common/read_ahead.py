@@ -15,18 +15,19 @@ from dali_pipes.data.scanning.headers import os_problem
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
-Encoded = list[NDArray[np.uint8]]  # of a batch's images; empty for those that cannot be read
+# the bytes of each image of a batch; an empty array for an image that cannot be read
+Encoded = list[NDArray[np.uint8]]
 
 
 class ReadAhead:
     """Reads batches in order, a bounded number of them ahead.
 
     Args:
-        threads: threads that read at the same time, each a part of a batch.
+        threads: how many read at the same time, each a part of a batch.
         batches: how many are read ahead.
 
     Attributes:
-        failures: images that could not be read, and why.
+        failures: a line for each image that could not be read, with the reason.
     """
 
     def __init__(self, manifest: Manifest, threads: int, batches: int):
@@ -41,6 +42,8 @@ class ReadAhead:
             for row in planned:
                 parts = np.array_split(row.ids, min(self._count, len(row)))
                 ahead.append((row, [self._threads.submit(self._read, part) for part in parts]))
+
+                # the oldest batch is yielded only when enough others are being read
                 if len(ahead) > self._batches:
                     yield _result(*ahead.popleft())
             while ahead:
@@ -57,12 +60,13 @@ class ReadAhead:
         try:
             return self._reader.read(extent)
         except OSError as error:
-            # an earlier batch may not have been delivered yet; decoders reject an empty image
+            # no exception yet, since earlier batches may still be waiting to be delivered; decoders
+            # reject the empty image when its turn comes
             self.failures.append(f"{extent}: {os_problem(error)}")
             return np.empty(0, np.uint8)
 
     def explained(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches; an error among them gets a note about images that could not be read."""
+        """The batches; an error among them gets a note for each image that could not be read."""
         try:
             yield from batches
         except Exception as error:

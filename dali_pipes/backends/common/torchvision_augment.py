@@ -1,9 +1,9 @@
 """The augmentation operations of torchvision, one image at a time, on the CPU or a GPU.
 
-Where torchvision's function takes several times as long as its pixels need, or depends on a mode of
-PyTorch's (the default dtype, autocast, the precision of matrix products, the number of threads),
-the same arithmetic stands here: equal but for single pixels in a hundred thousand, by one step,
-whose sum is rounded in another order (docs/augmentation.md).
+Some of torchvision's functions take several times as long as their pixels need, or depend on a mode
+of PyTorch (the default dtype, autocast, the precision of matrix products, the number of threads).
+Those are implemented here with the same arithmetic. About one pixel in a hundred thousand differs
+by one step, since its sum is rounded in another order (docs/augmentation.md).
 """
 
 from dataclasses import replace
@@ -27,8 +27,8 @@ from dali_pipes.plan.augment.operations import (
 def augment(
     image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers
 ) -> torch.Tensor:
-    """(3, H, W) uint8, after one operation from each slot."""
-    # whole planes: in any other order some functions take six times as long
+    """(3, H, W) uint8 after one operation from each slot."""
+    # plane after plane: in any other order some functions take six times as long
     image = image.contiguous()
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         image = _apply(image, OPS[code], magnitude, slot)
@@ -38,10 +38,12 @@ def augment(
 def augment_mask(
     mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers, outside: int
 ) -> torch.Tensor:
-    """(H, W) of whole numbers, moved to the nearest pixel as the operations move an image;
-    `outside` where nothing of it is.
+    """(H, W) of integers, moved as the operations move an image, to the nearest pixel.
+
+    Pixels that come from outside the mask get the value `outside`.
     """
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
+        # the other operations leave every pixel where it is
         if OPS[code] in AFFINE:
             mask = _apply(
                 mask[None],
@@ -63,6 +65,7 @@ def _apply(
             return _affine(image, op, magnitude, slot, fill)
         case "TranslateX" | "TranslateY":
             most = image.shape[2 if op == "TranslateX" else 1]
+            # rounded towards zero, as the plan's table says; a larger shift leaves nothing to see
             pixels = min(max(int(magnitude), -most), most)
             return F.pad(
                 image,
@@ -96,36 +99,40 @@ def _apply(
             return _hue(image, magnitude)
         case "GaussianBlur":
             return _blur(image, slot.kernel_size, magnitude)
+
     raise ValueError(op)
 
 
 def _affine(
     image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None
 ) -> torch.Tensor:
-    """The image sheared or rotated, with `fill`, or else black, where nothing of it is.
+    """The image sheared or rotated.
 
-    Where each pixel comes from is computed without a product of matrices, as torchvision has it: in
-    autocast that is one of bfloat16, and on a GPU one of TensorFloat-32, if the program allows that
-    for its model.
+    Pixels from outside the image are `fill`, or black if that is None. The source of each pixel is
+    computed without a matrix product, which torchvision uses. In autocast such a product is in
+    bfloat16, and on a GPU in TensorFloat-32 if the program allows that for its model.
     """
     height, width = image.shape[1:]
     matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[
         0
     ].tolist()
+
     y, x = (
         torch.arange(size, dtype=torch.float64, device=image.device) + 0.5
         for size in (height, width)
     )
     sources = [(x * across + shift) + (y * down)[:, None] for across, down, shift in matrix]
-    # from -1 to 1
+    # `grid_sample` takes places from -1 to 1
     places = [
         source.mul_(2 / size).sub_(1) for source, size in zip(sources, (width, height), strict=True)
     ]
     grid = torch.stack(places, dim=2).to(torch.float32)[None]
+
     layers = image[None].to(torch.float32)
     if fill is not None:
-        # where anything of the image is
+        # one more layer, which tells where anything of the image is
         layers = torch.cat([layers, torch.ones_like(layers[:, :1])], dim=1)
+
     moved = grid_sample(
         layers, grid, mode=slot.interpolation, padding_mode="zeros", align_corners=False
     )[0]
@@ -135,7 +142,7 @@ def _affine(
 
 
 def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> torch.Tensor:
-    """`share` of the image and the rest of another, which broadcasts with it; None: black."""
+    """`share` of the image and the rest of `other`, which broadcasts with it; None is black."""
     mixed = image.to(torch.float32).mul_(share)
     return (
         (mixed if other is None else mixed.add_(other, alpha=1.0 - share))
@@ -145,20 +152,23 @@ def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> tor
 
 
 def _gray(image: torch.Tensor) -> torch.Tensor:
-    """(1, H, W) float32 of whole numbers."""
+    """(1, H, W) float32 of whole numbers, weighted as torchvision's rgb_to_grayscale."""
     red, green, blue = image.to(torch.float32)
     return red.mul_(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()[None]
 
 
 def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
-    """`adjust_sharpness`, whose 3 × 3 kernel has ones around a five: sums of 16-bit integers in the
-    place of a convolution.
+    """torchvision's `adjust_sharpness`, whose 3 × 3 kernel has ones around a five.
+
+    Sums of 16-bit integers replace the convolution.
     """
     if min(image.shape[1:]) < 3:
         return image
+
     pixels = image.to(torch.int16)
     rows = (pixels[:, :-2] + pixels[:, 1:-1]).add_(pixels[:, 2:])
     centre = pixels[:, 1:-1, 1:-1]
+    # 4 more of the centre make the kernel's five; its numbers add up to 13
     smooth = (
         (rows[:, :, :-2] + rows[:, :, 1:-1])
         .add_(rows[:, :, 2:])
@@ -167,7 +177,8 @@ def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
         .div_(13)
         .round_()
     )
-    out = image.clone()
+
+    out = image.clone()  # the outermost pixels stay as they are
     out[:, 1:-1, 1:-1] = smooth.add_(centre.to(torch.float32).sub_(smooth), alpha=share).clamp_(
         0, 255
     )
@@ -175,14 +186,16 @@ def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
 
 
 def _blur(image: torch.Tensor, size: int, sigma: float) -> torch.Tensor:
-    """`gaussian_blur`, first along the columns and then along the rows; torchvision convolves with
-    the product of both at once.
+    """torchvision's `gaussian_blur`, first along the columns and then along the rows.
+
+    torchvision convolves with the product of both at once.
     """
     places = torch.linspace(
         -(size - 1) / 2, (size - 1) / 2, size, dtype=torch.float32, device="cpu"
     )
     weights = torch.exp(-0.5 * (places / sigma) ** 2)
     kernel, margin, (_, height, width) = (weights / weights.sum()).tolist(), size // 2, image.shape
+
     padded = torch.nn.functional.pad(image[None].to(torch.float32), [margin] * 4, mode="reflect")[0]
     columns = _weighted(kernel, [padded[:, first : first + height] for first in range(size)])
     return (
@@ -200,43 +213,49 @@ def _weighted(weights: list[float], images: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _hue(image: torch.Tensor, share: float) -> torch.Tensor:
-    """`adjust_hue`: HSV's hue shifted by a share of the full circle, without HSV; as in the DALI
-    graph.
+    """torchvision's `adjust_hue`: shifts HSV's hue by a share of the full circle.
+
+    It computes no HSV image; the arithmetic is that of the DALI graph.
     """
     red, green, blue = image.to(torch.float32).div_(255)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
+
+    # in sixths of the circle: red is at 0, green at 2, blue at 4
     divisor = chroma + (chroma == 0)
     is_red, is_green = value == red, value == green
     sixths = torch.where(
         is_green, (blue - red).div_(divisor).add_(2), (red - green).div_(divisor).add_(4)
     )
     sixths = torch.where(is_red, (green - blue).div_(divisor), sixths).add_(6 + 6 * share)
+
     out = torch.empty_like(image)
     for channel, offset in zip(out, (5.0, 3.0, 1.0), strict=True):
         place = sixths + offset
         place.sub_((place / 6).floor_(), alpha=6)
         place = torch.minimum(place, 4 - place).clamp_(0, 1)
-        # torchvision scales back by this, and truncates
+        # torchvision scales back by 255.999, and truncates
         channel.copy_((value - place.mul_(chroma)).mul_(255.999))
     return out
 
 
 def _equalize(image: torch.Tensor) -> torch.Tensor:
-    """Each channel's histogram flattened as OpenCV's equalizeHist and DALI do it.
+    """Flattens each channel's histogram as OpenCV's equalizeHist and DALI do.
 
     Pillow and torchvision round the width of a step down to a whole number of pixels, and so never
     use the whole range.
     """
     pixels = image[0].numel()
     out = torch.empty_like(image)
+
     for channel, flat in enumerate(image):
         count = torch.bincount(flat.flatten(), minlength=256)
         below = count.cumsum(0)
         darkest = below[(count > 0).byte().argmax()]
         scale = 255 / (pixels - darkest).clamp(min=1).float()
         table = ((below - darkest).clamp(min=0).float() * scale).round().byte()
-        # in a quarter of the time of table[flat]
+        # index_select takes a quarter of the time of table[flat]
         found = table.index_select(0, flat.flatten().int()).view_as(flat)
         out[channel] = torch.where(darkest == pixels, flat, found)
+
     return out

@@ -1,5 +1,6 @@
-"""One planned image with torchvision's JPEG decoder and resize; Pillow decodes the other
-formats.
+"""Decodes one image with torchvision's JPEG decoder and resizes it.
+
+Pillow decodes the other formats.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,11 @@ def read(
     encoded: np.ndarray, name: str, views: Sequence[read_pil.View], orientation: int = 1
 ) -> Iterator[np.ndarray]:
     """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments."""
+    # the first bytes of every JPEG
     if encoded[:3].tobytes() != b"\xff\xd8\xff":
         yield from read_pil.read(encoded, name, views, orientation)
         return
+
     image = _upright(decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB), orientation)
     for transform, planned, shape in views:
         resized = resize_window(image, name, transform, planned)
@@ -42,7 +45,7 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
 def resize_window(
     image: torch.Tensor, name: str, transform: Transform, planned: Geometry
 ) -> torch.Tensor:
-    """(3, height, width) of the planned window of a decoded image."""
+    """(3, height, width) of the planned window of a decoded image, resized."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
     top, left, height, width = map(int, planned.window)
     window, mode = (

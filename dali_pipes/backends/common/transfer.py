@@ -1,5 +1,7 @@
-"""Copies batches into PyTorch's memory on a GPU, from host memory or from another library's
-memory.
+"""Copies batches into PyTorch's memory on a GPU, from host memory or from another library's memory.
+
+Copies run on a stream of their own while the batch before is in use; `hand_over` makes the current
+stream wait for them.
 """
 
 import itertools
@@ -13,7 +15,7 @@ from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
-MOST_KEPT = 4  # batches of another library
+MOST_KEPT = 4  # batches of another library that wait until they are copied
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,7 +23,7 @@ Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
 
 
 def to_gpu(batches: Iterator[Delivery], device: torch.device) -> Iterator[Delivery]:
-    """Finished batches, on `device`, ready on the current stream when yielded."""
+    """The finished batches on `device`, ready on the current stream when yielded."""
     decoded = ((planned, batch.groups, batch.ids, None) for planned, batch in batches)
     return finish_on_gpu(decoded, device, lambda groups, _: groups)
 
@@ -31,8 +33,9 @@ def finish_on_gpu(
     device: torch.device,
     finish: Callable[[Groups, Any], Groups],
 ) -> Iterator[Delivery]:
-    """The batches on `device`, their images passed through `finish` there, ready on the current
-    stream when yielded.
+    """Copies the batches to `device`, and passes their images through `finish` there.
+
+    They are ready on the current stream when yielded.
 
     Args:
         batches: each with its planned batch, the groups of its images, its ids, and what else
@@ -54,9 +57,10 @@ def finish_on_gpu(
 
 
 def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
-    """`ready` of each, called before the next one is begun, which it is before this one is yielded.
+    """Yields `ready` of each one, with the next one begun already.
 
-    An error while one is begun is raised only after the one before it has been delivered.
+    `ready` is called before the next one is begun. If beginning the next one fails, this one is
+    still yielded, and then the error is raised.
     """
     ahead = next(begun, None)
     while ahead is not None:
@@ -70,25 +74,27 @@ def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
 
 
 def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy from page-locked memory, which the host does not wait for."""
+    """A copy through page-locked memory, which the host does not wait for."""
     return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
 
 
 def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of host memory on any device, without the host waiting; itself if the device is the
-    CPU.
+    """A tensor of host memory on any device, without the host waiting.
+
+    On the CPU it is the tensor itself.
     """
     return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 
 
 def ids_on(device: torch.device, planned: PlannedBatch) -> torch.Tensor:
-    """(N,) int64 ids of a planned batch."""
+    """(N,) int64 ids of a planned batch, on `device`."""
     return copy_to(device, torch.from_numpy(planned.ids))
 
 
 def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:
-    """The views of each group one after another in one tensor; one alone is copied only if asked or
-    if its dtype is another.
+    """The views of each group joined in one tensor.
+
+    A view alone is copied only if `copy` is set or its dtype differs.
     """
     ends = itertools.accumulate(counts)
     parts = [views[end - count : end] for end, count in zip(ends, counts, strict=True)]
@@ -99,8 +105,9 @@ def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool
 
 
 def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
-    """The batch, ready on the current stream; its memory is not reused before that stream has read
-    it.
+    """The batch, ready on the current stream.
+
+    Its memory is not reused before that stream has read it.
     """
     current = torch.cuda.current_stream(batch.images.device)
     current.wait_stream(made_on)
@@ -112,35 +119,38 @@ def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
 def copy_to_torch_memory(
     batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
 ) -> Iterator[Delivery]:
-    """Batches made of another library's memory on this GPU, copied into PyTorch's on the current
-    stream.
+    """Copies batches from another library's memory on this GPU into PyTorch's memory.
 
-    The copy casts the images: one pass over memory, whatever their dtype was.
+    The copy runs on the current stream and casts the images too: one pass over memory, whatever
+    their dtype was.
 
-    By DALI's sources (2.2.0 and 2.4.0) its dynamic executor, the default, allocates new memory for
+    By DALI's sources (2.2.0 and 2.4.0), its dynamic executor, the default, allocates new memory for
     each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in
     2.4.0, :240 in 2.2.0). The exported tensor is one more owner
     (dali/pipeline/data/dltensor.h:283-296). When it is dropped, its deleter hands the memory to a
     thread (:170-180) that first calls cudaDeviceSynchronize (dltensor.cc, class DLTensorGraveyard,
-    whose comment says why). So the batches could be handed out as they are; but their memory would
-    be held until all that was queued on the whole device by then is done, PyTorch's allocator could
-    not reuse it, and a host that runs ahead of the GPU, as a loop of CUDA graphs may, would fill
-    the GPU with one batch more for each step. An original is wanted only until it has been copied.
-    At most `MOST_KEPT` wait for that: then the host sleeps until the first is copied. That asks
-    nothing of the library that owns it, and to the copies PyTorch's own rules apply.
+    whose comment says why).
+
+    So the batches could be delivered as they are. But their memory would be held until all that is
+    queued on the whole device by then is done, and PyTorch's allocator could not reuse it. A host
+    that runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one more batch
+    for each step. A copy, in contrast, follows the rules of PyTorch's allocator, and DALI's batch
+    is kept only until it has been copied. If `MOST_KEPT` batches wait for that, the host sleeps
+    until the first is copied, which needs nothing from the library that owns it.
 
     docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part
     `copies` measures them.
 
     Args:
-        batches: with what owns that memory; of each view a group of its own.
+        batches: each after the owner of its memory; every view is a group of its own.
         dtype: of the copied images.
-        views: of each group of the copies.
+        views: how many views each group of the copies has.
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
         for owner, (planned, batch) in batches:
             with span("transfer"):
+                # `query` tells without waiting whether a copy has ended
                 while being_copied and (
                     len(being_copied) == MOST_KEPT or being_copied[0][0].query()
                 ):
@@ -149,6 +159,8 @@ def copy_to_torch_memory(
                 copy = DecodedBatch.of(
                     grouped(batch.groups, views, dtype, copy=True), batch.ids.clone()
                 )
+
+                # blocking: the host sleeps while it waits, and does not spin
                 copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
                 copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
                 being_copied.append((copied, (owner, batch)))

@@ -1,7 +1,7 @@
-"""The operations of the plan in a DALI graph: each is applied to those samples of a batch that it
-was drawn for.
+"""The operations of the plan in a DALI graph, each applied to the samples of a batch that drew it.
 
-Arithmetic as in torchvision's functions for 8-bit tensors, so that both give the same pixels.
+The arithmetic is that of torchvision's functions for 8-bit tensors, so that both give the same
+pixels.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,17 @@ from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numb
 from dali_pipes.plan.geometry import Pair
 
 _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
+# operations that take a number (`parameters`)
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
-_GRAY = [0.2989, 0.587, 0.114]
+_GRAY = [0.2989, 0.587, 0.114]  # weights of red, green and blue in torchvision's rgb_to_grayscale
 _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision's, which truncates
 
 
 @dataclass(frozen=True, slots=True)
 class SlotInputs:
-    """The graph's inputs for each sample's operation in one slot; all on the CPU.
+    """The graph's inputs for each sample's operation in one slot; all are on the CPU.
 
-    Inputs that no operation of the slot needs are None.
+    An input that no operation of the slot needs is None.
     """
 
     slot: Slot
@@ -44,8 +45,9 @@ Function = Callable[[DataNode, SlotInputs], DataNode]
 
 
 def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
-    """Images of (height, width, 3) uint8 after one operation from each slot; to be called where
-    conditionals are enabled.
+    """Images of (height, width, 3) uint8 after one operation from each slot.
+
+    Call it where DALI's conditionals are enabled.
     """
     for inputs in slots:
         for function, chosen in inputs.chosen.items():
@@ -55,9 +57,7 @@ def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
 
 
 def functions(slot: Slot) -> dict[Function, list[int]]:
-    """The functions for the operations of this slot, and the operation codes that each of them
-    handles.
-    """
+    """The functions for the operations of this slot, with the operation codes that each handles."""
     found: dict[Function, list[int]] = {}
     for op in slot.ops:
         found.setdefault(_FUNCTIONS[op], []).append(CODE[op])
@@ -65,8 +65,9 @@ def functions(slot: Slot) -> dict[Function, list[int]]:
 
 
 def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:
-    """(N,) magnitudes in the graph's units: factors, thresholds from 0 to 255, hues in sixths of
-    the circle, sigmas.
+    """(N,) magnitudes in the graph's units.
+
+    These are factors, thresholds from 0 to 255, hues in sixths of the circle, and sigmas.
     """
     number = magnitudes.copy()
     number[np.isin(ops, [CODE[op] for op in BLENDS])] += 1
@@ -77,7 +78,7 @@ def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:
 
 
 def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
-    """(N,) the bits that Posterize keeps; other operations keep all."""
+    """(N,) bit masks of what Posterize keeps; other operations keep all bits."""
     bits = np.where(ops == CODE["Posterize"], magnitudes, 8)
     return (256 - 2.0 ** (8 - bits)).astype(np.uint8)
 
@@ -97,11 +98,14 @@ def _contrast(image: DataNode, inputs: SlotInputs) -> DataNode:
 def _sharpness(image: DataNode, inputs: SlotInputs) -> DataNode:
     if min(inputs.shape) < 3:
         return image
+
     kernel = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
     inside = np.zeros((*inputs.shape, 1), np.float32)
     inside[1:-1, 1:-1] = 1  # the outermost pixels stay unchanged
+
     smooth = fn.filter(image, types.Constant(kernel, device=image.device))
     inner = types.Constant(inside, device=image.device)
+
     share = inner - inner * inputs.parameter
     return _floor(image * (1.0 - share) + smooth * share)
 
@@ -113,6 +117,7 @@ def _solarize(image: DataNode, inputs: SlotInputs) -> DataNode:
 def _autocontrast(image: DataNode, inputs: SlotInputs) -> DataNode:
     darkest = fn.cast(fn.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     brightest = fn.cast(fn.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
+    # 1 in a channel of one value only: its pixels stay, and nothing is divided by 0
     flat = fn.cast(darkest == brightest, dtype=_FLOAT)
     scale = (brightest - darkest) * np.float32(1 / 255) + flat
     return fn.cast(math.floor((image - darkest * (1.0 - flat)) / scale), dtype=_U8)
@@ -122,19 +127,24 @@ def _hue(image: DataNode, inputs: SlotInputs) -> DataNode:
     """HSV's hue shifted by a share of the full circle; the other two channels stay."""
     color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
     red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))
+
     value = math.max(math.max(red, green), blue)
     chroma = value - math.min(math.min(red, green), blue)
     divisor = chroma + fn.cast(chroma == 0.0, dtype=_FLOAT)
+
+    # the hue in sixths of the circle: red is at 0, green at 2, blue at 4
     is_red = fn.cast(value == red, dtype=_FLOAT)
     is_green = fn.cast(value == green, dtype=_FLOAT) * (1.0 - is_red)
     is_blue = 1.0 - is_red - is_green
     difference = is_red * (green - blue) + is_green * (blue - red) + is_blue * (red - green)
     sixths = difference / divisor + (2.0 * is_green + 4.0 * is_blue + 6.0) + inputs.parameter
+
     channels = []
     for offset in (5.0, 3.0, 1.0):
         place = sixths + offset
         place = place - math.floor(place * (1 / 6)) * 6.0
         channels.append(value - chroma * math.clamp(math.min(place, 4.0 - place), 0.0, 1.0))
+
     # torchvision scales back by 255.999 and truncates
     return fn.cast(fn.cat(*channels, axis=2) * 255.999 + _FLOOR, dtype=_U8)
 

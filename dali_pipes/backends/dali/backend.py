@@ -1,5 +1,9 @@
-"""NVIDIA DALI as a backend: the plan goes in through an ExternalSource, batches come out of a
-DALIGenericIterator.
+"""NVIDIA DALI as a backend: an ExternalSource takes the plan, and DALI delivers the batches.
+
+On a GPU, and with resize=dali, the graph makes finished images, which a DALIGenericIterator returns
+(`_batches`). Otherwise, on the CPU, the graph only decodes windows, and `Finisher` makes images of
+them in threads (`_finished`). Each way, the planned batches that are inside DALI wait in an
+`InWork`.
 """
 
 import gc
@@ -35,15 +39,17 @@ from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY
 from dali_pipes.system.traces import span
 
-READ_AHEAD = 2  # batches from shards, before DALI requests them
+READ_AHEAD = 2  # batches that are read from shards before DALI requests them
 FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
-HOST_MEMORY_PADDING = 8 * 2**20  # DALI's default, which these graphs leave as it is
+HOST_MEMORY_PADDING = 8 * 2**20  # bytes; DALI's default, which these graphs leave as it is
 
 
 def _leave_pipelines_to_the_parent() -> None:
-    """In a forked child, such as a DataLoader's worker, neither the collector nor DALI at the end
-    of the process ends a pipeline of the parent: it would wait forever for threads that only the
-    parent has. Frozen objects are never collected."""
+    """Keeps a forked child, such as a DataLoader's worker, from ending a pipeline of its parent.
+
+    To end it, the child would wait forever for threads that only the parent has. Both the garbage
+    collector and, at the end of the process, DALI would try to. Frozen objects are never collected.
+    """
     gc.freeze()
     Pipeline._pipes.clear()
 
@@ -56,8 +62,7 @@ warnings.filterwarnings("ignore", "nvidia-dali-cuda120 is no longer shipped with
 
 
 class DaliBackend(Backend):
-    """Carries out a plan with DALI, on the GPU where the batches arrive or, with `device="cpu"`, on
-    the CPU.
+    """Carries out a plan with DALI, on the GPU where the batches arrive, or on the CPU.
 
     `decoding` says whether regions or whole images are decoded, and why.
     """
@@ -97,6 +102,8 @@ class DaliBackend(Backend):
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         self.close()
+
+        # threads inherit the CPUs of the thread that starts them
         with started_on(self._cpus()) if self._config.cpus else nullcontext():
             try:
                 batches = self._start(InWork(planned))
@@ -110,6 +117,7 @@ class DaliBackend(Backend):
                 raise ConfigError(
                     f"{what}: {WITH_UTILITY} (dali-pipes doctor); DALI said: {error}"
                 ) from None
+
         return self._read_ahead.explained(batches) if self._read_ahead else batches
 
     def _start(self, in_work: InWork) -> Iterator[Delivery]:
@@ -120,11 +128,12 @@ class DaliBackend(Backend):
         return self._batches(self._pipeline, in_work)
 
     def _cpus(self) -> Set[int]:
-        """Those of `config.cpus`; all, where the kernel does not say which are near the GPU."""
+        """The CPUs of `config.cpus`; all if the kernel does not say which are near the GPU."""
         if self._config.cpus != "gpu":
             return parse_cpus(str(self._config.cpus))
         if self._device.type != "cuda":
             return os.sched_getaffinity(0)
+
         gpu: Any = torch.cuda.get_device_properties(self._device)
         return cpus_near(
             gpu.pci_domain_id, gpu.pci_bus_id, gpu.pci_device_id
@@ -135,7 +144,10 @@ class DaliBackend(Backend):
         return self.device_id is None and self._config.resize == "torch"
 
     def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
-        """On the device where they arrive; DALI makes windows of them."""
+        """Batches of which DALI decodes the windows on the CPU, and PyTorch makes the images.
+
+        They are delivered on the device where they arrive.
+        """
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
         self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
         batches = self._finisher(
@@ -144,7 +156,10 @@ class DaliBackend(Backend):
         return to_gpu(batches, self._device) if to_pinned else batches
 
     def _batches(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
-        """On the device where they arrive; on a GPU in PyTorch's memory."""
+        """Batches that DALI's graph finishes, on the device where they arrive.
+
+        On a GPU they are in PyTorch's memory.
+        """
         counts = [len(group) for group in self._transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
         outputs = DALIGenericIterator(
@@ -154,8 +169,9 @@ class DaliBackend(Backend):
         def delivery(output: dict[str, torch.Tensor]) -> Delivery:
             planned = in_work.take_first() if self._takes_the_plan else None
             batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-            # DALI delivers in order. On a GPU its word must do: to look at the ids, the host would
-            # wait for the device.
+
+            # DALI delivers in order. On the CPU that is checked; on a GPU the host would have to
+            # wait for the device to read the ids.
             if planned and self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
                 raise RuntimeError(
                     f"DALI delivered samples {batch.ids.tolist()} in place of "
@@ -171,10 +187,12 @@ class DaliBackend(Backend):
                     return
                 yield found[0]
 
+        # `output` goes along, since it owns the memory of the batch
         made = ((output, delivery(output)) for output in decoded())
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
             return copy_to_torch_memory(made, dtype, counts)
+
         batches = (
             (each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids))
             for _, (each, batch) in made
@@ -182,15 +200,19 @@ class DaliBackend(Backend):
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
-        """A pipeline over these planned batches, not yet built; `options` are further ones of
-        DALI's Pipeline.
+        """A pipeline over these planned batches, not yet built.
+
+        `options` are further options of DALI's Pipeline.
         """
         if not self._manifest.whole_files:
             self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+
+        # conditionals are needed where the graph treats samples of one batch differently
         augments = not self._resizes_with_torch and any(
             each.augmenter.slots for each in views_of(self._transform)
         )
         turns = self._transform.exif == "apply"
+
         return _planned_pipeline(
             self._manifest,
             self._transform,
@@ -233,7 +255,8 @@ class DaliBackend(Backend):
     ) -> Iterator[Need]:
         on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
         text, pixels = pixels_of(transform, batch_size)
-        # how large the windows in DALI's queue are depends on the draws
+
+        # the windows in DALI's queue are left out: their size depends on the draws
         if not config.graph_finishes:
             yield Need(
                 f"{FINISHED} batches {text}",
@@ -242,6 +265,7 @@ class DaliBackend(Backend):
                 "batch_size",
             )
             return
+
         queue = depth * pixels * DTYPE_BYTES[output_dtype(transform, config.decodes_on)]
         yield Need(
             f"{depth} batches {text} of DALI",
@@ -249,6 +273,7 @@ class DaliBackend(Backend):
             queue,
             "batch_size or prefetch_queue_depth",
         )
+
         if on_gpu:
             if not choose(config, transform, on_gpu).region:
                 yield Need(
@@ -261,14 +286,15 @@ class DaliBackend(Backend):
 
 
 def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
-    """What DALI's mixed decoder takes when it is made, before the first image.
+    """The memory that DALI's mixed decoder takes when it is created, before the first image.
 
-    For each of its threads, `num_threads` of a separate pool
-    (dali/operators/imgcodec/image_decoder.h:217 in DALI 2.4.0, :221 in 2.2.0) and the caller's: one
-    buffer of `device_memory_padding` and two page-locked ones of `host_memory_padding`
-    (nvImageCodec 0.8.0, extensions/nvjpeg/cuda_decoder.cpp:270-318). What it allocates for the JPEG
-    engines (hw_decoder.cpp:529-568) is left out: a GPU may have none, and what
-    nvjpegDecodeBatchedPreAllocate makes of the hints is not public.
+    It has `num_threads` threads in a separate pool (dali/operators/imgcodec/image_decoder.h:217 in
+    DALI 2.4.0, :221 in 2.2.0), and the caller's thread. Each takes one buffer of
+    `device_memory_padding` and two page-locked ones of `host_memory_padding` (nvImageCodec 0.8.0,
+    extensions/nvjpeg/cuda_decoder.cpp:270-318).
+
+    What it allocates for the JPEG engines (hw_decoder.cpp:529-568) is left out: a GPU may have
+    none, and how nvjpegDecodeBatchedPreAllocate uses the hints is not public.
     """
     threads = (config.num_threads or 1) + 1
     per_thread = f"buffers of {threads} decoder threads"
@@ -284,8 +310,10 @@ def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
 
 
 def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
-    """What determines the pixels on a GPU. The engine takes a share of each batch, so the batch
-    decides which images it gets.
+    """What determines the pixels on a GPU.
+
+    The JPEG engine takes a share of each batch, so the other images of a batch decide whether an
+    image goes there.
     """
     how = "regions" if decoding.region else "whole images"
     upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
@@ -295,8 +323,9 @@ def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
 
 
 def shut_down(pipeline: Pipeline) -> None:
-    """Ends the pipeline's threads now; otherwise they live until a traceback or a cycle that holds
-    the pipeline is collected.
+    """Ends the pipeline's threads now.
+
+    Otherwise they live until a traceback or a cycle that holds the pipeline is collected.
     """
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
@@ -304,15 +333,16 @@ def shut_down(pipeline: Pipeline) -> None:
 def to_batch(
     views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform
 ) -> DecodedBatch:
-    """DALI's tensors as a batch, not copied and not yet cast; of each view a group of its own."""
+    """DALI's tensors as a batch, not copied and not yet cast; each view is a group of its own."""
     if transform.memory_format == "channels_last":
         views = [images.permute(0, 3, 1, 2) for images in views]
     return DecodedBatch.of(views, ids.flatten().long())
 
 
 def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """The number of each planned batch, and its windows, (height, width, 3) uint8, which own their
-    memory.
+    """Yields the number of each planned batch with its windows, (height, width, 3) uint8.
+
+    The windows own their memory.
     """
     while True:
         try:
@@ -320,7 +350,8 @@ def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
                 windows, numbers = pipeline.run()
         except StopIteration:
             return
-        # torch.from_dlpack asks for streams and devices first, in three times as long
+
+        # torch.from_dlpack asks for streams and devices first, which takes three times as long
         made = [torch._C._from_dlpack(windows[place].__dlpack__()) for place in range(len(windows))]
         yield int(numbers.at(0)), made
 
@@ -338,7 +369,9 @@ def _planned_pipeline(
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
     inputs = planned_inputs(manifest, transform, windows)
     inputs = plan_nodes(manifest, inputs, planned, read_ahead)
+
     if windows:
         return window_graph(inputs, transform, decoder, region), inputs.number
+
     ids = inputs.ids if device == "cpu" else inputs.ids.gpu()
     return *image_graph(inputs, transform, decoder, region, device), ids

@@ -1,8 +1,8 @@
-"""How DALI decodes: only each image's planned region, or whole images that are cropped afterwards.
-With a table of known faults.
+"""How DALI decodes: planned regions only, or whole images that are cropped afterwards.
 
-The versions that decide are read from the libraries that DALI loads, which needs no GPU.
-docs/gpu-path.md has the sources.
+`choose` decides that. `FAULTS` is a table of known faults of regions on a GPU, each with the
+library versions that have it. The versions are read from the libraries that DALI loads, which needs
+no GPU. docs/gpu-path.md has the sources.
 """
 
 import ctypes
@@ -27,8 +27,9 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of the libraries that decode for DALI; (0, 0, 0): unknown, and treated as one that
-    has every fault.
+    """Versions of the libraries that decode for DALI.
+
+    (0, 0, 0) means unknown, and is treated as a version that has every fault.
     """
 
     nvimgcodec: Version
@@ -42,8 +43,8 @@ class Versions:
         )
 
 
-# nvImageCodec refuses regions of chroma-subsampled JPEGs on the GPU with fancy upsampling, from
-# this version of it on, up to that version of nvJPEG (setDecodeParams in its
+# From this version on, and with an nvJPEG below that one, nvImageCodec refuses regions of
+# chroma-subsampled JPEGs on the GPU with fancy upsampling (setDecodeParams in its
 # extensions/nvjpeg/hw_decoder.cpp; 0.8.0 does not have this check).
 GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
@@ -115,18 +116,20 @@ def choose(
     """What `config.decode` means with the installed libraries.
 
     Args:
-        probe: tries regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
+        probe: tests regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
 
     Raises:
-        ConfigError: decode is region where a fault of the table applies, or force_region where one
-            breaks what `exact` promises.
+        ConfigError: decode is "region" but a fault of the table applies, or it is "force_region"
+            and a fault breaks what `exact` promises.
     """
     if not on_gpu:
         return Decoding(config.decode != "whole", "on the CPU both give the same pixels")
     if config.decode == "whole":
         return Decoding(False, "decode=whole")
+
     versions, faults = installed_versions(), _known(config, transform)
     known = "; ".join(fault.what for fault in faults)
+
     match config.decode:
         case "force_region":
             repeats = not any(fault.is_small for fault in faults)
@@ -163,14 +166,17 @@ def choose(
                 f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region "
                 "tries it anyway"
             )
+
+    # the rest: auto, region without a fault, and probe if it has no test or would not see the fault
     if faults:
         return Decoding(False, f"{versions}: {known}")
     return Decoding(True, f"{versions} decode regions on the GPU")
 
 
 def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Height and width, in pixels, that the JPEG engine's memory is allocated for: the 99th
-    percentile of `sizes`, (N, 2).
+    """Height and width, in pixels, for which the JPEG engine's memory is allocated.
+
+    These are the hints of `config`, or else the 99th percentile, by area, of `sizes`, (N, 2).
     """
     by_area = sizes[np.argsort(sizes.prod(axis=1), kind="stable")]
     height, width = by_area[99 * (len(by_area) - 1) // 100].tolist() if len(by_area) else (1, 1)
@@ -178,11 +184,10 @@ def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, in
 
 
 def output_dtype(transform: Transform, device: str) -> str:
-    """DALI's output dtype on "cpu" or "gpu", as `transform.dtype` names it; if the two differ, the
-    batch is cast afterwards.
+    """DALI's output dtype on "cpu" or "gpu", named as in `transform.dtype`.
 
-    DALI has no bfloat16, and going through fp16 would round pixels twice. On the CPU its operator
-    takes 2.7 times as long for fp16 as for fp32.
+    If the two differ, the batch is cast afterwards. DALI has no bfloat16, and a cast by way of fp16
+    would round pixels twice. On the CPU its operator takes 2.7 times as long for fp16 as for fp32.
     """
     return (
         "fp32"
@@ -192,12 +197,14 @@ def output_dtype(transform: Transform, device: str) -> str:
 
 
 def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
-    """Options to try where decoding on a GPU goes wrong with these."""
+    """Options to try if decoding on a GPU goes wrong with these options."""
     faults = _known(config, transform)
     if config.decode == "whole" or (config.decode == "auto" and faults):
         return ["loader.hw_decoder_load=0"] if config.engine_load else []
+
     each_has_one = all(fault.way_out for fault in faults)
     without_engine = ["loader.hw_decoder_load=0"] if config.engine_load and not faults else []
+
     return [
         "loader.decode=whole",
         *(fault.way_out for fault in faults if each_has_one),
@@ -211,13 +218,13 @@ def _known(config: DaliConfig, transform: Transform) -> list[RegionFault]:
 
 @lru_cache
 def installed_versions() -> Versions:
-    """As reported by the libraries themselves."""
+    """The versions as the libraries themselves report them."""
     nvimgcodec, cuda = _nvimgcodec()
     return Versions(nvimgcodec, _nvjpeg_version(cuda))
 
 
 class _Properties(ctypes.Structure):
-    """nvimgcodecProperties_t of nvimgcodec.h; its type has the number 1."""
+    """nvimgcodecProperties_t of nvimgcodec.h, whose `struct_type` is 1."""
 
     _fields_ = (
         ("struct_type", ctypes.c_int),
@@ -229,10 +236,14 @@ class _Properties(ctypes.Structure):
 
 
 def _nvimgcodec() -> tuple[Version, int]:
-    """DALI's version, and the CUDA major version that it is built for, whose libraries it loads."""
+    """The version of nvImageCodec, and the CUDA major version that it was built for.
+
+    DALI loads the libraries of that CUDA version.
+    """
     for library in _libraries("nvimgcodec/libnvimgcodec.so*"):
         found = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
         if library.nvimgcodecGetProperties(ctypes.byref(found)) == 0:
+            # packed as major, minor and patch in the decimal digits
             version = found.version // 1000, found.version % 1000 // 100, found.version % 100
             return version, found.cudart_version // 1000
     return (0, 0, 0), 0
@@ -252,9 +263,11 @@ def _nvjpeg_version(cuda: int) -> Version:
 
 
 def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
-    """The library from NVIDIA's wheels, which are all in the package `nvidia`, or else the system's
-    library of that name.
+    """The library from NVIDIA's wheels, or else the system's library of that name.
+
+    NVIDIA's wheels are all in the package `nvidia`.
     """
+
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
     found = [
@@ -263,6 +276,7 @@ def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
         for pattern in patterns
         for path in sorted(folder.glob(pattern))
     ]
+
     for path in [*found, elsewhere]:
         try:
             if path:

@@ -1,5 +1,8 @@
-"""Feeds the plan into a DALI pipeline: one array per batch for each input of the image graph,
-through one ExternalSource.
+"""Feeds the plan into a DALI pipeline through one ExternalSource.
+
+`planned_inputs` says which arrays of a planned batch the image graph needs: a `PlanInput` for each
+input. `plan_nodes` replaces every `PlanInput` by a node of the graph, and `_Feed` computes the
+arrays batch by batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +36,12 @@ _T = types.DALIDataType
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """One input of the graph: its type and dimensions for one sample, and the array of a batch."""
+    """One input of the graph.
+
+    Attributes:
+        dtype, ndim: for one sample.
+        array: computes the values of a whole batch.
+    """
 
     dtype: types.DALIDataType
     ndim: int
@@ -47,13 +55,14 @@ def plan_nodes(
     planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
 ) -> PlanInputs:
-    """The same with a graph's node for each `PlanInput`, all out of one source; to be called in a
-    pipeline definition.
+    """The inputs with a node of the graph in place of each `PlanInput`.
 
-    `read_ahead` reads images from shards; without it each is a separate file, which DALI reads.
+    All come out of one source. Call it in a pipeline definition. `read_ahead` reads images from
+    shards; without it each image is a separate file, which DALI reads.
     """
     leaves, form = tree_flatten(inputs)
     every = [each for each in leaves if isinstance(each, PlanInput)]
+
     origin, *rest = fn.external_source(
         source=_Feed(manifest, planned, read_ahead, every),
         num_outputs=1 + len(every),
@@ -62,6 +71,7 @@ def plan_nodes(
         dtype=[_T.UINT8, *(each.dtype for each in every)],
         ndim=[1, *(each.ndim for each in every)],
     )
+
     nodes = iter(rest)
     made: PlanInputs = tree_unflatten(
         [next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form
@@ -70,15 +80,16 @@ def plan_nodes(
 
 
 def _encoded(origin: Any, read_ahead: ReadAhead | None) -> Any:
+    # mmap takes more than twice as long, and after a missing file the pipeline hangs
     return origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
 
 
 class _Feed:
-    """A planned batch as the ExternalSource takes it.
+    """Yields planned batches in the form that the ExternalSource takes.
 
-    First the path of each image's file as zero-padded bytes, or with `read_ahead` a list of the
-    images' own bytes, since `fn.io.file.read` reads whole files only; then one array for each
-    input.
+    First comes the path of each image's file as zero-padded bytes; with `read_ahead` a list of the
+    images' own bytes, since `fn.io.file.read` reads whole files only. Then follows one array for
+    each input.
     """
 
     def __init__(
@@ -108,7 +119,7 @@ class _Feed:
 
 @do_not_convert
 def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = False) -> PlanInputs:
-    """Those of the image graph, or of the window graph only."""
+    """The inputs of the image graph; with `windows` those of the window graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
     if windows:
         return replace(
@@ -121,15 +132,16 @@ def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = Fal
 
 
 def _stored_inputs() -> PlanInputs:
-    """Of the window graph, where the plan is one of stored pixels."""
+    """The inputs of the window graph, if the plan is made for pixels as stored."""
     return _region_inputs(
         lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:])
     )
 
 
 def _upright_inputs(manifest: Manifest) -> PlanInputs:
-    """Of the window graph, where the plan is one of upright pixels: the stored region, and how it
-    is turned.
+    """The inputs of the window graph, if the plan is made for upright pixels.
+
+    They are the region in the stored image, and how it is turned.
     """
 
     def stored(
@@ -140,6 +152,8 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs:
         mirrored = np.stack(
             [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
         )
+
+        # the way back from upright to stored: first undo the mirroring, then swap the axes
         start = np.where(mirrored, size - start - shape, start)
         transposed = np.isin(orientations, TRANSPOSED)[:, None]
         first, second, third = (
@@ -166,8 +180,10 @@ def _region_inputs(
         [PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
     ],
 ) -> PlanInputs:
-    """`stored` gives, of stored images, their size, the start of the region and its shape, each (N,
-    2).
+    """The inputs that say which region of a stored image is decoded.
+
+    `stored` returns the size of the stored images, and the start and the shape of the regions, each
+    (N, 2).
     """
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
@@ -176,6 +192,7 @@ def _region_inputs(
 
     def relative(planned: PlannedBatch, which: int) -> NDArray[np.float64]:
         region = stored(planned)
+        # rounding to float32 must not move a region out of the image
         return (region[which] / region[0]).clip(0, 1)
 
     return PlanInputs(
@@ -186,7 +203,10 @@ def _region_inputs(
 
 
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:
-    """Those of one view; `is_part`: the region holds the windows of other views too."""
+    """The inputs of one view.
+
+    `is_part` says that the region holds the windows of other views too.
+    """
 
     def made(
         dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]
@@ -197,6 +217,7 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         return planned.views[number].geometry.window[:, :2] - planned.region[:, :2]
 
     crops, erases = transform.crops, transform.augmenter.erases
+    # an input that this transform does not need is falsy, and left out below
     inputs = {
         "start": is_part and PlanInput(_T.INT32, 1, start),
         "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.window[:, 2:]),
@@ -212,10 +233,12 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         "erased": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
         "erased_shape": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
     }
+
     slots = [
         _slot_inputs(number, place, slot, transform.shape)
         for place, slot in enumerate(transform.augmenter.slots)
     ]
+
     return ViewInputs(**{name: each for name, each in inputs.items() if each}, slots=slots)
 
 
@@ -231,6 +254,7 @@ def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs
         set(slot.ops),
         {function: chosen(codes) for function, codes in functions(slot).items()},
     )
+
     inputs = {
         "parameter": ops & set(NUMBERED)
         and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),

@@ -1,5 +1,8 @@
-"""The image graph: encoded bytes to windows and to finished pixels, as plain functions of the
-plan's inputs and the device.
+"""The image graph: from encoded bytes to windows, and on to finished pixels.
+
+All are plain functions of the plan's inputs and the device. `window_graph` checks the header,
+decodes and turns the image upright; `view_graph` slices, resizes, crops, flips, augments,
+normalizes and erases each view; `image_graph` is both.
 """
 
 from dataclasses import dataclass, field
@@ -21,14 +24,15 @@ _DTYPES = {
     "fp16": types.DALIDataType.FLOAT16,
     "uint8": types.DALIDataType.UINT8,
 }
-WIDTHS = 2**30  # more than any width; DALI 2.2 keeps only the lower 32 bits of an INT64 constant
+# more than any width; not 2**32, since DALI 2.2 keeps only the lower 32 bits of an INT64 constant
+WIDTHS = 2**30
 RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
     "bilinear": {"antialias": True},
     "bicubic": {"antialias": True, "interp_type": types.DALIInterpType.INTERP_CUBIC},
     "nearest-exact": {"interp_type": types.DALIInterpType.INTERP_NN},
 }
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
-# Of a second decoder for few images: its buffers are made when they are needed.
+# For a second decoder that gets few images: no buffers are allocated before they are needed.
 _WITHOUT_ENGINE: dict[str, Any] = {
     "hw_decoder_load": 0.0,
     "preallocate_height_hint": 0,
@@ -40,19 +44,19 @@ _WITHOUT_ENGINE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The graph's inputs for each sample; all on the CPU."""
+    """The graph's inputs for each sample; all are on the CPU."""
 
     # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
     source: DataNode
-    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image.
-    # Relative, because a region that leaves the image crashes the process, and the file may have
-    # been replaced by a smaller one since the scan.
+    # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image's size.
+    # A region that leaves the image crashes the process; a relative one stays inside, even if the
+    # file has been replaced by a smaller one since the scan.
     anchor: DataNode
     shape: DataNode
-    ids: DataNode | None = None  # of the samples, INT64 scalars; None: not wanted
-    # of the planned batch, as `InWork` has it, INT64 scalars; None: not wanted
+    ids: DataNode | None = None  # of the samples, INT64 scalars; None: not needed
+    # of the planned batch, as `InWork` has it, INT64 scalars; None: not needed
     number: DataNode | None = None
-    views: list["ViewInputs"] = field(default_factory=list)  # what is made of it
+    views: list["ViewInputs"] = field(default_factory=list)  # what is made of the region
     encoded: DataNode | None = None  # the image's encoded bytes
     # what makes a stored region upright; None: it is taken as stored
     turn: "TurnInputs | None" = None
@@ -60,8 +64,9 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class TurnInputs:
-    """What EXIF's orientation means for each sample: first rows become columns, then both axes may
-    be mirrored; all on the CPU.
+    """What EXIF's orientation means for each sample; all inputs are on the CPU.
+
+    First rows become columns, then both axes may be mirrored.
     """
 
     turns: DataNode  # whether anything is done, a BOOL scalar
@@ -72,7 +77,7 @@ class TurnInputs:
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """The graph's inputs for each sample of one view; all on the CPU."""
+    """The graph's inputs for each sample of one view; all are on the CPU."""
 
     # start, size: the view's window in the region, (y, x) and (height, width); None: all of it
     start: DataNode | None = None
@@ -96,12 +101,14 @@ for _each in (PlanInputs, TurnInputs, ViewInputs):
 def image_graph(
     inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
 ) -> tuple[DataNode, ...]:
-    """For each view images of (height, width, 3) or (3, height, width) on `device`, "cpu" or "gpu";
-    the CPU only checks headers.
+    """The images of each view, (height, width, 3) or (3, height, width), on `device`.
+
+    On a GPU the CPU only reads bytes and checks headers.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned region only, not the whole image.
+        device: "cpu" or "gpu".
     """
     image = window_graph(inputs, transform, decoder, region)
     return tuple(
@@ -113,22 +120,26 @@ def image_graph(
 
 
 def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device: str) -> DataNode:
-    """One view of decoded regions."""
+    """One view of decoded regions: arguments as for `image_graph`."""
     if inputs.start is not None:
         image = fn.slice(image, inputs.start, inputs.size, axes=[0, 1])
+
     if transform.resizes:
         size = transform.shape if inputs.resize is None else inputs.resize
         image = fn.resize(image, size=size, **RESIZE[transform.interpolation])
+
     if inputs.crop is not None:
         shape = transform.shape if inputs.canvas is None else inputs.canvas
         image = fn.slice(
             image, start=inputs.crop, shape=shape, axes=[0, 1], out_of_bounds_policy="pad"
         )
+
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
-    # the normalization flips left to right only
+    # `normalize` flips left to right at no cost, but not top to bottom, and only after `augment`
     if inputs.slots or inputs.vertical_flip is not None:
         vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
         image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
+
     return erase(
         normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)]
     )
@@ -139,15 +150,16 @@ def window_graph(
 ) -> DataNode:
     """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
 
-    With `inputs.turn`, and with a decoder that uses the JPEG engine, the pipeline needs
-    conditionals. DALI's decoders never turn an image: they read other tags than the scan, and the
-    plan was made by the scan's.
+    The pipeline needs conditionals if `inputs.turn` is set, or if the decoder uses the JPEG engine.
+    DALI's decoders never turn an image, since they read other tags than the scan, which the plan
+    was made by.
     """
-    # ANY_DATA: of images as they are stored, so that a gray one has one component
+    # ANY_DATA gives the components as they are stored, so that a gray image has one
     header = fn.peek_image_shape(
         inputs.encoded, adjust_orientation=False, image_type=types.DALIImageType.ANY_DATA
     )
     encoded = _check_header(inputs.encoded, header, inputs.source)
+
     if uses_engine(decoder):
         stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
     else:
@@ -175,13 +187,13 @@ def _decode_gray_apart(
     decoder: dict[str, Any],
     region: bool,
 ) -> DataNode:
-    """The same, but gray images are kept from the JPEG engine.
+    """Decodes as `_decode` does, but keeps gray images from the JPEG engine.
 
     A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of
-    one component. Of these nvJPEG 12.4 says that the engine can decode them, reports success, and
-    writes nothing: the image is black, or whatever was in the memory before (seen on an H100:
-    docs/gpu-path.md). DALI tells the number of components and not their sampling factors, so that
-    all gray images go to the CUDA decoder, which reads them correctly.
+    one component. For such an image nvJPEG 12.4 says that the engine can decode it, reports
+    success, and writes nothing: the image is black, or whatever was in the memory before (seen on
+    an H100: docs/gpu-path.md). DALI reports the number of components but not their sampling
+    factors, so all gray images go to the CUDA decoder, which reads them correctly.
     """
     if components == 1:
         image = _decode(encoded, inputs, decoder | _WITHOUT_ENGINE, region)
@@ -199,10 +211,11 @@ def _upright(image: DataNode, inputs: TurnInputs) -> DataNode:
 
 
 def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
-    """Options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
+    """The options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
     options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
     if device == "cpu":
         return options | {"device": "cpu"}
+
     height, width = preallocation(config, sizes)
     return options | {
         "device": "mixed",
@@ -212,14 +225,14 @@ def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -
         "preallocate_height_hint": height,
         "preallocate_width_hint": width,
         "device_memory_padding": config.device_memory_padding,
-        # by default its threads are pinned to the CPUs near the GPU, of which a list from another
-        # NUMA node holds none
+        # by default the decoder pins its threads to the CPUs near the GPU, and `cpus` may list only
+        # CPUs of another NUMA node
         "affine": config.cpus in (None, "gpu"),
     }
 
 
 def normalize(image: DataNode, flip: DataNode | int, transform: Transform, device: str) -> DataNode:
-    """Flip, normalization and layout in one operator, and the cast if DALI does it well."""
+    """Flip, normalization and layout in one operator; also the cast, if DALI does it well."""
     raw = transform.dtype == "uint8"
     return fn.crop_mirror_normalize(
         image,
@@ -232,7 +245,7 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
 
 
 def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> DataNode:
-    """Zeros in the region; `dtype` is that of the image.
+    """Sets the region to zero; `dtype` is that of the image.
 
     DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its
     dali/operators/generic/erase/erase.cu and erase.cc. Zero bits are 0 in float16 and in int16, and
@@ -240,6 +253,7 @@ def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> Dat
     """
     if inputs.erased is None:
         return image
+
     half = dtype == types.DALIDataType.FLOAT16
     bits = fn.reinterpret(image, dtype=types.DALIDataType.INT16) if half else image
     bits = fn.erase(
@@ -249,12 +263,12 @@ def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> Dat
 
 
 def _check_header(encoded: DataNode, header: DataNode, source: DataNode) -> DataNode:
-    """The same bytes, after a check that their header can be parsed and gives the scanned size.
+    """The same bytes, after a check that their header can be parsed and has the scanned size.
 
-    Bytes that are no image make DALI's decoders crash the process. `peek_image_shape` raises an
-    ordinary exception for those, and the reshape, which copies nothing, keeps the decoder from
-    starting before it. It fails too if the image has another size than the plan was made for: then
-    the requested length is off by one.
+    Bytes that are no image make DALI's decoders crash the process. For those `peek_image_shape`
+    raises an ordinary exception, and the reshape, which copies nothing, keeps the decoder from
+    starting before that. The reshape also fails if the image has another size than the plan was
+    made for: then the requested length is off by one.
     """
     changed = (
         header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source

@@ -1,5 +1,6 @@
-"""The cost of planning: a pipeline that is fed the plan, as the real one is, and decodes
-nothing.
+"""Measures the cost of planning.
+
+It runs a pipeline that is fed the plan, as the real one is, and decodes nothing.
 """
 
 import time
@@ -21,27 +22,32 @@ from dali_pipes.plan.transforms import Transform
 def planning_cost(
     manifest: Manifest, transform: Transform, batch_size: int, images: int = 100_000
 ) -> dict[str, float]:
-    """CPU microseconds per image of this process: for the plan alone, and for the plan fed into
-    DALI and returned as its outputs.
+    """CPU microseconds per image of this process.
 
-    A small manifest is repeated to 20,000 rows, so that epochs are as long as in real training.
+    "plan" is for the plan alone, "plan_and_feed" for the plan fed into DALI and returned as its
+    outputs. A small manifest is repeated to 20,000 rows, so that epochs are as long as in real
+    training.
     """
     manifest = manifest.subset(np.resize(np.arange(len(manifest)), max(len(manifest), 20_000)))
+
     plan = Plan(manifest, transform, batch_size, last_batch="pad")
     steps = max(1, images // batch_size)
     pipeline = _planning_pipeline(
         manifest, transform, plan.iter_from(), batch_size=batch_size, num_threads=1, device_id=None
     )
     pipeline.build()
+
     walk = plan.iter_from()
     costs = {}
     for name, step in (("plan", lambda: next(walk)), ("plan_and_feed", pipeline.run)):
-        for _ in range(10):
+        for _ in range(10):  # warms up
             step()
+
         start = time.process_time()
         for _ in range(steps):
             step()
         costs[name] = (time.process_time() - start) / steps / batch_size * 1e6
+
     shut_down(pipeline)
     return costs
 

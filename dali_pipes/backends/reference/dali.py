@@ -1,5 +1,6 @@
-"""For comparisons, on DALI: its own graph without the plan, decoding alone, and a few batches
-repeated.
+"""DALI backends for comparisons only.
+
+They are DALI's own graph without the plan, decoding alone, and a few batches repeated.
 """
 
 import itertools
@@ -26,10 +27,10 @@ from dali_pipes.plan.transforms import TrainTransform
 
 
 class DaliNativeBackend(DaliBackend):
-    """Batches of random samples and crops: readers.file shuffles, image_random_crop draws the crop;
-    the plan is not used.
+    """Batches of random samples and crops, without the plan.
 
-    Ids are on the CPU, where labels are looked up.
+    readers.file shuffles, and image_random_crop draws the crop. Ids are on the CPU, where labels
+    are looked up.
     """
 
     _takes_the_plan = False
@@ -50,6 +51,8 @@ class DaliNativeBackend(DaliBackend):
                 "DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use "
                 "DaliConfig"
             )
+
+        # boxes and masks move with the plan's crop, which this graph does not take
         if any(map(self._manifest.has_target, ("boxes", "mask"))):
             raise ConfigError(
                 "DaliNativeConfig draws its crops itself, so boxes and masks cannot follow "
@@ -60,6 +63,7 @@ class DaliNativeBackend(DaliBackend):
                 "DaliNativeConfig reads files of one image each, and these images are in "
                 "shards; use DaliConfig"
             )
+
         super()._prepare()
 
     def explain(self) -> str:
@@ -89,25 +93,28 @@ def _native_pipeline(
         read_ahead=True,
         name="reader",
     )
+
     crop: dict[str, Any] = {
         "random_area": list(transform.scale),
         "random_aspect_ratio": list(transform.ratio),
+        # as torchvision's RandomResizedCrop, and so the plan
         "num_attempts": 10,
     }
+
     resize = RESIZE[transform.interpolation] | {"size": transform.shape}
     if region:
         image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
     else:
         image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **crop)
+
     image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
     return image, ids
 
 
 class DecodingBackend(DaliBackend):
-    """Reads and decodes the planned images as `DaliBackend` does on the CPU, drops them, and
-    delivers noise.
+    """Reads and decodes the planned images as `DaliBackend` does on the CPU, then delivers noise.
 
-    It is what no loader of these images that decodes on the CPU can do without.
+    No loader that decodes these images on the CPU can do with less.
     """
 
     def _prepare(self) -> None:
@@ -127,8 +134,9 @@ class DecodingBackend(DaliBackend):
 
 
 class CachedBackend(Backend):
-    """Makes the samples of the first planned batches with DALI, in several orders, and delivers
-    these images for all of them: the headroom.
+    """Makes a few batches with DALI once, and delivers their images again and again: the headroom.
+
+    They are the samples of the first planned batch, in several orders.
     """
 
     _config: CachedConfig
@@ -154,9 +162,13 @@ class CachedBackend(Backend):
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if not self._made:
             first = next(planned)
+            # the first batch is not taken away from the caller
             planned = itertools.chain([first], planned)
+            # a first batch that is not full is filled up
             places = np.resize(np.arange(len(first)), self._batch_size)
             orders = [first.take(np.roll(places, shift)) for shift in range(self._config.batches)]
+
+            # `replace` without changes: each batch must be an object of its own (`InWork`)
             made = self._source.stream(map(replace, itertools.cycle(orders)))
             self._made = [
                 tuple(map(torch.clone, batch.groups))

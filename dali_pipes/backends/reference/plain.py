@@ -1,5 +1,6 @@
-"""For comparisons, without decoding anything: images that are already on the device, or a user's
-own DataLoader.
+"""Backends for comparisons that decode nothing themselves.
+
+They deliver images that are already on the device, or those of a user's own DataLoader.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from dali_pipes.system.functions import named_function
 
 
 class SyntheticBackend(Backend):
-    """The upper bound, a plan without reading a file: only the ids are new in each batch."""
+    """The upper bound: a plan without reading a file. Only the ids change from batch to batch."""
 
     def _prepare(self) -> None:
         self._noise = Noise(self._transform, self._batch_size, self._device)
@@ -50,8 +51,9 @@ class Noise:
 
 
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
-    """(count, 3, H, W) of the transform's largest shape."""
+    """(count, 3, H, W) noise of the transform's largest shape."""
     shape = (count, 3, *transform.shape)
+    # a separate generator: the program's own random numbers stay as they are
     steps = torch.randint(
         0,
         256,
@@ -60,6 +62,7 @@ def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tens
         dtype=torch.uint8,
         device="cpu",
     )
+
     images = (
         steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
     )
@@ -67,8 +70,9 @@ def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tens
 
 
 class DataLoaderBackend(Backend):
-    """The images of the DataLoader that a function makes, epoch after epoch; neither the plan nor
-    its transform is used.
+    """The images of the DataLoader that a function makes, epoch after epoch.
+
+    Neither the plan nor its transform is used.
     """
 
     def _prepare(self) -> None:
@@ -82,6 +86,7 @@ class DataLoaderBackend(Backend):
         while True:
             self._iterator = iter(self._loader)
             for batch in self._iterator:
+                # a batch may have any structure: its images are the first tensor of 4 dimensions
                 images = next(
                     (
                         each
@@ -94,9 +99,11 @@ class DataLoaderBackend(Backend):
                     raise ConfigError(
                         "the DataLoader's batches hold no tensor of images, (N, 3, H, W)"
                     )
+
                 images = images.to(self._device, non_blocking=True)
                 yield (
                     None,
+                    # the samples are not known
                     DecodedBatch(images, torch.zeros(len(images), dtype=torch.int64, device="cpu")),
                 )
 

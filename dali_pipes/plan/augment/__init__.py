@@ -1,3 +1,5 @@
-"""Augmentation: operations on the pixels, drawn in the plan and applied in the same way by every
-backend.
+"""Augmentation: operations on the pixels.
+
+The plan draws them (`policies.py`), and every backend applies them in the same way. `operations.py`
+lists them.
 """

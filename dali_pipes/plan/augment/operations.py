@@ -1,5 +1,6 @@
-"""The operations that an image can go through, and how strong each may be: the tables of
-torchvision.transforms.v2 0.25.
+"""The operations that an image can go through, and how strong each may be.
+
+These are the tables of torchvision.transforms.v2 0.25.
 """
 
 from dataclasses import dataclass, fields
@@ -26,6 +27,7 @@ OPS = (
 )
 CODE = {name: code for code, name in enumerate(OPS)}
 SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
+# those that TrivialAugmentWide and RandAugment draw from
 RANDOM_OPS = OPS[: OPS.index("Invert")]
 RANDOM_CODES = np.arange(len(RANDOM_OPS), dtype=np.int8)
 # (operation, probability, bin of ten) of AutoAugment's ImageNet policies
@@ -74,8 +76,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Operations on N flipped 8-bit images, in K slots one after the other, and the erased regions
-    of the normalized images.
+    """Operations on N flipped 8-bit images, in K slots one after the other, and regions to erase.
+
+    The regions are erased in the normalized images.
     """
 
     ops: Codes  # (N, K) indices into `OPS`
@@ -92,23 +95,26 @@ class Augmentation:
 
 
 def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """(N, 2, 3) matrices from pixels of the result to pixels of the source, (0, 0) being the corner
-    of the first pixel.
+    """(N, 2, 3) matrices from pixels of the result to pixels of the source.
 
-    Shears leave the top left corner in place and rotations the centre, as torchvision's do; other
-    operations give the identity.
+    (0, 0) is the corner of the first pixel. As in torchvision, shears leave the top left corner in
+    place, and rotations the centre; other operations give the identity.
     """
     matrices = np.zeros((len(ops), 2, 3))
     matrices[:, 0, 0] = matrices[:, 1, 1] = 1
+
     for op, (row, column) in {"ShearX": (0, 1), "ShearY": (1, 0)}.items():
         matrices[ops == CODE[op], row, column] = magnitudes[ops == CODE[op]]
     for op, row in {"TranslateX": 0, "TranslateY": 1}.items():
         matrices[ops == CODE[op], row, 2] = -np.trunc(magnitudes[ops == CODE[op]])
+
+    # rotations about the centre
     turned = ops == CODE["Rotate"]
     angle = np.radians(magnitudes[turned].astype(np.float64))
     cos, sin, y, x = np.cos(angle), np.sin(angle), shape[0] / 2, shape[1] / 2
     matrices[turned, 0] = np.stack([cos, -sin, x - cos * x + sin * y], axis=1)
     matrices[turned, 1] = np.stack([sin, cos, y - sin * x - cos * y], axis=1)
+
     return matrices
 
 
@@ -116,22 +122,27 @@ def space(
     bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int
 ) -> Numbers:
     """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none.
-    Shifts are along x and y.
+
+    `shift` is along x and y, in pixels.
     """
     magnitudes = np.zeros((len(OPS), bins), np.float32)
     ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(
         BLENDS, blend
     )
+
     for op, largest in ranges.items():
         magnitudes[CODE[op]] = np.linspace(0, largest, bins)
+    # torchvision's own formula: bits that stay, fewer in later bins
     magnitudes[CODE["Posterize"]] = np.rint(8 - np.arange(bins) / ((bins - 1) / bits))
     magnitudes[CODE["Solarize"]] = np.linspace(1, 0, bins)
+
     return magnitudes
 
 
 def classic_space(bins: int, shape: tuple[int, int]) -> Numbers:
-    """That of RandAugment and AutoAugment, for images of this height and width."""
+    """The magnitudes of RandAugment and AutoAugment, for images of this height and width."""
     height, width = shape
+    # torchvision's constants, made for images of 331 pixels
     return space(
         bins,
         shear=0.3,

@@ -1,5 +1,8 @@
-"""Augmentation policies, each of which draws as the torchvision transform of the same name does,
-and lists of them.
+"""Augmentation policies, and lists of them.
+
+Each draws with the same probabilities as the torchvision transform of the same name. A policy takes
+a range of draw numbers of each sample; `Augmenter` runs a list of policies, and `POLICIES` has them
+by name.
 """
 
 from abc import ABC, abstractmethod
@@ -35,9 +38,9 @@ from dali_pipes.plan.augment.operations import (
 from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # draw numbers reserved for each policy
-_FIRST_DRAW = 32  # the draws below, and those from 2**15 on, are geometry.py's
+_FIRST_DRAW = 32  # geometry.py has the draws below, and those from 2**15 on
 INTERPOLATIONS = ("nearest", "bilinear")
-_TRIES = 10
+_TRIES = 10  # of RandomErasing, as in torchvision
 
 
 @dataclass(kw_only=True, slots=True)
@@ -54,8 +57,9 @@ class Policy(Options, ABC):
 
     @abstractmethod
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        """Operations and magnitudes, of shape (N, slots), for images of this height and width, from
-        the draws `first` on.
+        """Operations and magnitudes, each (N, slots), for images of this height and width.
+
+        It uses the draws from `first` on.
         """
 
 
@@ -83,6 +87,7 @@ class TrivialAugmentWide(Policy):
             blend=0.99,
             bits=6,
         )
+
         ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
         magnitudes = _signed(
             ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign
@@ -193,11 +198,14 @@ class ColorJitter(Policy):
             draws.uniform(first + 1),
             draws.uniform(first + 2),
         )
+
         codes, magnitudes = [], []
         for share, (op, value) in zip(strength, self._parts().items(), strict=False):
             low = -value if op == "Hue" else max(-1.0, -value)
             codes.append(np.where(happens < self.p, CODE[op], 0))
             magnitudes.append(low + (value - low) * share)
+
+        # the order of the operations: that of four random numbers
         order = shuffle[: len(codes)].argsort(axis=0).T
         return (
             np.take_along_axis(np.stack(codes, axis=1), order, axis=1).astype(np.int8),
@@ -236,7 +244,7 @@ class RandomSolarize(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
-        # two values, so that no rounding moves it onto another
+        # halfway between two pixel values, so that no rounding moves the threshold onto another one
         between = (self.threshold - 0.5) / 255
         return _one("Solarize", np.full_like(happens, between), happens < self.p)
 
@@ -315,10 +323,14 @@ class RandomErasing(Options):
         area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
         happens = draws.uniform(first + _TRIES)[0] < self.p
         area = (self.scale[0] + (self.scale[1] - self.scale[0]) * area) * shape[0] * shape[1]
+
         low, high = np.log(self.ratio)
         aspect = np.exp(low + (high - low) * aspect)
         height, width = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+
         fits = (height < shape[0]) & (width < shape[1])
+
+        # argmax of booleans is the first attempt that fits
         at = np.arange(len(fits)), fits.argmax(axis=1)
         height, width = height[at], width[at]
         regions = np.stack(
@@ -363,8 +375,7 @@ class Augmenter:
         given: names, mappings of a name and options, or policies.
 
     Raises:
-        ConfigError: a name or an option that does not exist, or RandomErasing in another place than
-            the last.
+        ConfigError: a name or an option does not exist, or RandomErasing is not the last.
     """
 
     def __init__(self, given: Sequence[Any]):
@@ -372,14 +383,18 @@ class Augmenter:
             raise ConfigError(
                 f"transform.augment is {given!r}; it takes a list of policies: [TrivialAugmentWide]"
             )
+
         self.policies = [_policy(each) for each in given]
         self._drawing = [each for each in self.policies if isinstance(each, Policy)]
+
+        # RandomErasing works on the normalized image, after all other operations
         rest = [each for each in self.policies if isinstance(each, RandomErasing)]
         if self.policies != self._drawing + rest[:1]:
             raise ConfigError(
                 "transform.augment: RandomErasing works on the normalized image; put it last, "
                 "and only once"
             )
+
         self._erasing = rest[0] if rest else None
         self.slots = tuple(slot for each in self._drawing for slot in each.slots)
         self.erases = bool(rest)
@@ -387,21 +402,25 @@ class Augmenter:
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
         """Draws the operations for `count` images of this height and width."""
         ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
+
         for place, policy in enumerate(self._drawing):
             more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
             ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
+
         first = _FIRST_DRAW + len(self._drawing) * DRAWS
         erased = (
             self._erasing.regions(draws, first, shape)
             if self._erasing
             else np.zeros((count, 4), np.int64)
         )
+
         return Augmentation(ops, magnitudes, erased)
 
 
 def _policy(given: Any) -> Any:
     if isinstance(given, (Policy, RandomErasing)):
         return given
+
     options = (
         {"name": given}
         if isinstance(given, str)
@@ -409,6 +428,7 @@ def _policy(given: Any) -> Any:
         if isinstance(given, Mapping)
         else {}
     )
+
     name = options.get("name")
     if not isinstance(name, str) or name not in POLICIES:
         if type(given).__module__.startswith("torchvision."):
@@ -421,10 +441,12 @@ def _policy(given: Any) -> Any:
         raise ConfigError(
             f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}"
         )
+
     known = [each.name for each in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
         raise ConfigError(
             f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes "
             f"{', '.join(known[1:])}"
         )
+
     return POLICIES[name](**options)
