@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LARGEST_SEED = 2**64 - 1
+LARGEST_SEED = 2**64 - 1  # the key of Philox, which makes a plan's draws, has 64 bits
 # the parts that an annotation of each kind may have; one of the first two must be there
 _KINDS: dict[type, tuple[Any, ...]] = {
     int: (int, "int"),
@@ -390,6 +390,7 @@ def check_int(
     """Returns an int as Python's; True and 3.0 are not ints. Without bounds it must fit 64 bits."""
     value = plain(value)
     low, high = (-(2**63) if least is None else least), (LARGEST_SEED if most is None else most)
+
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         limits = (
             ""
@@ -429,6 +430,7 @@ def _is_finite(value: object) -> bool:
 def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
     """Returns two positive numbers as a tuple, the smaller first; YAML has lists only."""
     pair = plain(pair)
+
     if (
         not isinstance(pair, Sequence)
         or len(pair) != 2
@@ -457,4 +459,5 @@ def check_if_given(option: str, value: object, check: Callable[..., Any], *bound
     return None if value is None else check(option, value, *bounds)
 
 
+# here, since it names the functions above; `check_options` uses it
 _NUMBER_CHECKS = (check_min, check_int, check_number, check_range, check_if_given)

@@ -216,7 +216,7 @@ class TrainLoader:
         # the batch that was delivered last has not been trained
         if self._progress.total.processed == self._trained_before:
             place -= 1
-        # the epoch is over for Lightning: the next one begins, whatever of it is left
+        # for Lightning the epoch is over, whatever the loader has left of it
         elif self._progress.is_last_batch:
             place = -(-place // plan.steps) * plan.steps
 

@@ -77,7 +77,8 @@ def at_home(text: str) -> str:
     """Returns the text with the home folder for ~, at its start or at the start of a part; ~ada is
     the home folder of the user ada, if there is one.
     """
-    return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111  which leaves who is no user
+    # Path.expanduser raises for an unknown user, and this leaves ~name as it is
+    return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111
 
 
 def quoted(text: str) -> str:

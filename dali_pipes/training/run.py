@@ -45,8 +45,9 @@ from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingErro
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
-    """Trains, or with `eval_only` evaluates. The result is in summary.json and, as one line, on
-    stdout.
+    """Trains, or with `eval_only` evaluates.
+
+    The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
 
     Args:
         folder: of this job within a sweep; else `config.out`, or a new one under runs/train.

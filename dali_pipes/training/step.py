@@ -19,8 +19,9 @@ STEPS_AHEAD = 2  # how far the host may run ahead of the GPU; docs/training.md r
 
 
 class TrainStep:
-    """Forward and backward over `accumulate` parts of a batch, then the update. It never waits for
-    the device.
+    """Runs forward and backward over `accumulate` parts of a batch, then updates the weights.
+
+    It never waits for the device.
 
     Args:
         model: as set up by Fabric.
@@ -76,11 +77,10 @@ class TrainStep:
 
 
 class Readback:
-    """One number per step. On a GPU it is read two steps later, and the host runs no further ahead
-    than that.
+    """Reads one number per step, on a GPU two steps later; the host is never further ahead.
 
-    So the host never waits for the step that it has just launched, and time inside next() is time
-    that training has lost.
+    So the host never waits for the step that it has just launched, and time inside the loader's
+    next() is time that training has lost.
     """
 
     def __init__(self, device: torch.device):

@@ -88,8 +88,10 @@ class Trainer:
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
-        """Trains to the end. last.pt is written after every epoch and every `checkpoint_every_s`,
-        best.pt after the best epoch.
+        """Trains to the end.
+
+        last.pt is written after every epoch and every `checkpoint_every_s` seconds, best.pt after
+        the best epoch so far.
 
         Raises:
             Interrupted: a signal came, and the run has been saved.
@@ -214,7 +216,7 @@ class Trainer:
                 checkpoint.save(state, self._folder / name)
 
     def _state(self) -> dict[str, Any]:
-        """The state needed to resume; every rank contributes to it."""
+        """Returns the state needed to resume; every rank contributes to it."""
         return {
             "name": self._config.model.name,
             "classes": self._val.classes,

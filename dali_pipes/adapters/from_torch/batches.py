@@ -157,6 +157,7 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
             "DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead
         )
     else:
+        # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
     return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 

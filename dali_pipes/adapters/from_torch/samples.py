@@ -74,6 +74,7 @@ class Samples:
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
                 table.name,
             )
+
             try:
                 return Manifest.from_table(table.name)
             except ManifestError as error:
@@ -89,6 +90,7 @@ def samples_of(dataset: Any) -> Samples:
     Raises:
         NotConvertibleError: it does more than open image files and apply a transform.
     """
+    # exact types, since a subclass may do anything
     if type(dataset) is Subset:
         whole = samples_of(dataset.dataset)
         return Samples(

@@ -153,7 +153,7 @@ def _refuse_after(wrong: Any, step: Any, others: str, instead: str = _AS_OURS) -
 
 
 def _geometric(reading: Reading, step: Any) -> None:
-    """Checks a step that moves pixels, and notes it."""
+    """Checks the place of a step that moves pixels, and keeps the step for `compare_draws`."""
     _refuse_after(
         reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation"
     )
@@ -237,6 +237,7 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
+    # a flip makes no difference only before a random crop
     _refuse_after(reading.flips, step, "a flip")
     return f"central crop, {_crop(reading, step, 'center')}"
 
@@ -293,6 +294,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             "it is there twice",
             "leave one of them out",
         )
+        # after colours and blur it makes no difference, so these may come before it
         _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
         reading.geometry.append(step)
@@ -331,6 +333,7 @@ def _black(step: Any, name: str) -> None:
         if isinstance(fill, (list, tuple))
         else [fill]
     )
+
     refuse_unless(
         all(not each for each in values),
         name,
