@@ -68,7 +68,7 @@ class Samples:
         return manifest
 
     def _scanned(self) -> Manifest:
-        # a table, since it keeps the order of the samples
+
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
@@ -108,7 +108,7 @@ def samples_of(dataset: Any) -> Samples:
         return joined
 
     pairs = _timm_samples(dataset) if is_of(dataset, "timm.data") else _folder_samples(dataset)
-    numbers = (int, np.int64)  # default_collate makes int64 of these only
+    numbers = (int, np.int64)  # default_collate makes int64 of these
     plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
     refuse_unless(
         pairs and plain,
