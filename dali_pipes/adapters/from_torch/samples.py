@@ -68,7 +68,6 @@ class Samples:
         return manifest
 
     def _scanned(self) -> Manifest:
-
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
