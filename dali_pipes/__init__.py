@@ -1,4 +1,7 @@
-"""Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader."""
+"""Image loading for GPU training: one plan, carried out by NVIDIA DALI or by a CPU DataLoader.
+
+The public names are those in `__all__`; a module is imported when one of its names is first used.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -107,7 +110,8 @@ __all__ = [
     "transform_from_torch",
 ]
 
-_HOMES = (  # of the names above; the tools last
+# the modules that define the names above, in the order in which they are tried; the tools last
+_HOMES = (
     *(
         "errors",
         "plan.philox",
@@ -122,17 +126,20 @@ _HOMES = (  # of the names above; the tools last
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )
-_NAMES_OF_0_2 = {"Shard": "Rank"}
+_NAMES_OF_0_2 = {"Shard": "Rank"}  # old name: new name
 
 
 def __getattr__(name: str) -> Any:
-    """Everything is imported when it is first used: a program that needs little starts at once, and
-    nothing else can break it.
+    """Imports a public name when it is first used.
+
+    So a program that needs little starts at once, and a library that it does not use cannot break
+    it.
     """
     if name in __all__:
         for home in _HOMES:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return globals().setdefault(name, getattr(module, name))
+
     text = f"module {__name__!r} has no attribute {name!r}"
     if name in _NAMES_OF_0_2:
         raise AttributeError(f"{text}; it is called {_NAMES_OF_0_2[name]} now")
@@ -144,5 +151,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """For completion in a shell and a notebook, which know no other names."""
+    """Lists the public names too, for completion in a shell or a notebook."""
     return sorted({*globals(), *__all__})

@@ -1,5 +1,12 @@
-"""Errors that users cause, and the option checks that raise them. Programs print these as one line;
-anything else is a bug and keeps its traceback."""
+"""Errors that users cause, and the checks of options that raise them.
+
+Programs print these errors as one line; anything else is a bug and keeps its traceback.
+
+A dataclass of options calls `check_options` when it is made, which checks every field by its
+annotation and by the check that `option` gave it. A public function has `checks_arguments`, which
+does the same for its arguments. The checks `check_…` raise ConfigError with a text that begins with
+the option's name; most of them return the value as one of Python's own types.
+"""
 
 import inspect
 import math
@@ -17,8 +24,8 @@ from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LARGEST_SEED = 2**64 - 1
-# what an annotation of each kind consists of, one of the first two and, of a path, also text
+LARGEST_SEED = 2**64 - 1  # the key of Philox, which makes a plan's draws, has 64 bits
+# the parts that an annotation of each kind may have; one of the first two must be there
 _KINDS: dict[type, tuple[Any, ...]] = {
     int: (int, "int"),
     float: (float, "float"),
@@ -28,18 +35,19 @@ _KINDS: dict[type, tuple[Any, ...]] = {
 
 
 class DaliPipesError(Exception):
-    """Base of every error that a user can fix; its text names the thing, what breaks, and what to
-    do instead.
+    """Base of every error that a user can fix.
+
+    Its text says what is wrong, where, and what to do instead.
 
     Attributes:
-        status: what a program ends with.
+        status: the exit status of a program that ends with it.
     """
 
     status = 2
 
     @property
     def summary(self) -> str:
-        """What a program prints where there is little room."""
+        """The text for a program that has little room for it."""
         return str(self)
 
 
@@ -48,11 +56,11 @@ class ConfigError(DaliPipesError, ValueError):
 
 
 class OptionError(ConfigError):
-    """One option that cannot work, of a dataclass of options.
+    """One option of a dataclass that cannot work.
 
     Attributes:
-        owner: that class.
-        problem: begins with the option's name.
+        owner: the dataclass.
+        problem: what is wrong; begins with the option's name.
     """
 
     def __init__(self, owner: type, problem: str):
@@ -61,11 +69,11 @@ class OptionError(ConfigError):
 
 
 class NoGpuError(ConfigError):
-    """A GPU is asked for where there is none.
+    """A GPU is needed, and there is none.
 
     Attributes:
-        of_loader: by the loader's options, and not as the device where batches arrive.
-        reason: PyTorch's own.
+        of_loader: whether the loader's options need it; otherwise it is the device of the batches.
+        reason: why PyTorch sees no GPU, in its own words.
     """
 
     def __init__(self, message: str, of_loader: bool, reason: str):
@@ -74,11 +82,11 @@ class NoGpuError(ConfigError):
 
 
 class SmallDataError(ConfigError):
-    """Fewer images than one global batch, where partial batches are dropped.
+    """There are fewer images than one global batch has, and partial batches are dropped.
 
     Attributes:
         root, images: the data set, and how many images an epoch of it has.
-        batch, ranks: images of a batch of one rank, and how many ranks there are.
+        batch, ranks: the number of images in a batch of one rank, and of ranks.
     """
 
     def __init__(self, root: object, images: int, batch: int, ranks: int):
@@ -110,8 +118,10 @@ class WorkerError(DaliPipesError, RuntimeError):
 
 
 class BadSampleError(DaliPipesError, RuntimeError):
-    """Image files that failed while a loader was running. `bad_samples` lists (id, path,
-    reason).
+    """Image files that failed while a loader was running.
+
+    Attributes:
+        bad_samples: (id, path, reason) of each.
     """
 
     def __init__(self, message: str, bad_samples: list[tuple[int, str, str]]):
@@ -120,7 +130,7 @@ class BadSampleError(DaliPipesError, RuntimeError):
 
     @property
     def summary(self) -> str:
-        """The first of the files alone."""
+        """The text for the first of the files alone."""
         if not self.bad_samples:
             return str(self)
         _, path, why = self.bad_samples[0]
@@ -128,28 +138,29 @@ class BadSampleError(DaliPipesError, RuntimeError):
 
 
 def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
-    """A field of a dataclass of options, which `check_options` checks."""
+    """Returns a field of a dataclass of options, with the check that `check_options` is to do."""
     return field(default=default, metadata={"check": (check, bounds)})
 
 
 def check_options(options: Any) -> None:
-    """Makes every field of a dataclass plain, and checks it.
+    """Makes the value of every field of a dataclass plain, and checks it.
 
-    A field whose annotation is int, float or bool takes only such a value. One made by `option` is
-    checked by `check(name, value, *bounds)`, and what that returns, unless None, becomes its value.
-    A field with the metadata "as_is" is left alone.
+    A field whose annotation is int, float or bool takes only such a value. A field made by `option`
+    is checked by `check(name, value, *bounds)`; what that returns becomes its value, unless it is
+    None. A field with the metadata "as_is" is left alone.
 
     Raises:
-        OptionError: a value that cannot work.
+        OptionError: a value cannot work.
     """
     for each in fields(options):
         given = getattr(options, each.name)
         if each.metadata.get("as_is"):
             continue
+
         kind, (check, bounds) = _kind_of(each.type), each.metadata.get("check", (None, ()))
         try:
             value = plain(given)
-            # these know of what kind a number may be, and say in which bounds too
+            # the checks of numbers check the kind too, and their errors also say the bounds
             if check not in _NUMBER_CHECKS:
                 value = _check_kind(each.name, value, kind)
             if check and (converted := check(each.name, value, *bounds)) is not None:
@@ -157,6 +168,7 @@ def check_options(options: Any) -> None:
             value = _check_kind(each.name, value, kind)
         except ConfigError as error:
             raise OptionError(type(options), str(error)) from None
+
         if value is not given:
             object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
 
@@ -164,18 +176,18 @@ def check_options(options: Any) -> None:
 def checks_arguments(
     elsewhere: Mapping[str, str] = MappingProxyType({}), /, **bounds: tuple[int | float, ...]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes the numbers that a function is called with plain, and checks them and the paths before
-    anything else is done.
+    """Decorates a function: checks its numbers and paths before it is called, and makes numbers
+    plain.
 
-    Its parameters whose annotations are int, float, bool, or text and a path, take only such
-    values. `bounds` are the smallest and, after it, the largest value of some numbers.
+    A parameter whose annotation is int, float, bool, or text and a path takes only such a value.
 
     Args:
-        elsewhere: by names that other libraries give to such arguments what to write instead.
+        elsewhere: names that other libraries give to such arguments, and what to write instead.
+        bounds: the smallest and, after it, the largest value of some numbers.
 
     Raises:
-        ConfigError: a value of another kind, or outside of the bounds. A wrong call itself is
-            Python's TypeError, which proposes a name for one that is unknown.
+        ConfigError: a value is of another kind, or out of bounds. A wrong call is Python's
+            TypeError; for an unknown name it proposes a known one.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -195,7 +207,8 @@ def checks_arguments(
                 given = signature.bind(*args, **kwargs)
             except TypeError:
                 refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
-                return function(*args, **kwargs)  # which says what else is wrong
+                return function(*args, **kwargs)  # raises Python's own error
+
             for name in kinds.keys() & given.arguments.keys():
                 given.arguments[name] = _check_kind(
                     name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ())
@@ -213,7 +226,7 @@ def refuse_unknown(
     known: Collection[str],
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raises Python's TypeError for the first keyword that is not known, with a proposal."""
+    """Raises a TypeError like Python's for the first unknown keyword, and proposes a known one."""
     if (unknown := next((name for name in given if name not in known), None)) is not None:
         text = f"{what}() got an unexpected keyword argument {unknown!r}"
         raise TypeError(
@@ -224,15 +237,15 @@ def refuse_unknown(
 
 
 def proposal(name: str, known: Collection[str]) -> str:
-    """What may have been meant, to be added to an error; "" if nothing is near."""
+    """Returns what may have been meant, to be added to an error; "" if no known name is near."""
     by_lower = {each.lower(): each for each in known if not each.startswith("_")}
     near = get_close_matches(name.lower(), by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
 
 class Options:
-    """The base of dataclasses of options: they take them by name, and propose one for a name that
-    is unknown.
+    """The base of dataclasses of options: they take options by name only, and propose a known name
+    for an unknown one.
     """
 
     __slots__ = ()
@@ -247,12 +260,13 @@ class Options:
 
 
 def plain(value: Any) -> Any:
-    """Numbers and text of NumPy, PyTorch and the like as Python's own, their arrays as lists, also
-    within lists, tuples and dicts.
+    """Returns numbers and text of NumPy, PyTorch and the like as Python's own types, and their
+    arrays as lists; also within lists, tuples and dicts.
 
-    Only these can be written into a state that JSON and `torch.load(weights_only=True)` take. All
-    else stays as it is.
+    Only these can be part of a state that JSON and `torch.load(weights_only=True)` take. Anything
+    else is returned as it is.
     """
+    # exact types: NumPy's float64 is a subclass of float
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -260,13 +274,16 @@ def plain(value: Any) -> Any:
         return kind(map(plain, value))
     if kind is dict:
         return {plain(key): plain(each) for key, each in value.items()}
+
+    # arrays and tensors; one of no dimensions is a number
     if isinstance(getattr(value, "ndim", None), int) and hasattr(value, "tolist"):
         try:
             value = value.tolist()
-        except Exception:  # such as that of a tensor without data
+        except Exception:  # a tensor without data, as on the device "meta"
             return value
         if isinstance(value, (bool, list)):
             return plain(value)
+
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, (Real, Decimal)):
@@ -275,9 +292,10 @@ def plain(value: Any) -> Any:
 
 
 def _kind_of(annotation: Any) -> tuple[type, bool] | None:
-    """int, float, bool or Path, and whether None is taken too; None: it is the annotation of
-    something else.
+    """Returns the kind of an annotation (int, float, bool or Path) and whether it takes None too;
+    returns None for any other annotation.
     """
+    # annotations may be text, as under `from __future__ import annotations`
     if isinstance(annotation, str):
         parts = [each.strip() for each in annotation.split("|")]
     else:
@@ -286,6 +304,7 @@ def _kind_of(annotation: Any) -> tuple[type, bool] | None:
             "None" if each is type(None) else each
             for each in (get_args(annotation) if union else [annotation])
         ]
+
     others = [each for each in parts if each != "None"]
     found = [
         kind for kind, names in _KINDS.items() if others and all(each in names for each in others)
@@ -298,12 +317,14 @@ def _kind_of(annotation: Any) -> tuple[type, bool] | None:
 def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds: float) -> Any:
     if kind is None or (value is None and kind[1]):
         return value
+
     if kind[0] is bool:
         if value not in (True, False) or isinstance(value, float):
             raise ConfigError(f"{option} is {shown(value)}; it takes True or False")
         return bool(value)
     if kind[0] is Path:
         return check_path(option, value)
+
     least = bounds[0] if bounds else None
     most = bounds[1] if len(bounds) > 1 else None
     if kind[0] is int:
@@ -314,9 +335,12 @@ def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds
 
 
 def check_path(option: str, value: Any) -> Any:
-    """Checks for a path or a URL, as text or as a Path."""
+    """Returns the value if it is a path or a URL, as text or as a Path."""
+    # a PathLike may also stand for bytes
     if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
         return value
+
+    # what has a length, such as an array or a DataLoader, is named by its type
     what = (
         f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
         if hasattr(value, "__len__")
@@ -332,7 +356,7 @@ def check_path(option: str, value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value in one short line."""
+    """Returns a value's repr as one line of 100 characters at most."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 100 else f"{text[:97]}…"
 
@@ -346,10 +370,11 @@ def check_choice(option: str, value: object, choices: Sequence[str | None]) -> N
 
 
 def check_min(option: str, value: Any, least: float, most: float = math.inf) -> Any:
-    """A finite number or None."""
+    """Returns a finite number from `least` to `most` as Python's, or None."""
     value = plain(value)
     if value is None:
         return None
+
     if not _is_finite(value):
         raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {least:g} on")
     if value < least:
@@ -362,9 +387,10 @@ def check_min(option: str, value: Any, least: float, most: float = math.inf) -> 
 def check_int(
     option: str, value: Any, least: int | float | None = None, most: int | float | None = None
 ) -> int:
-    """An int as Python's; True and 3.0 are not ints. Without bounds it has 64 bits at most."""
+    """Returns an int as Python's; True and 3.0 are not ints. Without bounds it must fit 64 bits."""
     value = plain(value)
     low, high = (-(2**63) if least is None else least), (LARGEST_SEED if most is None else most)
+
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         limits = (
             ""
@@ -378,7 +404,7 @@ def check_int(
 
 
 def check_number(option: str, value: Any, low: float, high: float) -> int | float:
-    """A finite number as Python's, not text."""
+    """Returns a finite number from `low` to `high` as Python's; text is not a number."""
     value = plain(value)
     if not _is_finite(value) or not low <= value <= high:
         within = low > -math.inf or high < math.inf
@@ -392,7 +418,7 @@ def check_number(option: str, value: Any, low: float, high: float) -> int | floa
 
 
 def _is_finite(value: object) -> bool:
-    """Whether it is a number, finite, and not True or False."""
+    """Returns whether this is a finite number, and not True or False."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     try:
@@ -402,8 +428,9 @@ def _is_finite(value: object) -> bool:
 
 
 def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
-    """Two positive numbers as a tuple, the smaller first; YAML has lists only."""
+    """Returns two positive numbers as a tuple, the smaller first; YAML has lists only."""
     pair = plain(pair)
+
     if (
         not isinstance(pair, Sequence)
         or len(pair) != 2
@@ -418,7 +445,7 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
 
 
 def check_range(option: str, value: Any, low: float, high: float) -> Any:
-    """A number within these, or None."""
+    """Returns a number from `low` to `high` as Python's, or None."""
     value = plain(value)
     if value is not None and not _is_finite(value):
         raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {low:g} to {high:g}")
@@ -428,8 +455,9 @@ def check_range(option: str, value: Any, low: float, high: float) -> Any:
 
 
 def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
-    """Another check, of an option that may be None."""
+    """Does another check for an option that may be None."""
     return None if value is None else check(option, value, *bounds)
 
 
+# here, since it names the functions above; `check_options` uses it
 _NUMBER_CHECKS = (check_min, check_int, check_number, check_range, check_if_given)

@@ -1,3 +1,4 @@
-"""Our loaders in other people's training programs; a module needs the library of its name, and
-nothing else imports it.
+"""Loaders in the training programs of other libraries.
+
+A module needs the library of its name, and nothing else imports it.
 """

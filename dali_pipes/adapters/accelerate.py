@@ -1,5 +1,5 @@
-"""Accelerate: a loader that its Accelerator knows of, so that gradients are synchronized on the
-last batch of an epoch.
+"""Accelerate: a loader that tells its Accelerator which batch is the last one of an epoch, so that
+gradients are synchronized on it.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
     `Accelerator.register_for_checkpointing`.
 
     `accumulate` and `gather_for_metrics` ask the loader in use whether a batch is the last one, and
-    how many samples of it are no repetitions (Accelerate 1.15: state.py, GradientState;
-    data_loader.py, DataLoaderStateMixin). All else is as with `loader`.
+    how many of its samples are not repeated (Accelerate 1.15: state.py, GradientState;
+    data_loader.py, DataLoaderStateMixin). Everything else comes from `loader`.
     """
 
     _set_once = ("dataset", "total_batch_size", "gradient_state")
@@ -43,13 +43,13 @@ class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
         self.begin()
         try:
             for batch in self._loader:
-                # len: those of the next epoch
+                # after the last batch the loader counts those of the next epoch already
                 self.end_of_dataloader = self._loader.batches_left in (0, len(self))
                 yield batch
         finally:
             self.end()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # of a copy that is being made
+        if name == "_loader":  # a copy that is being made has no attributes yet
             raise AttributeError(name)
         return getattr(self._loader, name)

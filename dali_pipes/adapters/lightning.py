@@ -1,5 +1,8 @@
-"""Lightning: a DataModule whose loaders know their rank, and whose training goes on with the next
-batch after a resume.
+"""Lightning: a DataModule whose loaders know their rank, and whose training resumes with the next
+batch.
+
+The Trainer asks the module for loaders when it needs them. The module builds them and keeps the
+state of training; a `TrainLoader` around the training loader says where training stands.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +22,11 @@ BuildLoader = Callable[..., Loader] | None
 
 
 class DataModule(LightningDataModule):
-    """The loaders of a Trainer. Each is built when the Trainer asks for it, since only then are its
-    rank and device known.
+    """The loaders of a Trainer.
 
-    `Trainer.fit(…, ckpt_path=…)` goes on with the first batch that was not trained, wherever the
-    checkpoint was written.
+    Each is built when the Trainer asks for it, since only then its rank and device are known.
+    `Trainer.fit(…, ckpt_path=…)` resumes with the first batch that was not trained, wherever in an
+    epoch the checkpoint was written.
 
     Args:
         train, val, test, predict: each returns a loader when called with `rank=` and `device=`,
@@ -47,6 +50,7 @@ class DataModule(LightningDataModule):
             raise ConfigError(
                 f"{given}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)"
             )
+
         self._open: dict[str, Loader] = {}
         self._train: TrainLoader | None = None
         self._resume: dict[str, Any] | None = None
@@ -54,11 +58,11 @@ class DataModule(LightningDataModule):
 
     @property
     def batch_size(self) -> int | None:
-        """Images of a full batch of training, on each rank; None: the function that builds the
+        """Images of a full batch of training, on each rank; None if the function that builds the
         loader does not say.
 
-        Lightning's tuner sets it to try others (`Tuner.scale_batch_size`). Training then begins
-        anew, for a place in an epoch of other batches is none.
+        Lightning's tuner sets it to try other sizes (`Tuner.scale_batch_size`). Training then
+        starts over, since a position among batches of another size means nothing.
         """
         return self._batch_size or getattr(self._builders["train"], "keywords", {}).get(
             "batch_size"
@@ -69,19 +73,20 @@ class DataModule(LightningDataModule):
     def batch_size(self, batch_size: int) -> None:
         self._batch_size, self._train, self._resume = batch_size, None, None
         if self.trainer is not None:
-            # or Lightning 2.6 tries the tuner's first size with the loader of before
+            # Lightning 2.6 would try the tuner's first size with the previous loader
             # (tuner/batch_size_scaling.py)
             self.trainer.fit_loop._combined_loader = None
 
     def train_dataloader(self) -> "TrainLoader":
-        # it fits once more, or reloads its loaders every n epochs
+        # the same Trainer asks again: it fits once more, or reloads its loaders every n epochs
         if self._train and self._train.trainer is self.trainer:
             self._resume = self._train.state_dict()
         self._train = None
+
         train = TrainLoader(self._build("train"), self.trainer)
         if self._resume:
             train.load_state_dict(self._resume)
-        # not before: a checkpoint written when this fails keeps the place
+        # only now: a checkpoint that is written because the above fails must keep the position
         self._train, self._resume = train, None
         return train
 
@@ -107,10 +112,13 @@ class DataModule(LightningDataModule):
                 f"this DataModule has no {name} loader; give it "
                 f"{name}=functools.partial(dp.build_loader, …)"
             )
+
         if name in self._open:
             self._open.pop(name).close()
+
         ranks = trainer.distributed_sampler_kwargs or {"rank": 0, "num_replicas": 1}
         rank = Rank(ranks["rank"], ranks["num_replicas"])
+
         other = {"batch_size": self._batch_size} if name == "train" and self._batch_size else {}
         try:
             loader = build(rank=rank, device=trainer.strategy.root_device, **other)
@@ -121,15 +129,17 @@ class DataModule(LightningDataModule):
             raise ConfigError(
                 f"{error}; Tuner.scale_batch_size tries no larger one than max_val={largest}"
             ) from None
+
         self._refuse_other_classes(name, loader)
         return self._open.setdefault(name, loader)
 
     def _refuse_other_classes(self, name: str, loader: Any) -> None:
-        """Raises ManifestError if the loaders of one model have different classes; prediction needs
-        none.
+        """Raises a ManifestError if the loaders of one model have different classes; prediction
+        needs none.
         """
         if name == "predict" or not isinstance(loader, Loader):
             return
+
         for other, opened in self._open.items():
             first, second = opened.plan.manifest, loader.plan.manifest
             if other != "predict" and first.classes != second.classes:
@@ -141,17 +151,18 @@ class DataModule(LightningDataModule):
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands; None: at its beginning.
+        """Returns where training stands, under "train"; None is its beginning.
 
-        Lightning saves and loads it with every checkpoint, that of a loader only in mid-epoch. It
-        is never empty: Lightning would leave it out of the checkpoint by which its tuner goes back
-        to the beginning, after it has tried learning rates.
+        Lightning saves and loads this state with every checkpoint, but a loader's own state only in
+        mid-epoch. The dict is never empty: Lightning would leave an empty one out of the checkpoint
+        from which its tuner starts over after it has tried learning rates.
         """
         return {"train": self._train.state_dict() if self._train else self._resume}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next training loader goes on from there; a checkpoint that is only validated or
-        tested moves nothing.
+        """Makes the next training loader resume from there.
+
+        A checkpoint that is only validated or tested changes nothing.
         """
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
             self._train, self._resume = None, state.get("train")
@@ -166,19 +177,20 @@ class DataModule(LightningDataModule):
 
 
 class TrainLoader:
-    """A training loader whose state is that after the last batch that was trained, where Lightning
-    2.6 has it otherwise.
+    """A training loader whose state is the one after the last batch that was trained.
 
-    When training_step fails, the loader has delivered one more batch than was trained
-    (pytorch/loops/training_epoch_loop.py). With `limit_train_batches` an epoch is over before the
-    loader has delivered it all. With `overfit_batches` each epoch has the batches of the first one,
-    also their crops: Lightning can stop only a DataLoader's shuffling.
+    The loader's own state differs from it in Lightning 2.6. When training_step fails, the loader
+    has delivered one more batch than was trained (pytorch/loops/training_epoch_loop.py). With
+    `limit_train_batches` an epoch is over before the loader has delivered all of it. With
+    `overfit_batches` each epoch has the batches of the first one, with the same crops: Lightning
+    itself can stop only a DataLoader's shuffling.
     """
 
     def __init__(self, loader: Loader, trainer: Any):
         self.trainer, self._loader = trainer, loader
         self._progress = trainer.fit_loop.epoch_loop.batch_progress
-        self._trained_before = -1  # how many batches were when the last one was delivered
+        # how many batches were trained when the last one was delivered
+        self._trained_before = -1
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -201,10 +213,13 @@ class TrainLoader:
     def state_dict(self) -> dict[str, Any]:
         plan, state = self._loader.plan, self._loader.state_dict()
         place = state["epoch"] * plan.steps + state["samples"] // plan.global_batch_size
+        # the batch that was delivered last has not been trained
         if self._progress.total.processed == self._trained_before:
             place -= 1
+        # for Lightning the epoch is over, whatever the loader has left of it
         elif self._progress.is_last_batch:
             place = -(-place // plan.steps) * plan.steps
+
         epoch, step = divmod(place, plan.steps)
         return {**state, "epoch": epoch, "samples": step * plan.global_batch_size}
 

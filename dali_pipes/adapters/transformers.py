@@ -1,4 +1,8 @@
-"""Hugging Face: what a Trainer's get_train_dataloader and get_eval_dataloader return."""
+"""Hugging Face: the loader for a Trainer's get_train_dataloader and get_eval_dataloader to return.
+
+The Trainer handles a DataLoader: `_Steps` is its batch sampler, which yields numbers of steps, and
+`_Batches` is its data set, which returns the batch of a step.
+"""
 
 from collections.abc import Iterator
 
@@ -13,12 +17,11 @@ from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
 class TrainerLoader(DataLoader):
-    """A DataLoader whose batches are those of `loader`, as {"pixel_values": (N, 3, H, W), "labels":
-    (N,)}.
+    """A DataLoader with the batches of `loader`, as {"pixel_values": (N, 3, H, W), "labels": (N,)}.
 
-    A Trainer that resumes skips numbers of the batch sampler (transformers 5.23, trainer.py,
-    _run_epoch; Accelerate 1.15, data_loader.py, skip_first_batches). Here they are numbers of
-    steps: nothing is decoded only to be skipped.
+    A Trainer that resumes skips entries of the batch sampler (transformers 5.23, trainer.py,
+    _run_epoch; Accelerate 1.15, data_loader.py, skip_first_batches). Here these are numbers of
+    steps, so nothing is decoded only to be skipped.
     """
 
     def __init__(self, loader: Loader):
@@ -36,8 +39,8 @@ class TrainerLoader(DataLoader):
 class _Steps(list[list[int]]):
     """The batch sampler: the numbers of an epoch's steps."""
 
-    epoch: int | None = None  # None: nobody counts, as in an evaluation
-    anew = True  # whether an iteration has begun of which no batch was asked for yet
+    epoch: int | None = None  # None: nobody has set an epoch, as in an evaluation
+    anew = True  # whether an iteration has begun, and no batch of it has been read yet
 
     def __iter__(self) -> Iterator[list[int]]:
         self.anew = True
@@ -48,7 +51,9 @@ class _Steps(list[list[int]]):
 
 
 class _Batches(Dataset):
-    """By the number of a step its batch; steps that follow each other are read ahead."""
+    """The data set: returns the batch of a step. Steps in sequence come from one iteration of the
+    loader, which reads ahead.
+    """
 
     def __init__(self, loader: Loader, steps: _Steps):
         self._loader, self._steps = AccelerateLoader(loader), steps
@@ -60,6 +65,7 @@ class _Batches(Dataset):
 
     def __getitems__(self, steps: list[int]) -> dict[str, Tensor]:
         (step,) = steps
+        # a new epoch, or a resume in the middle of one
         if self._steps.anew or step != self._next:
             self._begin(step)
         images, labels = next(self._batches)
@@ -67,7 +73,7 @@ class _Batches(Dataset):
         return {"pixel_values": images, "labels": labels}
 
     def _begin(self, step: int) -> None:
-        self._steps.anew, self._batches = False, iter(())  # ends the epoch before
+        self._steps.anew, self._batches = False, iter(())  # drops and so ends the old iteration
         if self._steps.epoch is not None:
             self._loader.set_epoch(self._steps.epoch)
         if step:

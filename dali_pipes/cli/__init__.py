@@ -1,4 +1,8 @@
-"""The command line: configurations composed by Hydra, help, and mistakes reported in one line."""
+"""The command line: configurations composed by Hydra, help, and mistakes reported in one line.
+
+`main` is the command dali-pipes, and `start` runs a job for a script. The modules are imported
+late, so that a broken installation ends in one line too.
+"""
 
 import contextlib
 import os
@@ -8,14 +12,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Ends the program in one line if a package that it needs is missing or broken, or at
-    Ctrl-C.
-    """
+    """Ends the program in one line at Ctrl-C, or if a package it needs is missing or broken."""
     try:
         yield
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(130)  # 128 + SIGINT
     except ImportError as error:
         sys.exit(
             f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs "
@@ -29,23 +31,26 @@ def main() -> None:
 
 
 def start(job: str | None) -> None:
-    """Runs a job with the words of the command line, of which the first names it if `job` is None.
+    """Runs a job with the words of the command line; the first word names it if `job` is None.
 
-    `| head` closes the pipe when it has seen enough; then the program ends like others, with
-    SIGPIPE's status and no message.
+    When a reader such as `| head` closes the pipe, the program ends as others do, with SIGPIPE's
+    status and no message.
     """
     with importing():
         from dali_pipes.cli import jobs
+
     try:
         if job:
             jobs.start(job)
         else:
             jobs.main()
+        # here, since at exit Python would report a closed pipe or a full disk itself
         sys.stdout.flush()
     except BrokenPipeError:
+        # what is left in the buffer goes nowhere, or Python's flush at exit would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:  # of stdout on a full disk; jobs explain those of their files
+        sys.exit(141)  # 128 + SIGPIPE
+    except OSError as error:  # stdout on a full disk; jobs explain errors of their own files
         from dali_pipes.cli.hydra import explain_file_error, stop
 
         stop(explain_file_error(error))

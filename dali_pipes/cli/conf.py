@@ -1,5 +1,7 @@
-"""conf/: where it lies in a checkout, in an installed package and as a folder of the user's own,
-and the schema of every file.
+"""The folders of configurations, and the schema of every file in them.
+
+There is our own conf/, of the checkout or of the installed package, and there may be one of the
+user's, which comes first. `register` makes the schemas known to Hydra.
 """
 
 import argparse
@@ -30,28 +32,28 @@ from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
-MARKER = ".dali_pipes"  # an empty file: this folder of configurations is for us
-WITHIN = "dali_pipes"  # in the conf/ of another program, the folder that is for us
+MARKER = ".dali_pipes"  # an empty file that says that a folder of configurations is for us
+WITHIN = "dali_pipes"  # the folder for us within the conf/ of another program
 
 
 def checkout() -> Path | None:
-    """The checkout that the package is imported from; None: it is installed."""
+    """Returns the checkout that the package is imported from; None if it is installed."""
     root = PACKAGE.parent
     return root if (root / "pyproject.toml").is_file() and (root / "conf").is_dir() else None
 
 
 def conf_folder() -> Path:
-    """Our configurations: those of the checkout, or those that the wheel brings."""
+    """Returns the folder of our configurations: that of the checkout, or that of the wheel."""
     return (checkout() or PACKAGE) / "conf"
 
 
 def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The user's own configurations, and the words without `--conf DIR`.
+    """Returns the folder of the user's own configurations, and the words without `--conf DIR`.
 
-    That is DIR, or conf/ in the working directory if it is for us, or conf/dali_pipes.
+    The folder is DIR, or conf/ in the working directory if it is for us, or conf/dali_pipes.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: DIR is no folder, or is missing.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--conf", type=lambda text: Path(text).expanduser())
@@ -61,19 +63,21 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
         raise ConfigError("--conf needs a folder: --conf DIR") from None
     if given.conf and not given.conf.is_dir():
         raise ConfigError(f"--conf {given.conf}: no such folder")
+
     here = Path("conf")
     found = (
         [given.conf]
         if given.conf
         else [each for each in (here, here / WITHIN) if each.is_dir() and _is_for_us(each)]
     )
+    # in a checkout conf/ is ours, not the user's
     own = [each.absolute() for each in found if each.resolve() != conf_folder()]
     return own[0] if own else None, others
 
 
 def others_folder() -> Path | None:
-    """conf/ in the working directory, if it is another program's; the user's own Hydra project has
-    one.
+    """Returns conf/ in the working directory if it belongs to another program, such as the user's
+    own Hydra project; None otherwise.
     """
     here = Path("conf")
     return (
@@ -84,26 +88,27 @@ def others_folder() -> Path | None:
 
 
 def _is_for_us(folder: Path) -> bool:
-    """Whether a folder of configurations says so: by its name, by the marker, or by what its files
-    extend.
+    """Returns whether a folder of configurations is for us: by its name, by the marker, or by what
+    its files extend.
 
-    A file of ours names its schema, as in `defaults: [torch_schema, _self_]`. Among the primary
-    files, which lie in the folder itself, a single one without makes it another program's: a
-    primary file of a job's name would come in the place of ours.
+    A file for us names a schema of ours, as in `defaults: [torch_schema, _self_]`. If one of the
+    primary files, those in the folder itself, does not, then the folder is another program's: a
+    primary file with a job's name would replace ours.
     """
     if folder.name == WITHIN or (folder / MARKER).exists():
         return True
     if primary := [*folder.glob("*.yaml")]:
         return all(_extends(file, JOBS) for file in primary)
+
     options = [*folder.glob("*/*.yaml")]
-    # without a primary file these are no other program's
+    # experiments name no schema, and without a primary file no other program can use them
     if all(file.parent.name == "experiment" for file in options):
         return True
     return any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
 
 
 def _extends(file: Path, ours: Iterable[str]) -> bool:
-    """Whether a file of configurations names the schema of one of ours."""
+    """Returns whether a configuration file names the schema of one of `ours`."""
     try:
         words = re.findall(r"\w+_schema\b", file.read_text(errors="replace"))
     except OSError:
@@ -112,7 +117,8 @@ def _extends(file: Path, ours: Iterable[str]) -> bool:
 
 
 def tuned_loaders(users: Path | None) -> Path:
-    """Where `tune` writes loader=tuned_HOST and the next job finds it."""
+    """Returns the folder where `tune` writes loader=tuned_HOST and the next job finds it."""
+    # the other program's conf/ has a folder for us
     if users is None and checkout() is None and others_folder():
         return _home() / "conf" / WITHIN / "loader"
     return (users or _home() / "conf") / "loader"
@@ -126,7 +132,8 @@ def _home() -> Path:
     return checkout() or Path.cwd()
 
 
-JOBS: dict[str, Any] = {  # the options of each job by its name, which is that of its file
+# the options of each job by its name, which is the name of its file in conf/
+JOBS: dict[str, Any] = {
     each.__name__.removesuffix("Config").lower(): each
     for each in (
         *(
@@ -145,7 +152,7 @@ JOBS: dict[str, Any] = {  # the options of each job by its name, which is that o
 
 
 def texts_of(job: str) -> dict[str, bool]:
-    """The options of a job that are text, and whether they are lists of texts."""
+    """Returns the options of a job that are text, each with whether it is a list of texts."""
     of_loaders = (
         option for entry in backends().values() for option in text_options(entry.config, "loader.")
     )
@@ -153,13 +160,16 @@ def texts_of(job: str) -> dict[str, bool]:
 
 
 def register(users: Path | None = None) -> None:
-    """Makes the schemas and the resolvers of conf/ known to Hydra; `users` is the user's own folder
-    of configurations.
+    """Makes the schemas and the resolvers of conf/ known to Hydra.
+
+    Args:
+        users: the user's own folder of configurations.
     """
     OmegaConf.register_new_resolver(
         "tuned_loaders", lambda: str(tuned_loaders(users)), replace=True
     )
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
+
     store = ConfigStore.instance()
     for name, job in JOBS.items():
         store.store(name=f"{name}_schema", node=job)
@@ -180,8 +190,9 @@ def register(users: Path | None = None) -> None:
 
 
 def _with_epochs(schema: type, name: str) -> Any:
-    """The schema; its option of this name, if it has it, takes epochs that are not in it yet, which
-    Hydra refuses otherwise.
+    """Returns the schema; its option of this name, a mapping by epoch, takes new epochs as keys.
+
+    Hydra refuses keys that are not in a structured config otherwise.
     """
     node = OmegaConf.structured(schema)
     if name in node:
@@ -190,13 +201,14 @@ def _with_epochs(schema: type, name: str) -> Any:
 
 
 def read_targets(given: Iterable[str]) -> Targets:
-    """Targets as options have them: text=.txt, boxes=boxes, keypoint_names=[nose,tail].
+    """Reads targets from options such as text=.txt, boxes=boxes, keypoint_names=[nose,tail].
 
     Raises:
-        ConfigError: one has no such name, or no value that can be read.
+        ConfigError: a name is unknown, or a value is missing or cannot be read.
     """
     names = [each.name for each in fields(Targets)]
     values: dict[Any, Any] = {}
+
     for text in given:
         name, _, value = text.partition("=")
         if name not in names or not value:
@@ -206,8 +218,9 @@ def read_targets(given: Iterable[str]) -> Targets:
             )
         try:
             values |= dict(OmegaConf.to_container(OmegaConf.from_dotlist([text])))  # type: ignore[arg-type]
-        except Exception as error:  # of YAML
+        except Exception as error:  # any error of YAML or OmegaConf
             raise ConfigError(
                 f"--target {text}: its value cannot be read ({' '.join(str(error).split())})"
             ) from None
+
     return Targets(**values)

@@ -1,5 +1,10 @@
-"""How every job starts: compose the configuration, explain it, run the job, and end user mistakes
-in one line.
+"""How every job starts.
+
+`run` prepares the command line for Hydra (the user's folder of configurations, quotes, ~), lets
+Hydra compose the configuration, turns it into the job's dataclass and calls the job. A mistake of
+the user, in Hydra's part or in the job, ends the program in one line: `_explain` rewrites Hydra's
+and OmegaConf's errors, `_placed` those of our own options, `explain_file_error` the system's.
+`explained` writes the text of --help from the docstrings of the schemas.
 """
 
 import errno
@@ -45,7 +50,7 @@ from dali_pipes.cli.overrides import at_home, spelled
 from dali_pipes.cli.spelling import in_options, nested_options
 from dali_pipes.errors import ConfigError, DaliPipesError, OptionError
 
-# what Hydra's own parser takes, which answers to anything else with its usage
+# the flags of Hydra's own parser, which answers any other with its usage
 _FLAGS = tuple(
     f"--{name}"
     for name in (
@@ -64,7 +69,7 @@ _FLAGS = tuple(
     )
 )
 
-
+# of a disk, a quota, or a limit on the size of files
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PARSER = OverridesParser.create()
 _OTHER_TYPE = re.compile(
@@ -74,16 +79,22 @@ _OTHER_TYPE = re.compile(
 
 
 class OursAfterTheUsers(SearchPathPlugin):
-    """Of several files of one name Hydra takes that of the folder that comes first."""
+    """Adds our configurations to Hydra's search path, behind the primary folder, the user's.
+
+    Hydra takes the first of several files with one name, so the user's replace ours.
+    """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         search_path.append("dali_pipes", f"file://{conf_folder()}")
 
 
 def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
-    """Composes `config_name`.yaml with the command line and calls `job` with the typed config;
-    --help begins with `words`.
+    """Composes `config_name`.yaml with the command line, and calls `job` with the typed config.
+
+    Args:
+        words: with which --help begins.
     """
+    # until then errors are the same on all ranks, and only the first of a machine reports them
     composed = False
 
     def task(config: DictConfig) -> None:
@@ -91,20 +102,23 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         print_warnings_on_stderr()
         try:
             expand_homes(config, texts)
+
             given = [word.partition("=")[0] for word in sys.argv[1:]]
             if (
                 "hydra.run.dir" in given
                 and "out" not in given
                 and str(config.get("out")).startswith("runs/")
             ):
-                # where Hydra's own users look for what a run wrote
+                # users of Hydra look there for what a run wrote
                 config.out = HydraConfig.get().runtime.output_dir
+
             options = OmegaConf.to_object(config)
             if not is_dataclass(options):
                 stop_once(
                     f"{config_name}.yaml is not based on {config_name}_schema, which has "
                     f"the options of this job{_whose(users)}"
                 )
+
             composed = True
             job(options)
         except (DaliPipesError, OmegaConfBaseException) as error:
@@ -123,6 +137,7 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         register(users)
     except ConfigError as error:
         stop_once(str(error))
+
     if users:
         Plugins.instance().register(OursAfterTheUsers)
     elif (another := others_folder()) and not int(os.environ.get("LOCAL_RANK", 0)):
@@ -133,10 +148,12 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
             ),
             file=sys.stderr,
         )
+
     OmegaConf.register_new_resolver(
         "explained", lambda *, _root_: explained(words, _root_), replace=True
     )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
+
     if wrong := next(
         (word for word in sys.argv[1:] if word.startswith("--") and not word.startswith(_FLAGS)),
         None,
@@ -145,13 +162,16 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
         stop_once(
             f"{wrong}: an option is NAME=VALUE, such as {such}=…; --help explains every option"
         )
+
     texts, sweeps = (
         texts_of(config_name),
         any(word in ("-m", "--multirun") for word in sys.argv[1:]),
     )
+    # Hydra reads the words from sys.argv
     sys.argv[1:] = [spelled(word, texts, sweeps, _parsed) for word in sys.argv[1:]]
-    # argparse takes -m first or last only
+    # argparse takes -m only as the first or the last word
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))
+
     try:
         hydra.main(
             version_base="1.3", config_path=str(users or conf_folder()), config_name=config_name
@@ -161,22 +181,25 @@ def run(config_name: str, job: Callable[[Any], None], words: str) -> None:
     except Exception as error:
         if composed or isinstance(error, BrokenPipeError):
             raise
-        # hydra.run.dir, which Hydra makes
+        # a folder that Hydra could not make, such as hydra.run.dir
         if isinstance(error, OSError) and error.filename is not None:
             stop_once(explain_file_error(error))
         stop_once(_explain(error, users))
 
 
 def explain_file_error(error: OSError, out: str | None = None) -> str:
-    """What the system says of a file, in one line; the error itself is raised again if it is about
-    neither a file nor a full disk.
+    """Returns in one line what the system says of a file.
 
     Args:
-        out: where the job writes, for an error that names no file: of a disk that has become full
-            the write fails, not the opening.
+        out: where the job writes, for an error that names no file: when a disk becomes full, the
+            write fails, not the opening.
+
+    Raises:
+        OSError: the error itself, if it is about neither a file nor a full disk.
     """
     if error.filename is not None:
         path = Path(os.fsdecode(error.filename)).absolute()
+
         if isinstance(error, FileExistsError | NotADirectoryError):
             in_the_way = next(
                 (each for each in (path, *path.parents) if each.exists() and not each.is_dir()),
@@ -188,11 +211,14 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
                     "another place"
                 )
         return f"{path}: {(error.strerror or str(error)).lower()}"
+
+    # PyArrow's errors have the number in their text only
     number = next(
         (each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None
     )
     if number is None:
         raise error
+
     where = (
         f"; free some, or write elsewhere than {Path(out).absolute()}"
         if out
@@ -202,17 +228,20 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
 
 
 def print_warnings_on_stderr() -> None:
-    """Prints the package's warnings as plain lines on stderr, and what others log too: a job's JSON
-    is alone on stdout.
+    """Prints the package's warnings as plain lines on stderr, and moves what others log there too,
+    so that a job's JSON is alone on stdout.
     """
     root, name = logging.getLogger(), "dali_pipes"
+    # a sweep runs its jobs in one process
     if any(handler.name == name for handler in root.handlers):
         return
 
+    # Hydra's console handler
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.addFilter(lambda record: not record.name.startswith(name))
             handler.setStream(sys.stderr)
+
     own = logging.StreamHandler(sys.stderr)
     own.name = name
     own.setLevel(logging.WARNING)
@@ -221,15 +250,17 @@ def print_warnings_on_stderr() -> None:
 
 
 def as_hydra_reads(word: str, job: str, sweeps: bool = False) -> str:
-    """A word of the command line of a job, with the quotes that Hydra's grammar wants, and with ~
-    as the home folder.
+    """Returns a word of a job's command line with the quotes that Hydra's grammar needs, and with
+    the home folder for ~.
     """
     return spelled(word, texts_of(job), sweeps, _parsed)
 
 
 def _parsed(text: str) -> Any:
-    """What Hydra makes of a word's text, such as a number; a ConfigError if it makes nothing of
-    it.
+    """Returns the value that Hydra reads from the text of a word, such as a number.
+
+    Raises:
+        ConfigError: the text is not in Hydra's grammar.
     """
     try:
         return _PARSER.parse_override(f"option={text}").value()
@@ -238,12 +269,14 @@ def _parsed(text: str) -> Any:
 
 
 def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
-    """Puts the home folder in the place of ~ in the options that are text, also those of a file."""
+    """Replaces ~ by the home folder in the options that are text, also in those from a file."""
+    # the methods that begin with _ read a value without resolving ${…}
     if isinstance(node, DictConfig) and not (
         node._is_none() or node._is_missing() or node._is_interpolation()
     ):
         for name in node:
             expand_homes(node._get_node(name), texts, f"{place}.{name!s}".lstrip("."))
+
     elif (
         isinstance(node, ListConfig)
         and texts.get(place)
@@ -251,6 +284,7 @@ def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
     ):
         for each in range(len(node)):
             expand_homes(node._get_node(each), {place: False}, place)
+
     elif (
         texts.get(place) is False and isinstance(node, ValueNode) and isinstance(node._value(), str)
     ):
@@ -258,27 +292,30 @@ def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
 
 
 def sweep_folder() -> Path | None:
-    """The folder of the sweep (`-m`) that this job belongs to."""
+    """Returns the folder of the sweep (`-m`) that this job belongs to; None without one."""
     config = HydraConfig.get()
     return Path(config.sweep.dir) if config.mode == RunMode.MULTIRUN else None
 
 
 def job_number(option: str) -> int | None:
-    """This job's number within a sweep (`-m`), for the name of what it writes; None: no sweep, or
-    each job has its own `option`.
+    """Returns this job's number within a sweep (`-m`), for the name of what it writes.
+
+    Returns None if there is no sweep, or if the sweep gives each job its own value of `option`.
     """
     config = HydraConfig.get()
     if config.mode != RunMode.MULTIRUN:
         return None
+
+    # commas and functions of Hydra, such as choice(…), are values of a sweep
     words = (word for word in sys.argv[1:] if word.startswith(f"{option}="))
     return None if any("," in word or "(" in word for word in words) else int(config.job.num)
 
 
 def job_folder() -> Path | None:
-    """The folder of this job within a sweep (`-m`).
+    """Returns the folder of this job within a sweep (`-m`); None without a sweep.
 
     Raises:
-        ConfigError: torchrun started the sweep, once on every rank.
+        ConfigError: torchrun started the sweep, which would run once on every rank.
     """
     config = HydraConfig.get()
     if config.mode != RunMode.MULTIRUN:
@@ -292,11 +329,11 @@ def job_folder() -> Path | None:
 
 
 def _placed(error: DaliPipesError, config: DictConfig) -> str:
-    """The error, with an option named by its place in the configuration, such as
-    loader.num_threads.
-    """
+    """Returns the error's text; an option has its full name in it, such as loader.num_threads."""
     if not isinstance(error, OptionError):
         return in_options(error, HydraConfig.get().job.config_name or "")
+
+    # several nodes may have this class, as transform and eval_transform: first those that fail
     nodes = [("", config), *_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
     broken = [place for place, node in places if _cannot_work(node)] + [
@@ -304,6 +341,7 @@ def _placed(error: DaliPipesError, config: DictConfig) -> str:
     ]
     if not broken:
         return str(error)
+
     of_training = (
         " (its size is transform.size; transform@eval_transform=letterbox "
         "eval_transform.flip=0 takes whole images)"
@@ -329,9 +367,12 @@ def _cannot_work(config: DictConfig) -> bool:
 
 
 def _explain(error: BaseException, users: Path | None) -> str:
-    """Hydra's and OmegaConf's words on a wrong command line or on a file of `users`, in one
-    line.
+    """Returns in one line what Hydra or OmegaConf says of a wrong command line or configuration.
+
+    Args:
+        users: the user's folder of configurations, in which the mistake may be.
     """
+    # where the classes of their errors do not tell cases apart, the text does
     if isinstance(error, OverrideParseException):
         if "=" not in (error.override or ""):
             return (
@@ -342,11 +383,14 @@ def _explain(error: BaseException, users: Path | None) -> str:
             f"{error.override}: not understood; a value with spaces, commas, = or brackets "
             "needs quotes: \"key='value'\""
         )
+
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)) and isinstance(
         cause.parent_node, DictConfig
     ):
         root = cause.parent_node._get_root()
+        # a name without its group, such as train= for data.train=
         nested = cause.full_key == cause.key and isinstance(root, DictConfig)
         near = (
             nested_options(str(cause.key), cast(dict[Any, Any], OmegaConf.to_container(root)))
@@ -356,6 +400,7 @@ def _explain(error: BaseException, users: Path | None) -> str:
         near = near or get_close_matches(str(cause.key), map(str, cause.parent_node), 1)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         return f"there is no option {cause.full_key}{meant}; --help explains every option"
+
     if isinstance(cause, InterpolationKeyError) and (
         found := re.match(r"Interpolation key '(.*)' not found", str(cause))
     ):
@@ -367,10 +412,12 @@ def _explain(error: BaseException, users: Path | None) -> str:
             f"{cause.full_key}: ${{{found[1]}}} stands for another option, and there is no "
             f"{found[1]}{escaped}"
         )
+
     if found := re.match(
         r"Could not override '([\w./]+)'\.? *\n?No match in the defaults list", str(cause)
     ):
         return f"there are no options {found[1]}=NAME for this job; --help explains every option"
+
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
         known = [each for each in cause.options if not each.endswith("schema")]
@@ -379,11 +426,13 @@ def _explain(error: BaseException, users: Path | None) -> str:
         return (
             f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}{_whose(users)}"
         )
+
     if found := re.match(r"Ambiguous value for argument '(([\w./]+)=(.*))'", str(cause)):
         return (
             f"{found[1]}: a list needs brackets: '{found[2]}=[{found[3]}]'; with -m each value "
             "is a run of its own"
         )
+
     if isinstance(cause, ValidationError) and cause.full_key:
         if "is not a ListConfig" in str(cause):
             return (
@@ -396,6 +445,8 @@ def _explain(error: BaseException, users: Path | None) -> str:
             ]
             return f"{cause.full_key} is {found[1]}; it takes {takes}; --help explains every option"
         return f"{cause.full_key}: {str(cause).splitlines()[0]}; --help explains every option"
+
+    # all else: their own words, without search paths, types and schemas
     text = str(cause).split("Config search path")[0]
     lines = [
         line.strip()
@@ -423,11 +474,11 @@ def _how_to_be_read(folder: Path) -> str:
 
 
 def explained(words: str, config: DictConfig) -> str:
-    """What --help says: the job's own words, and those of every option that has any, from the
-    schema that it is typed by.
+    """Returns the text of --help: the job's words, then those of the options, from the docstrings
+    of their schemas.
 
-    Hydra takes it for a template, where a dollar must be written twice. What Python calls None is
-    null on a command line.
+    Hydra reads it as a template, in which a dollar must be written twice. Python's None is null on
+    a command line.
     """
     parts = [words, *_sections("", config), _choices(config)]
     return re.sub(r"\bNone\b", "null", "\n\n".join(part.strip() for part in parts)).replace(
@@ -447,7 +498,7 @@ def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
 
 
 def _attributes(schema: type) -> str:
-    """The lines under "Attributes:" of a class and its bases, its own first."""
+    """Returns the lines under "Attributes:" of a class and then of its bases."""
     texts = [
         inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2]
         for each in schema.mro()
@@ -458,11 +509,13 @@ def _attributes(schema: type) -> str:
 def _choices(config: DictConfig) -> str:
     groups = sorted(
         {
+            # transform@eval_transform is a second choice from the group transform
             choice.split("@")[0]
             for choice in config.hydra.runtime.choices
             if not choice.startswith("hydra/")
         }
     )
+
     names = GlobalHydra.instance().config_loader().get_group_options
     lines = (
         (f"    {group}: {', '.join(name for name in names(group) if not name.endswith('schema'))}")
@@ -477,8 +530,9 @@ def stop(message: str, status: int = 2) -> NoReturn:
 
 
 def stop_once(message: str) -> NoReturn:
-    """For a mistake that all ranks of torchrun see alike: the first one of this machine reports
-    it.
+    """Ends the program for a mistake that all ranks of torchrun see.
+
+    Only the first rank of each machine reports it.
     """
     if int(os.environ.get("LOCAL_RANK", 0)):
         sys.exit(2)

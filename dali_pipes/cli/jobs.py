@@ -1,5 +1,8 @@
-"""The command dali-pipes. A job has the name of its file in conf/, --help shows its docstring, and
-it imports what it needs.
+"""The command dali-pipes and its jobs.
+
+A job is a function with the name of its file in conf/. --help shows its docstring, and it imports
+what it needs when it runs. `main` finds the job that the first word names, and `start` runs it:
+through Hydra, or, for `compare`, `index` and `diagnose … -- PROGRAM`, directly.
 """
 
 import argparse
@@ -25,6 +28,7 @@ from dali_pipes.errors import ConfigError, DaliPipesError
 def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]"""
     name, *words = sys.argv[1:] or ["--help"]
+
     if name in ("-h", "--help", "help"):
         print(_overview())
     elif "--version" in (name, *words):
@@ -43,21 +47,27 @@ def main() -> None:
 
 
 def complete(words: list[str]) -> None:
-    """Hydra's completion, which `eval "$(dali-pipes --shell-completion install=bash)"` sets up:
-    jobs, then a job's options.
+    """Completes jobs, and then a job's options by Hydra's completion.
+
+    `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
     """
     line = os.environ.get("COMP_LINE", "")
     program, *given = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
+    # the jobs whose options Hydra knows
     composed = [name for name in JOBS if name not in ("compare", "index")]
+
+    # the shell asks at every tab, with the line so far in COMP_LINE
     if any(word.startswith("query=") for word in words):
         if not given:
             print(" ".join(JOBS))
             return
         if given[0] not in composed:
             return
+        # without the job's name: Hydra completes a program that has options only
         os.environ["COMP_LINE"] = line.replace(given[0], "", 1).replace(
             f"{program}  ", f"{program} ", 1
         )
+
     sys.argv[1:] = ["--shell-completion", *words]
     start(given[0] if given else composed[0])
 
@@ -71,6 +81,7 @@ def start(name: str) -> None:
             stop(str(error), error.status)
         except KeyboardInterrupt:
             stop("interrupted", 130)
+
     elif name in ("compare", "index"):
         try:
             JOBS[name]()
@@ -78,6 +89,7 @@ def start(name: str) -> None:
             stop(str(error), error.status)
         except OSError as error:
             stop(explain_file_error(error))
+
     else:
         if name in ("migrate", "benchmark", "tune"):
             sys.argv[1:] = map(function_option, sys.argv[1:])
@@ -85,8 +97,9 @@ def start(name: str) -> None:
 
 
 def _diagnose_program(words: list[str]) -> None:
-    """diagnose's words before `--` are options, those behind it the user's program, which Hydra
-    never sees.
+    """Runs diagnose on the user's program.
+
+    The words before `--` are options; those behind it are the program, which Hydra never sees.
     """
     from dali_pipes.system.stdout import print_json
     from dali_pipes.tools.diagnosis.script import diagnose_program, save_diagnosis
@@ -99,11 +112,12 @@ def _diagnose_program(words: list[str]) -> None:
 
 
 def program_options(words: Sequence[str]) -> dict[str, Any]:
-    """The options of diagnose for a program that follows `--`, all of them, as `words` change them.
+    """Returns all options of diagnose for a program that follows `--`, changed by `words`.
 
     Raises:
-        ConfigError: a word is no such option, or its value no such number.
+        ConfigError: an option is unknown, or its value is of another kind or out of bounds.
     """
+    # each value is of the kind that the option takes
     options: dict[str, Any] = {
         "seconds": 1.5,
         "rounds": 3,
@@ -111,12 +125,14 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
         "limit": 600.0,
         "out": "runs/diagnose",
     }
+
     for word in words:
         option, _, value = word.partition("=")
         if option not in options:
             raise ConfigError(
                 f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only"
             )
+
         try:
             options[option] = (
                 {"true": True, "false": False}[value]
@@ -129,13 +145,15 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
                 type(options[option])
             ]
             raise ConfigError(f"{option} is {value}; it takes {takes}") from None
+
         if option not in ("cold", "out") and not 0 < options[option] < 1e6:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
+
     return options
 
 
 def function_option(word: str) -> str:
-    """The word module:function as the option that it is."""
+    """Returns the word module:function as an option, function=module:function."""
     return f"function={word}" if ":" in word and "=" not in word else word
 
 

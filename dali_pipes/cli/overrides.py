@@ -1,5 +1,7 @@
-"""The words of a command line as Hydra's grammar wants them, so that a name of a file needs no
-quotes but the shell's own.
+"""Rewrites the words of a command line for Hydra's grammar, so that a file name needs no quotes but
+the shell's own.
+
+`spelled` rewrites a word; it needs to know which options are text, from `text_options`.
 """
 
 import os
@@ -10,18 +12,20 @@ from typing import Any
 
 from dali_pipes.errors import ConfigError
 
-# what Hydra makes of the text of a word: its value, or ConfigError
+# returns the value that Hydra reads from a text, or raises ConfigError
 Parse = Callable[[str], Any]
 
-_FUNCTION = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_list)\(")  # of Hydra's
+# the functions of Hydra's grammar
+_FUNCTION = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_list)\(")
+# ~ or ~name as a whole first part of a path, where a path can begin
 _HOME = re.compile(r"(^|[\[{,'\"=])(~[a-z_][\w-]*|~)(?=$|[/,\]}'\"])")
-_COMMA = re.compile(r",(?![^{}]*\})")  # outside of braces, where it parts the values of a sweep
-_NO_PATHS = ("data.filter",)
+_COMMA = re.compile(r",(?![^{}]*\})")  # outside of braces; within them it is part of a pattern
+_NO_PATHS = ("data.filter",)  # an expression: text that is no path, and may have ~ and commas
 
 
 def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """The options that are text, such as ("data.train", False), or lists of texts, of which the
-    second is true.
+    """Yields the name of each option that is text, and whether it is a list of texts, such as
+    ("data.train", False).
     """
     for each in fields(schema):
         kind, name = each.type, f"{prefix}{each.name}"
@@ -34,24 +38,28 @@ def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
 
 
 def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
-    """A word NAME=VALUE as Hydra reads it, with ~ as the home folder and quotes around what would
-    be something else than text.
+    """Returns a word NAME=VALUE as Hydra must read it: with the home folder for ~, and with quotes
+    around text that Hydra would read as something else.
 
     Args:
-        texts: as `text_options` has them.
-        sweeps: commas part the values of a sweep.
+        texts: from `text_options`.
+        sweeps: whether commas separate the values of a sweep.
+        parse: returns the value that Hydra reads from a text.
     """
     name, equals, text = word.partition("=")
     option = name.lstrip("+")
     if not equals or name.startswith("-"):
         return word
+
     text = text if option in _NO_PATHS else at_home(text)
     is_quoted = text[:1] in ("'", '"') and _is_understood(text, parse)
     if is_quoted or text in ("", "null") or _FUNCTION.match(text):
         return f"{name}={text}"
+
     if texts.get(option) is False and not (sweeps and text.startswith("[")):
         parts = _COMMA.split(text) if sweeps and option not in _NO_PATHS else [text]
         return f"{name}={','.join(_text(each, parse) for each in parts)}"
+
     if (
         texts.get(option)
         and text.startswith("[")
@@ -61,32 +69,38 @@ def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> st
         return (
             f"{name}=[{','.join(_text(each.strip(), parse) for each in _COMMA.split(text[1:-1]))}]"
         )
+
     return f"{name}={_as_it_is(text, parse)}"
 
 
 def at_home(text: str) -> str:
-    """The text with the home folder in the place of ~, at its start or at that of a part; a user's,
-    as ~ada, if there is one.
+    """Returns the text with the home folder for ~, at its start or at the start of a part; ~ada is
+    the home folder of the user ada, if there is one.
     """
-    return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111  which leaves who is no user
+    # Path.expanduser raises for an unknown user, and this leaves ~name as it is
+    return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111
 
 
 def quoted(text: str) -> str:
-    """In Hydra's quotes, in which a backslash is one only before a quote."""
+    """Returns the text in Hydra's quotes.
+
+    In them backslashes count as an escape only before a quote, the closing one included, so only
+    those are doubled.
+    """
     escaped = re.sub(r'(\\*)(")', r"\1\1\\\2", text)
     escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
     return f'"{escaped}"'
 
 
 def _as_it_is(text: str, parse: Parse) -> str:
-    """With quotes, if Hydra reads nothing without them: of what is no text, such as a number or the
-    name of a group's file.
+    """Returns a value that is not text, such as a number or the name of a group's file; with quotes
+    only if Hydra cannot read it without them.
     """
     return text if text[:1] in ("[", "{") or _is_understood(text, parse) else quoted(text)
 
 
 def _text(text: str, parse: Parse) -> str:
-    """With quotes, unless Hydra reads just this text without them."""
+    """Returns a text with quotes, unless Hydra reads exactly this text without them."""
     if text[:1] in ("'", '"') and _is_understood(text, parse):
         return text
     try:

@@ -1,5 +1,5 @@
-"""Errors whose text names what Python has and a command line has not, in the command line's own
-words.
+"""Errors in the words of a command line: those whose text names what only Python has, and proposals
+for options with a wrong name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,10 @@ from dali_pipes.errors import DaliPipesError, NoGpuError, SmallDataError
 
 
 def in_options(error: DaliPipesError, job: str) -> str:
-    """The error's text with options as a command line has them.
+    """Returns the error's text, with options as they are written on a command line.
 
     Args:
-        job: its name.
+        job: the name of the job.
     """
     if isinstance(error, NoGpuError) and error.of_loader:
         return (
@@ -22,6 +22,7 @@ def in_options(error: DaliPipesError, job: str) -> str:
             "or loader=torch, or check the driver "
             f"(nvidia-smi). PyTorch says: {error.reason}"
         )
+
     if isinstance(error, SmallDataError):
         ranks = f" on {error.ranks} ranks" if error.ranks > 1 else ""
         return (
@@ -30,15 +31,17 @@ def in_options(error: DaliPipesError, job: str) -> str:
             "none; set batch_size (with accumulate=1) to "
             f"{max(1, error.images // error.ranks)} at most"
         )
+
     return str(error)
 
 
 def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
-    """The options of this name that stand deeper in the configuration, such as data.train of train;
-    or that another loader has.
+    """Returns the full names of the options with this name, such as data.train for train; else the
+    one that another loader has.
     """
     if found := list(dict.fromkeys(_places(name, config))):
         return found
+
     others = [
         each
         for each, entry in backends().items()

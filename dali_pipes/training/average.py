@@ -1,4 +1,7 @@
-"""An exponential moving average of a network's weights, updated without waiting for the device."""
+"""An exponential moving average of a network's weights, updated without waiting for the device.
+
+The training step updates it after every step of the optimizer; its `module` is what is evaluated.
+"""
 
 from copy import deepcopy
 from typing import Any
@@ -8,8 +11,9 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """The average of the weights and of the floating-point buffers over all updates; other buffers
-    are those of the network.
+    """The average of the weights and of the floating-point buffers over all updates.
+
+    Other buffers, such as counts, are copied from the network.
 
     PyTorch's AveragedModel counts its updates in a tensor on the CPU, which each update reads and
     copies to the device: the host then waits in every step for all that is queued on the GPU. Here
@@ -29,7 +33,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Takes in the present weights; the first update takes them as they are."""
+        """Adds the present weights to the average; the first update copies them."""
         averaged, current = _values(self.module), _values(module)
         pairs = list(zip(averaged, current, strict=True))
         for average, value in pairs:
@@ -47,7 +51,7 @@ class WeightAverage:
         self.updates += 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Under the names that AveragedModel uses, which version 0.2 saved."""
+        """Returns the state under the names of AveragedModel, in which version 0.2 saved it."""
         weights = {f"module.{name}": value for name, value in self.module.state_dict().items()}
         return {
             "n_averaged": torch.tensor(self.updates, dtype=torch.int64, device="cpu"),
@@ -55,13 +59,13 @@ class WeightAverage:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with what `state_dict` gave, or AveragedModel's did."""
+        """Restores what `state_dict` returned, here or of AveragedModel."""
         self.updates = int(state["n_averaged"])
         self.module.load_state_dict(averaged_weights(state))
 
 
 def averaged_weights(state: dict[str, Any]) -> dict[str, Any]:
-    """The network's state dict from that of an average."""
+    """Returns the network's state dict, taken from the state dict of an average."""
     return {
         name.removeprefix("module."): value
         for name, value in state.items()

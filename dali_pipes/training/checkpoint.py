@@ -1,4 +1,7 @@
-"""Atomic checkpoints: written to a temporary file, flushed to disk, then renamed."""
+"""Atomic checkpoints: written to a temporary file, flushed to disk, then renamed.
+
+`save` and `load` are for this program's own checkpoints; `read` takes any file of torch.save.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +23,10 @@ class CheckpointError(DaliPipesError):
 
 
 def save(state: dict[str, Any], path: Path) -> None:
-    """Replaces `path`, at once and as a whole.
+    """Writes a checkpoint in the place of `path`, as a whole or not at all.
 
     Raises:
-        CheckpointError: it cannot be written, as on a full disk; the previous file is unchanged.
+        CheckpointError: the disk is full, or the like; the previous file is unchanged.
     """
     try:
         with written(path) as file:
@@ -36,10 +39,10 @@ def save(state: dict[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> Any:
-    """What is in a file of torch.save, on the CPU. Nothing in it is executed (weights_only).
+    """Returns what torch.save wrote, with tensors on the CPU. No code in it runs (weights_only).
 
     Raises:
-        CheckpointError: no such file, or damaged.
+        CheckpointError: there is no such file, or it is damaged.
     """
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -52,15 +55,15 @@ def read(path: Path) -> Any:
 
 
 def is_ours(state: Any) -> bool:
-    """Whether `save` wrote it."""
+    """Returns whether `save` wrote this."""
     return isinstance(state, dict) and state.get("format") == FORMAT
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state of a run, on the CPU.
+    """Returns the state of a run, with tensors on the CPU.
 
     Raises:
-        CheckpointError: no such file, not a checkpoint of this program, or damaged.
+        CheckpointError: there is no such file, it is damaged, or this program did not write it.
     """
     state = read(path)
     if not is_ours(state):
@@ -79,6 +82,7 @@ def check_same(
             f"{path}: of {state['name']}, but model.name is {model.name}; set "
             f"model.name={state['name']}"
         )
+
     if state["classes"] != classes:
         lists = f"it has {_listed(state['classes'])}, and the images {_listed(classes)}"
         same = "data.classes=[…] gives the images the checkpoint's"

@@ -1,4 +1,7 @@
-"""Options of dali-pipes train."""
+"""The options of dali-pipes train: dataclasses that Hydra fills from conf/ and the command line.
+
+Each class checks its values when it is made; its docstring is the text of --help.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,6 +159,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+
         for transform in (self.transform, self.eval_transform):
             if transform is not None and transform.dtype == "uint8":
                 raise ConfigError(
@@ -167,6 +171,7 @@ class TrainConfig:
                     "transform=views makes several views, and this trains on one; "
                     "examples/simclr has a loop for them"
                 )
+
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError(
                 "eval_only=true and checkpoint=FILE go together; to continue training use "

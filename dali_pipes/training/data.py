@@ -1,4 +1,6 @@
-"""The images of a run, and the check that training and validation have the same classes."""
+"""Opens the images of a run, and checks that each has one class, and that training and validation
+have the same classes.
+"""
 
 from typing import Any
 
@@ -8,11 +10,11 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
 
-_LISTED = 50  # classes that a command line has room for
+_LISTED = 50  # most classes that an error writes out, to be copied to a command line
 
 
 def open_both(data: DataConfig, **checks: Any) -> tuple[Manifest, Manifest]:
-    """The training and the validation images.
+    """Opens the training and the validation images.
 
     Args:
         checks: max_bad_fraction and strict as for `open_images`.
@@ -31,7 +33,7 @@ def open_both(data: DataConfig, **checks: Any) -> tuple[Manifest, Manifest]:
 
 
 def _align(train: Manifest, val: Manifest) -> str:
-    """How both get the same classes."""
+    """Says how to give both the same classes."""
     every = train.classes + [name for name in val.classes if name not in set(train.classes)]
     folder = "or add an empty folder for a class that has no image"
     if len(every) > _LISTED:
@@ -40,11 +42,11 @@ def _align(train: Manifest, val: Manifest) -> str:
 
 
 def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
-    """The images of "train" or "val", each of one class.
+    """Opens the images of "train" or "val", each of one class.
 
     Raises:
-        ManifestError: there are none.
-        ConfigError: they have other labels.
+        ManifestError: there are no images.
+        ConfigError: the images have other labels.
     """
     manifest = open_images(data, split, **checks)
     if manifest.task != "classification":
@@ -59,7 +61,7 @@ def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
 
 
 def _labels(manifest: Manifest) -> str:
-    """What the images have that are not of one class each."""
+    """Says what the images have instead of one class each."""
     if there := [name for name in ("boxes", "mask") if manifest.has_target(name)]:
         return f"its images have {' and '.join(there).replace('mask', 'masks')}"
     if manifest.task == "multilabel":
@@ -72,5 +74,5 @@ def _labels(manifest: Manifest) -> str:
 
 
 def left_out(manifest: Manifest) -> list[dict[str, Any]]:
-    """What the scan has left out, for a summary."""
+    """Returns what the scan has left out, for a summary."""
     return [each._asdict() for each in manifest.omissions]

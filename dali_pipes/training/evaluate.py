@@ -1,5 +1,7 @@
-"""Top-1, top-5 and loss over a whole validation set, every image counted once on any number of
+"""Top-1, top-5 and loss over a whole validation set; every image counts once, on any number of
 ranks.
+
+`validate` builds a loader for one evaluation; `evaluate` takes the batches of any loader.
 """
 
 from collections.abc import Iterable
@@ -20,8 +22,9 @@ from dali_pipes.training.supervision import Heartbeat
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Fractions from 0 to 1; top5 counts the true class among the five most likely, or all of them
-    if there are fewer.
+    """Scores of a network, as fractions from 0 to 1, and the mean loss.
+
+    top5 counts the true class among the five most likely, or among all if there are fewer.
     """
 
     top1: float
@@ -33,7 +36,7 @@ class Evaluation:
 def validate(
     config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat
 ) -> Evaluation:
-    """All validation images, with a loader that exists only during the evaluation."""
+    """Evaluates all validation images, with a loader that exists only meanwhile."""
     with build_loader(
         val,
         config.loader,
@@ -49,25 +52,29 @@ def validate(
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluation:
-    """One epoch of a loader, whose ranks together hold every image once (`last_batch="partial"`).
+    """Evaluates one epoch of a loader; its ranks together deliver every image once
+    (`last_batch="partial"`).
 
     The ranks may have different numbers of batches: nothing is exchanged before the end, so `model`
     is not the one wrapped by DDP.
     """
     was_training = model.training
     model.eval()
+    # on the device, so that no batch waits for its sums
     totals = torch.zeros(4, dtype=torch.float64, device=fabric.device)
+
     for batch in batches:
         with fabric.autocast():
             scores = model(batch.images.float())
         totals += counts(scores.float(), batch.labels)
     model.train(was_training)
+
     top1, top5, loss, images = fabric.all_reduce(totals, reduce_op="sum").tolist()
     return Evaluation(top1 / images, top5 / images, loss / images, int(images))
 
 
 def counts(scores: Tensor, labels: Tensor) -> Tensor:
-    """(4,) float64: top-1 hits, top-5 hits, summed loss, images."""
+    """Returns (4,) float64 on the device: top-1 hits, top-5 hits, summed loss, images."""
     best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
     loss = cross_entropy(scores, labels, reduction="sum")
     return torch.stack(

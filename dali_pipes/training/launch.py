@@ -1,5 +1,5 @@
-"""The processes of one run: who is there, on which device, with how many CPU threads, and how they
-end together.
+"""The ranks of one run: how they join, which device and how many CPU threads each has, what they
+exchange, and how they end together.
 """
 
 import logging
@@ -28,35 +28,41 @@ T = TypeVar("T")
 def launch(precision: str) -> Fabric:
     """Joins the other ranks, if torchrun or SLURM started several, and takes this rank's device.
 
-    On Intel's CPUs MKL may add in another order in every process, so that the same run has other
-    weights each time, unless it is set before its first use to repeat itself (its Conditional
-    Numerical Reproducibility).
+    Args:
+        precision: "fp32", "bf16" or "fp16".
 
     Raises:
         ConfigError: fewer GPUs than ranks on this machine.
     """
+    # On Intel's CPUs MKL may add in another order in every process, and the same run then ends in
+    # other weights. This mode (Conditional Numerical Reproducibility) must be set before first use.
     os.environ.setdefault("MKL_CBWR", "AUTO")
+
     world = Rank.from_env().count
     # SLURM's ranks, under torchrun's names, with the first node's address
     if world > 1 and "RANK" not in os.environ:
         from submitit.helpers import TorchDistributedEnvironment
 
         TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
+
     local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     gpus = torch.cuda.device_count()
     if gpus and local_world > gpus:
         raise ConfigError(
             f"{local_world} ranks on this machine, but it has {gpus} GPUs; start one rank per GPU"
         )
+
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # it logs every rank that joins
+
     device = "cuda" if gpus else "cpu"
-    # else Fabric asks SLURM's variables again
+    # named here, or Fabric would read SLURM's variables again
     plugins: list[Any] = [TorchElasticEnvironment() if world > 1 else LightningEnvironment()]
     if precision == "bf16":
         plugins.append(MixedPrecision("bf16-mixed", device))
     elif precision == "fp16":
         # gradients are scaled: Micikevicius et al., Mixed Precision Training (2018), section 3.2
         plugins.append(MixedPrecision("16-mixed", device, scaler=GradScaler(device)))
+
     fabric = Fabric(
         accelerator=device,
         devices=local_world,
@@ -70,17 +76,21 @@ def launch(precision: str) -> Fabric:
 
 
 def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str]:
-    """Gives every local rank its part of the cores: PyTorch's threads here, and the loader's where
-    they are not given.
+    """Gives every local rank its part of the CPU cores.
+
+    PyTorch's number of threads is set here; the loader's is set in its config, unless it is given.
 
     Returns:
         The loader's config, and a sentence that says what was done.
     """
+
+    # ranks share cores if they are on one node and are bound to the same ones
     mine = (os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))))
     sharing = all_gather(fabric, mine).count(mine)
     cores = available_cpus()
     threads = max(1, cores // sharing)
     torch.set_num_threads(threads)
+
     config, option = config.on_cores(threads), config.cores_option
     shared = f" shared by {sharing} ranks" if sharing > 1 else ""
     loader = f", {option}={getattr(config, option)} for the loader" if option else ""
@@ -88,8 +98,9 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
 
 
 def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:
-    """Gives every rank the first one's running statistics, which DDP keeps apart until the next
-    training step.
+    """Copies the running statistics of rank 0 to every rank.
+
+    DDP copies them only when the next training step begins, so they differ at an evaluation.
     """
     if fabric.world_size > 1:
         for module in modules:
@@ -98,7 +109,7 @@ def share_buffers(fabric: Fabric, *modules: nn.Module) -> None:
 
 
 def all_gather(fabric: Fabric, value: T) -> list[T]:
-    """Every rank's value, in the order of the ranks."""
+    """Returns every rank's value, in the order of the ranks."""
     if fabric.world_size == 1:
         return [value]
     values: list[Any] = [None] * fabric.world_size
@@ -107,15 +118,18 @@ def all_gather(fabric: Fabric, value: T) -> list[T]:
 
 
 def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
-    """What `action` returns, called on rank 0 first, so that the others find what it has written.
+    """Calls `action` on every rank, and returns its result.
+
+    Rank 0 calls it first, so that the others find what it has written.
 
     Raises:
         DaliPipesError: it failed on one of them. All of them end, and only rank 0 says why.
     """
     if fabric.world_size == 1:
         return action()
+
     result, error, status = None, None, DaliPipesError.status
-    for turn in (True, False):
+    for turn in (True, False):  # rank 0, then the others
         if (fabric.global_rank == 0) == turn:
             try:
                 result = action()
@@ -124,6 +138,7 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
             except OSError as problem:
                 error = f"{problem.filename}: {problem.strerror}"
         fabric.barrier()
+
     errors = all_gather(fabric, (error, status))
     failed = next((rank for rank, (each, _) in enumerate(errors) if each), None)
     if failed is None:
@@ -138,22 +153,26 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
 
 
 class RankVotes:
-    """What any rank asks for, known to all of them at the same step: one step late, so that nobody
-    waits for it.
+    """Wishes of single ranks, which all ranks learn at the same step.
+
+    They arrive one step late, so that no rank waits for them.
     """
 
     def __init__(self, fabric: Fabric):
+        # gloo, since the votes are on the CPU: no rank waits for its GPU to read them
         self._group = dist.new_group(backend="gloo") if fabric.world_size > 1 else None
         self._pending: tuple[Any, torch.Tensor] | None = None
 
     def count(self, *wishes: bool) -> list[bool]:
-        """Which of the wishes any rank had, on a single rank now, and on several when each of them
-        last called this.
+        """Returns, for each wish, whether any rank had it.
+
+        A single rank gets its own wishes back; several ranks get those of their previous call.
         """
         if self._group is None:
             return list(wishes)
+
         votes = torch.tensor(wishes, dtype=torch.int32, device="cpu")
-        before = self.close()
+        before = self.close()  # of the step before
         self._pending = dist.all_reduce(votes, dist.ReduceOp.MAX, self._group, async_op=True), votes
         return before or [False] * len(wishes)
 
@@ -161,6 +180,7 @@ class RankVotes:
         """Waits for the votes that are still on their way."""
         if self._pending is None:
             return []
+
         work, votes = self._pending
         self._pending = None
         work.wait()

@@ -1,4 +1,7 @@
-"""Output of a run: a live line, a line per epoch, CSV and TensorBoard files, a log."""
+"""The output of a run: a live line, a line per epoch, CSV and TensorBoard files, a log.
+
+Within its `with` block a `Log` also receives what the package logs, such as bad samples.
+"""
 
 import csv
 import datetime
@@ -17,7 +20,7 @@ from dali_pipes.training.meter import Meter
 
 Row = dict[str, Any]
 
-package = logging.getLogger("dali_pipes")  # bad samples are logged here too
+package = logging.getLogger("dali_pipes")  # the loader logs bad samples here too
 
 SHOWN_EVERY_S = 0.5
 STEP_COLUMNS = ("epoch", "step", "loss", "lr")
@@ -38,6 +41,7 @@ class Log:
     def __init__(self, folder: Path | None, step: int = 0):
         self._folder = folder
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
+
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -47,8 +51,10 @@ class Log:
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
         )
         self._task = self._progress.add_task("starting", status="")
+
         self._shown, self._loss = 0.0, float("nan")
         if folder:
+            # TensorBoard hides the events from `purge_step` on, of an earlier process
             self._board = SummaryWriter(str(folder), purge_step=step)
             self._steps_file = _written(
                 folder / "steps.csv", STEP_COLUMNS, _rows_before(folder / "steps.csv", step)
@@ -68,14 +74,16 @@ class Log:
         meter: Meter,
         ranks: int,
     ) -> None:
-        """The live line: progress, speed, share of waiting, and remaining time."""
+        """Updates the live line: progress, speed, share of waiting, and remaining time."""
         if self._progress.disable or time.monotonic() - self._shown < SHOWN_EVERY_S:
             return
         self._shown = time.monotonic()
+
         images_per_s, steps_per_s, waiting, fetching = meter.pace()
         seconds = round((steps - step - 1) / steps_per_s) if steps_per_s else None
         left = "" if seconds is None else f", {datetime.timedelta(seconds=seconds)} left"
         rate = f"{images_per_s * ranks:,.0f} images/s  {waiting_for(waiting, fetching)}{left}"
+
         self._progress.update(
             self._task,
             description=f"epoch {epoch + 1} of {epochs}",
@@ -87,16 +95,23 @@ class Log:
         )
 
     def step(self, row: Row) -> None:
-        """epoch, step (from the start of the run), loss and lr."""
+        """Logs one step: its epoch, its number from the start of the run, its loss and its lr."""
         self._loss = row["loss"]
         if not self._folder:
             return
+
         csv.DictWriter(self._steps_file, STEP_COLUMNS).writerow(row)
         self._board.add_scalar("train/loss", row["loss"], row["step"])
         self._board.add_scalar("train/lr", row["lr"], row["step"])
 
     def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
-        """All epochs so far, of which the last is new, and the number of epochs."""
+        """Logs an epoch that has ended.
+
+        Args:
+            rows: of all epochs so far; the last one is new.
+            step: the next one, from the start of the run.
+            epochs: how many there are in all.
+        """
         row = rows[-1]
         pace = (
             f"{row['images_per_s']:,.0f} images/s, "
@@ -105,8 +120,10 @@ class Log:
         if row["fetched_bytes"]:
             pace += f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched"
             pace += f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
+
         scores = f"loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%}"
         self.say(f"epoch {row['epoch'] + 1} of {epochs}: {scores} ({pace})")
+
         if not self._folder:
             return
         _written(self._folder / "epochs.csv", list(row), rows).close()
@@ -120,12 +137,14 @@ class Log:
             self._board.flush()
 
     def __enter__(self) -> Self:
-        self._progress.start()  # on a terminal sys.stderr is now what prints above the live line
+        # first: on a terminal rich replaces sys.stderr by what prints above the live line
+        self._progress.start()
         if self._folder:
             to_file = logging.FileHandler(self._folder / "train.log")
             to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
             self._handlers: list[logging.Handler] = [to_file, logging.StreamHandler(sys.stderr)]
             package.setLevel(logging.INFO)
+            # the handlers of the root logger would print each line once more
             package.propagate = False
             for handler in self._handlers:
                 package.addHandler(handler)
@@ -143,7 +162,7 @@ class Log:
 
 
 def _written(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> TextIO:
-    """The CSV file with these rows, open for more."""
+    """Writes a CSV file with these rows, and returns it open for more."""
     file = path.open("w", newline="")
     writer = csv.DictWriter(file, columns)
     writer.writeheader()
@@ -154,6 +173,8 @@ def _written(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> TextIO:
 def _rows_before(path: Path, step: int) -> list[Row]:
     if not path.exists():
         return []
+
+    # a process that was killed may have left its last line unfinished
     with path.open(newline="") as file:
         return [
             row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step
@@ -161,4 +182,5 @@ def _rows_before(path: Path, step: int) -> list[Row]:
 
 
 def waiting_for(waiting: float, fetching: float) -> str:
+    # less than half a percent would be shown as 0
     return f"{waiting:.0%} waiting" + (f" ({fetching:.0%} for shards)" if fetching >= 0.005 else "")

@@ -1,5 +1,7 @@
-"""The minimum memory of a training run, whether that fits, and the explanation when a GPU runs
-out.
+"""The memory of a training run: what it needs at least, whether that fits, and an explanation when
+a GPU runs out of it.
+
+`check_memory` is called before training, and `explain` after an OutOfMemoryError.
 """
 
 import contextlib
@@ -23,24 +25,27 @@ from dali_pipes.training.recipe import build_network
 def check_memory(
     config: TrainConfig, images: Manifest, device: torch.device, programs: int = 1
 ) -> None:
-    """Checks the minimum memory. Only certain needs are counted, so a run that passes may still run
-    out later.
+    """Checks that the memory a run needs at least is free.
+
+    Only needs that are certain are counted, so a run that passes may still run out later.
 
     Args:
-        device: that is trained on.
-        programs: how many of them run at once on this machine.
+        device: the one that is trained on.
+        programs: how many such runs there are at once on this machine.
 
     Raises:
-        ConfigError: it cannot fit; the text has the numbers.
+        ConfigError: the run cannot fit; the text has the numbers.
     """
     module = build_network(config.model, len(images.classes))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
+    # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
         0
         if config.model.compile
         else saved_bytes(module, config.batch_size, config.transform.largest_shape)
     )
-    kept //= 1 if config.precision == "fp32" else 2
+    kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
+
     needs = [
         *loader_needs(
             config.loader,
@@ -51,14 +56,17 @@ def check_memory(
         ),
         *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
     ]
+    # the ranks of a machine share its memory
     check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 def model_needs(
     module: nn.Module, optimizer_states: int, ema: bool, batch_size: int, kept: int
 ) -> Iterator[Need]:
-    """Weights with gradients and optimizer state, and the activations of a step, which are freed
-    when all gradients exist.
+    """Yields what a network needs: its weights with the optimizer's state and the average, and the
+    larger of the activations and the gradients.
+
+    Activations are freed as the gradients are made, so the two are never there in full together.
 
     Args:
         optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
@@ -67,8 +75,10 @@ def model_needs(
     """
     where = "gpu" if torch.cuda.is_available() else "host"
     weights = sum(each.nbytes for each in module.parameters())
+
     copies = 1 + optimizer_states + ema
     yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
+
     if kept > weights:
         yield Need(
             f"activations of {batch_size} images", where, kept, "batch_size (and accumulate more)"
@@ -78,10 +88,10 @@ def model_needs(
 
 
 def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
-    """Bytes that the forward pass in fp32 keeps for the backward pass, without the weights;
-    measured without using memory.
+    """Measures, without using memory, how many bytes the forward pass in fp32 keeps for the
+    backward pass, not counting the weights.
 
-    0 for a network that cannot run without real values, as when its control flow depends on them.
+    Returns 0 for a network that needs real values, as when its control flow depends on them.
     """
     kept: dict[int, Tensor] = {}
     # tensors without storage, but with the CPU's choice of kernels
@@ -105,15 +115,18 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
 
 
 def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
-    """Which programs hold how much, and what needs less. Writes the allocator's state for
-    docs.pytorch.org/memory_viz.
+    """Explains which programs hold how much memory, and what needs less.
+
+    Also writes the state of PyTorch's allocator to `snapshot`, for docs.pytorch.org/memory_viz.
     """
     device = torch.device("cuda", torch.cuda.current_device())
     held = gpu_memory(device)
     torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]
+    # what this frees shows how much DALI kept unused
     release_unused_of_dali()
     kept = torch.cuda.mem_get_info(device)[0] - held.free
     unused = f"DALI kept {kept / GIB:.1f} of them for later; " if kept > 0 else ""
+
     return (
         f"the GPU has no memory left ({str(error).split('. ')[0]}): of "
         f"{held.total / GIB:.1f} GiB {held}; {unused}"

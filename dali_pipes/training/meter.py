@@ -1,5 +1,7 @@
-"""Time and CPU time of training, without evaluation and saving: of an epoch, and over the run, in
-figures and in one sentence.
+"""The time and CPU time of training, without evaluation and saving.
+
+A `Meter` counts one epoch; `rates` and `summarize` make the figures of an epoch and of the run,
+and `sentence` says in words whether the loader or the network set the pace.
 """
 
 import time
@@ -17,14 +19,14 @@ SCHEMA = 3
 INPUT_BOUND = 0.1  # of the time; less is lost in the noise of a run
 SUMS = ("images", "loss_sum", "losses", "cpu_s", "fetched_bytes", "retries")  # over all ranks
 FETCHING = ("fetch_wait_s", "fetched_bytes", "retries")  # of LoaderStats
-MEANS = ("seconds", "wait_s", FETCHING[0])  # of all ranks, which go in step
+MEANS = ("seconds", "wait_s", FETCHING[0])  # over the ranks, which pass these seconds together
 
 
 class Meter:
-    """Counts while batches pass through `watch`.
+    """Counts images, time and CPU time while batches pass through `watch`.
 
     Args:
-        stats: those of the loader.
+        stats: returns the loader's statistics.
 
     Attributes:
         figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them for batches
@@ -38,7 +40,7 @@ class Meter:
         self.start()
 
     def start(self) -> None:
-        """The time since the last `stop` does not count."""
+        """Begins to count; the time since the last `stop` is left out."""
         self._cpu, self._clock, self._fetched = cpu_seconds(), time.monotonic(), self._stats()
 
     def stop(self) -> None:
@@ -51,6 +53,7 @@ class Meter:
 
     def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         source = iter(batches)
+        # where `pace` counts from: the figures of a resumed epoch include an earlier process
         self._began = (
             time.monotonic(),
             self.figures["images"],
@@ -58,11 +61,13 @@ class Meter:
             self.figures["losses"],
             self._stats(),
         )
+
         while True:
             before = time.monotonic()
             batch = next(source, None)
             if batch is None:
                 return
+
             self.figures["wait_s"] += time.monotonic() - before
             self.figures["images"] += len(batch)
             yield batch
@@ -72,12 +77,13 @@ class Meter:
         self.figures["losses"] += len(losses)
 
     def pace(self) -> tuple[float, float, float, float]:
-        """Of this rank, since `watch` began: images and steps a second, shares of the time spent
-        waiting and waiting for shards.
+        """Returns this rank's pace since `watch` began: images and steps per second, and the shares
+        of the time spent waiting for batches and waiting for shards.
         """
         clock, images, wait_s, losses, fetched = self._began
         seconds = max(time.monotonic() - clock, 1e-9)
         figures = self.figures
+
         return (
             (figures["images"] - images) / seconds,
             (figures["losses"] - losses) / seconds,
@@ -86,7 +92,7 @@ class Meter:
         )
 
     def over_ranks(self, fabric: Any) -> dict[str, float]:
-        """The figures of all ranks together."""
+        """Returns the figures of all ranks together: sums, and means of the seconds."""
         mine = torch.tensor(list(self.figures.values()), dtype=torch.float64, device=fabric.device)
         summed = dict(
             zip(self.figures, fabric.all_reduce(mine, reduce_op="sum").tolist(), strict=True)
@@ -94,7 +100,8 @@ class Meter:
         return summed | {name: summed[name] / fabric.world_size for name in MEANS}
 
     def load(self, figures: dict[str, float], fabric: Any) -> None:
-        """Resumes from the figures of `over_ranks`, on any number of ranks."""
+        """Continues from figures of `over_ranks`, on any number of ranks."""
+        # rank 0 takes over the sums, since `over_ranks` adds up those of all ranks again
         share = 1.0 if fabric.global_rank == 0 else 0.0
         self.figures |= {
             name: value if name in MEANS else value * share for name, value in figures.items()
@@ -102,7 +109,7 @@ class Meter:
 
 
 def rates(figures: dict[str, float]) -> dict[str, float]:
-    """The derived figures of all ranks; fractions from 0 to 1."""
+    """Derives means and rates from the figures of `Meter.over_ranks`; shares are from 0 to 1."""
     return {
         "loss": figures["loss_sum"] / max(figures["losses"], 1),
         "images_per_s": figures["images"] / max(figures["seconds"], 1e-9),
@@ -115,10 +122,11 @@ def rates(figures: dict[str, float]) -> dict[str, float]:
 def summarize(
     history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: Provenance
 ) -> dict[str, Any]:
-    """The result of a run; docs/training.md describes it."""
+    """Returns the result of a run, as docs/training.md describes it."""
     last, best = history[-1], max(history, key=lambda row: row["top1"])
     figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
     found = rates(figures)
+
     return {
         "schema": SCHEMA,
         "fetched_bytes": int(figures["fetched_bytes"]),
@@ -144,7 +152,7 @@ def summarize(
 
 
 def sentence(found: dict[str, float], device: str) -> str:
-    """Whether the loader or the network set the pace."""
+    """Says whether the loader or the network set the pace."""
     share, rate = found["wait_share"], found["images_per_s"]
     waited = f"{share:.0%} of the training time went into waiting for images"
     at = f"{rate:,.0f} images/s, {found['cpu_s_per_1000_images']:.1f} CPU-s per 1,000 images"
@@ -153,12 +161,14 @@ def sentence(found: dict[str, float], device: str) -> str:
         if device == "cpu"
         else ""
     )
+
     if found["fetch_wait_share"] >= INPUT_BOUND:
         waited += f", {found['fetch_wait_share']:.0%} into waiting for shards from the object store"
         return (
             f"Fetch-bound: {waited} ({at}); a larger sampling.window_gb or cache, or a faster "
             f"network, would help{shared}."
         )
+
     if share >= INPUT_BOUND:
         return (
             f"Input-bound: {waited} ({at}); a loader that kept up would give "

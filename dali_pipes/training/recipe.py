@@ -1,5 +1,5 @@
-"""The training recipe: the network by its name, parameter groups, the learning rate of every step,
-the average of the weights.
+"""The training recipe: the network by its name, the optimizer and its parameter groups, the
+learning rate of every step, mixing, and the average of the weights.
 """
 
 import math
@@ -22,19 +22,20 @@ from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfi
 _ONE_OUTPUT = {
     name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
 }
-_ONE_SIZE = ("vit_", "maxvit_")
+_ONE_SIZE = ("vit_", "maxvit_")  # torchvision's names
 
 
 def check_model(name: str | None) -> str:
-    """The name, if there is such a model for classification.
+    """Returns the name, if torchvision or timm has such a model for classification.
 
     Raises:
-        ConfigError: there is none; the text names the nearest ones.
+        ConfigError: neither has one; the text names the nearest ones.
     """
     if name is None:
         raise ConfigError(
             "no model is named; choose one, as in model=resnet50 or model.name=vit_b_16"
         )
+
     names, where = _torchvision_names(), "torchvision.models does"
     if name in names:
         return name
@@ -44,6 +45,7 @@ def check_model(name: str | None) -> str:
         if name in timm.list_models():
             return name
         where = "torchvision.models and timm do"
+
     near = get_close_matches(name, names, n=5, cutoff=0.3)
     raise ConfigError(
         f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}"
@@ -51,10 +53,11 @@ def check_model(name: str | None) -> str:
 
 
 def check_size(name: str, size: object) -> None:
-    """For torchvision's transformers with a grid of one size.
+    """Checks that a network takes images of a `Transform.size`; some transformers of torchvision
+    have a grid of one size.
 
     Raises:
-        ConfigError: this one does not take images of a `Transform.size`.
+        ConfigError: this one takes images of 224 pixels only.
     """
     if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
         raise ConfigError(
@@ -64,7 +67,8 @@ def check_size(name: str, size: object) -> None:
 
 
 def check_compiler() -> None:
-    """For torch.compile, which looks for these: torch._inductor on a CPU, Triton on a GPU.
+    """Checks that torch.compile finds a compiler, which torch._inductor needs on a CPU and Triton
+    on a GPU.
 
     Raises:
         ConfigError: there is none, as in the container's image.
@@ -80,11 +84,11 @@ def check_compiler() -> None:
 
 
 def build_model(name: str | None, num_classes: int = 1000) -> nn.Module:
-    """The network with random weights and `num_classes` outputs; torchvision's if both have the
-    name.
+    """Builds a network with random weights and `num_classes` outputs; torchvision's if timm has one
+    of that name too.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such network.
     """
     name = check_model(name)
     if name in _torchvision_names():
@@ -103,19 +107,19 @@ def _torchvision_names() -> list[str]:
 
 
 def default_model() -> str:
-    """The network that is trained in measurements."""
+    """Returns the name of the network that measurements train."""
     return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
 
 
 def build_network(config: ModelConfig, num_classes: int) -> nn.Module:
-    """Random weights, drawn on the CPU."""
+    """Builds the configured network, with random weights drawn on the CPU."""
     module = build_model(config.name, num_classes)
     return module.to(memory_format=torch.channels_last) if config.channels_last else module  # type: ignore[call-overload]
 
 
 def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
-    """The learning rate after the warm-up: `lr` as it is, or scaled linearly with the global batch
-    if `lr_batch_size` is given.
+    """Returns the learning rate after the warm-up: `lr`, scaled linearly with the global batch if
+    `lr_batch_size` is given.
 
     Linear scaling: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour (2017),
     section 2.1.
@@ -124,8 +128,8 @@ def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
 
 
 def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
-    """The learning rate of an optimizer step, from 0: a linear warm-up to `peak`, then half a
-    cosine down to 0 after the last.
+    """Returns the learning rate of a step, counted from 0: a linear warm-up to `peak`, then half a
+    cosine that reaches 0 after the last step.
 
     Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et
     al., Bag of Tricks (2019), 5.1.
@@ -138,13 +142,12 @@ def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimizer:
-    """SGD or AdamW. Without `decay_norm_and_bias` only weights are decayed: He et al. (2019),
-    section 3.1.
+    """Builds SGD or AdamW.
 
-    On a GPU it is PyTorch's fused one, which skips a step of overflowed gradients (fp16) without
-    asking the host.
+    Without `decay_norm_and_bias` only weights are decayed: He et al. (2019), section 3.1.
     """
     groups = parameter_groups(model, config)
+    # the fused one skips a step whose gradients overflowed (fp16) without asking the host
     fused = all(parameter.is_cuda for parameter in model.parameters())
     if config.name == "adamw":
         return optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
@@ -157,6 +160,8 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if config.decay_norm_and_bias:
         return [{"params": trained, "weight_decay": config.weight_decay}]
+
+    # biases and the scales of normalizations have one dimension
     return [
         {
             "params": [parameter for parameter in trained if parameter.ndim > 1],
@@ -170,8 +175,9 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
 
 
 def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | None:
-    """MixUp, CutMix, or one of the two for each batch, as in torchvision's recipe; None if neither
-    is configured.
+    """Builds MixUp, CutMix, or a choice of the two for each batch, as in torchvision's recipe.
+
+    Returns None if neither is configured.
     """
     chosen = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
     mixes = [
@@ -183,7 +189,5 @@ def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | Non
 
 
 def build_ema(config: TrainConfig, model: nn.Module) -> WeightAverage | None:
-    """An exponential average of the weights, updated after every optimizer step; None without
-    `ema_decay`.
-    """
+    """Builds the average of the weights; returns None without `ema_decay`."""
     return None if config.ema_decay is None else WeightAverage(model, config.ema_decay)

@@ -1,4 +1,9 @@
-"""A run from start to end: processes, images, folder, checkpoint, training, summary."""
+"""A training run from start to end.
+
+`train` joins the ranks, checks the options, opens the images, chooses the folder, restores a
+checkpoint if there is one, trains, and writes summary.json. All that can be refused is refused
+before the folder is made.
+"""
 
 import datetime
 import json
@@ -40,8 +45,9 @@ from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingErro
 
 
 def train(config: TrainConfig, folder: Path | None = None) -> None:
-    """Trains, or with `eval_only` evaluates. The result is in summary.json and, as one line, on
-    stdout.
+    """Trains, or with `eval_only` evaluates.
+
+    The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
 
     Args:
         folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
@@ -59,15 +65,20 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
 def _train(config: TrainConfig, folder: Path | None) -> None:
     fabric = launch(config.precision)
     on_all_ranks(fabric, lambda: _check(config, folder))
+
     loader, cpus = divide_cpus(fabric, config.loader)
     config = replace(config, loader=loader)
     alive = Heartbeat(config.heartbeat if fabric.global_rank == 0 else None)
+
     if config.eval_only:
         _evaluate(config, fabric, alive)
         return
+
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
     on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
+
+    # rank 0 chooses for all: the default name holds its clock's time
     folder = Path(
         fabric.broadcast(
             str(
@@ -76,11 +87,13 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         )
     )
     path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
+
     with (
         build_loader(
             train_images,
             config.loader,
             transform=config.transform,
+            # one batch of the loader is one step of the optimizer, on this rank
             batch_size=config.batch_size * config.accumulate,
             seed=config.seed,
             sampling=config.sampling,
@@ -94,9 +107,11 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         alive as heartbeat,
     ):
         trainer = Trainer(config, fabric, images, val, folder)
+        # before the folder is made: a checkpoint that is refused leaves nothing behind
         if path:
             on_all_ranks(fabric, lambda: trainer.restore(checkpoint.load(path), path))
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
+
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
             _tell_start(config, fabric, trainer, images, log, folder, cpus)
             try:
@@ -109,6 +124,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
                 ) from None
             finally:
                 trainer.close()
+
             summary = summarize(
                 trainer.history,
                 fabric,
@@ -117,22 +133,26 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
             )
             summary["left_out"] = {"train": left_out(train_images), "val": left_out(val)}
             log.say(summary["conclusion"])
+
     if fabric.global_rank == 0:
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
         print_json(summary)
 
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
+    # mistakes in the options, before any image is opened
     name = check_model(config.model.name)
     for size in config.transform.every_size | config.eval_transform.every_size:
         check_size(name, size)
     if config.model.compile:
         check_compiler()
+
     if not entry_of(config.loader).trains:
         raise ConfigError(
             "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
             "or torch"
         )
+
     if folder and config.out:
         raise ConfigError(
             f"out={config.out} would be the folder of every job of the sweep; set "
@@ -145,7 +165,11 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
 
 
 def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
-    """An existing run is not overwritten."""
+    """Returns the checkpoint to resume from, or None for a fresh start.
+
+    Raises:
+        ConfigError: the folder holds another run, which would be overwritten.
+    """
     last = folder / LAST
     path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
     if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
@@ -168,6 +192,7 @@ def _tell_start(
     """Logs the start of the run, and writes the composed configuration."""
     if fabric.global_rank:
         return
+
     plan, device = images.plan, fabric.device.type
     log.say(
         f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: "
@@ -177,16 +202,18 @@ def _tell_start(
     )
     log.say(images.explain())
     log.say(f"{cpus}. Everything is kept in {folder}")
+
     if trainer.step:
         log.say(f"goes on at epoch {images.epoch + 1}, step {trainer.step:,} of the run")
+
+    # the configuration that the run began with stays in config.yaml
     name = f"config_from_step_{trainer.step}.yaml" if trainer.step else "config.yaml"
     (folder / name).write_text(to_yaml(config))
 
 
 def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
-    """The run has been saved: logs that, calls the previous signal handler, and ends the
-    process.
-    """
+    """Logs that the run has been saved, calls the previous signal handler, and ends the process."""
+    # the signal may have reached some of the ranks only
     number = max(each or 0 for each in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
     interrupt.pass_on()
@@ -194,16 +221,21 @@ def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoRetur
 
 
 def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
-    """The checkpoint's weights, or their average if it has one, on all validation images."""
+    """Evaluates a checkpoint on all validation images: the average of its weights if it has one,
+    else the weights.
+    """
     path = Path(str(config.checkpoint))
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     val = on_all_ranks(fabric, lambda: open_classified(config.data, "val", **checks))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
     on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
+
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
+
     with alive as heartbeat:
         found = validate(config, module.to(fabric.device), val, fabric, heartbeat)
+
     if fabric.global_rank == 0:
         metrics = (
             f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on "

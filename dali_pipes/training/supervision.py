@@ -1,5 +1,5 @@
-"""What supervises a run: a file that shows that it makes progress, and the signals that ask it to
-stop.
+"""What watches a run from outside: a file whose time shows that it makes progress, and the signals
+that ask it to stop. Both are context managers around the training loop.
 """
 
 import os
@@ -10,11 +10,12 @@ from types import FrameType
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+# SLURM sends SIGUSR2 before a job's time limit, and a terminal sends SIGINT at Ctrl-C
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 
 
 class Heartbeat:
-    """Within the `with` block the file exists, and its time is that of the last beat.
+    """A file that exists within the `with` block, and whose time is that of the last beat.
 
     Args:
         path: the file; None: nothing is written, as on every rank but the first.
@@ -29,7 +30,7 @@ class Heartbeat:
             os.utime(self._path)
 
     def watch(self, batches: Iterable[T]) -> Iterator[T]:
-        """The same batches, with one beat for each."""
+        """Yields the same batches, and beats once for each."""
         for batch in batches:
             self.beat()
             yield batch
@@ -46,12 +47,13 @@ class Heartbeat:
 
 
 class Interrupt:
-    """Within the `with` block the signals that clusters send before they take a machine away, and
-    Ctrl-C, are only recorded, so that a step can be finished and saved. A second Ctrl-C is a
-    KeyboardInterrupt.
+    """Records signals within the `with` block, so that a step can be finished and saved.
+
+    These are the signals that clusters send before they take a machine away, and Ctrl-C. A second
+    Ctrl-C raises KeyboardInterrupt.
 
     Attributes:
-        signal: the first that came, or None.
+        signal: the first one that came, or None.
     """
 
     def __init__(self) -> None:
@@ -63,11 +65,12 @@ class Interrupt:
         in it.
         """
         before = self._before.get(self.signal) if self.signal else None
+        # Python's own handler would raise KeyboardInterrupt
         if callable(before) and before is not signal.default_int_handler:
             before(self.signal, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == self.signal == signal.SIGINT:
+        if number == self.signal == signal.SIGINT:  # a second Ctrl-C
             raise KeyboardInterrupt
         self.signal = self.signal or signal.Signals(number)
 

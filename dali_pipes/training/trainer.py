@@ -1,4 +1,9 @@
-"""Training: the state that a checkpoint holds, and the loop over epochs that changes it."""
+"""The loop over epochs, and the state of it that a checkpoint holds.
+
+`fit` alternates two parts until all epochs are trained: `_train_epoch` takes the steps, saves at
+times and stops at a signal; then the validation set is evaluated, and `_end_epoch` adds a row to
+the history and saves. `restore` puts the state of a checkpoint back before `fit`.
+"""
 
 import math
 import time
@@ -62,14 +67,19 @@ class Trainer:
             Readback(fabric.device),
             RankVotes(fabric),
         )
+
+        # the same initial weights on every rank
         torch.manual_seed(config.seed)
         self._module = build_network(config.model, len(val.classes)).to(fabric.device)
         self._optimizer = build_optimizer(config.optimizer, self._module)
         self._ema = build_ema(config, self._module)
+
         compiled = torch.compile(self._module) if config.model.compile else self._module
         model, optimizer = fabric.setup(compiled, self._optimizer)
         self._train_step = TrainStep(config, fabric, model, self._module, optimizer, self._ema)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
+
+        # dropout and stochastic depth draw other numbers on each rank
         torch.manual_seed(config.seed + 1 + fabric.global_rank)
 
     @property
@@ -78,8 +88,10 @@ class Trainer:
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
-        """Trains to the end. last.pt is written after every epoch and every `checkpoint_every_s`,
-        best.pt after the best epoch.
+        """Trains to the end.
+
+        last.pt is written after every epoch and every `checkpoint_every_s` seconds, best.pt after
+        the best epoch so far.
 
         Raises:
             Interrupted: a signal came, and the run has been saved.
@@ -89,9 +101,12 @@ class Trainer:
             epoch = len(self.history)
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
+
+            # every rank evaluates the same weights: DDP has let the running statistics drift
             share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
             # validation has a loader of its own, with batches of another size
             release_if_short(self._fabric.device)
+
             found = validate(
                 self._config,
                 self._ema.module if self._ema else self._module,
@@ -101,6 +116,7 @@ class Trainer:
             )
             release_if_short(self._fabric.device)
             self._end_epoch(epoch, found, log)
+
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
 
@@ -114,13 +130,17 @@ class Trainer:
         every_s = (
             math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
         )
-        taken: list[dict[str, Any]] = []  # steps whose loss is still to come
+
+        # rows of the log whose loss is still on the GPU, see Readback
+        taken: list[dict[str, Any]] = []
         self._meter.start()
+
         for batch in heartbeat.watch(self._meter.watch(self._loader)):
-            step = self.step - 1
+            step = self.step - 1  # the loader counts a batch as it delivers it
             lr = lr_at(step, steps, warmup, peak)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
             self._note(self._losses.push(self._train_step(batch, lr)), taken, log)
+
             log.live(
                 epoch,
                 self._config.epochs,
@@ -130,8 +150,10 @@ class Trainer:
                 self._meter,
                 self._fabric.world_size,
             )
+
             due = self._fabric.global_rank == 0 and time.monotonic() - saved > every_s
             stop, save = self._votes.count(interrupt.signal is not None, due)
+            # after its last step the epoch is evaluated first, and saved then
             if (stop or save) and self._loader.epoch == epoch:
                 self._note(self._losses.drain(), taken, log)
                 self._meter.stop()
@@ -141,20 +163,24 @@ class Trainer:
                     raise Interrupted
                 saved = time.monotonic()
                 self._meter.start()
+
         self._note(self._losses.drain(), taken, log)
         self._meter.stop()
 
     def close(self) -> None:
-        """Waits until no communication between the ranks is pending."""
+        """Waits for the communication between the ranks that is still pending."""
         self._votes.close()
 
     def _note(self, losses: list[float], taken: list[dict[str, Any]], log: Log) -> None:
+        # the losses that have arrived are those of the first steps in `taken`
         self._meter.add_losses(losses)
         for loss in losses:
             row = taken.pop(0) | {"loss": loss}
             log.step(row)
+
             if not math.isfinite(loss):
-                saved = self._folder / LAST  # which is from before that
+                # nothing has been saved since: a checkpoint is written only after all its losses
+                saved = self._folder / LAST
                 resumed = (
                     f"resume from {saved}"
                     if saved.is_file()
@@ -175,19 +201,22 @@ class Trainer:
             "val_images": found.images,
         }
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
+
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
+
         best = all(found.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 
     def _save(self, *names: str) -> None:
+        # on every rank, since it gathers from all of them
         state = self._state()
         if self._fabric.global_rank == 0:
             for name in names:
                 checkpoint.save(state, self._folder / name)
 
     def _state(self) -> dict[str, Any]:
-        """The state needed to resume; every rank contributes to it."""
+        """Returns the state needed to resume; every rank contributes to it."""
         return {
             "name": self._config.model.name,
             "classes": self._val.classes,
@@ -217,10 +246,13 @@ class Trainer:
                 f"{self._config.ema_decay}"
             )
             raise CheckpointError(f"{path}: {mismatch}; resume with the options of that run")
+
+        # first, since it is what refuses other images, before anything is changed
         self._loader.load_state_dict(state["loader"])
         self._module.load_state_dict(state["model"])
         if self._ema:
             self._ema.load_state_dict(state["ema"])
+
         try:
             self._optimizer.load_state_dict(state["optimizer"])
         except ValueError as error:
@@ -229,6 +261,8 @@ class Trainer:
             ) from None
         if self._scaler and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
+
+        # with another number of ranks dropout goes on with fresh random numbers
         if len(state["random"]) == self._fabric.world_size:
             _set_random_state(state["random"][self._fabric.global_rank])
         self.history = state["history"]
@@ -236,7 +270,10 @@ class Trainer:
 
 
 def _random_state() -> dict[str, Any]:
-    """The random state of dropout and stochastic depth; the plan has no random state."""
+    """Returns the random states that dropout and stochastic depth draw from.
+
+    The loader has none: its draws are functions of the seed, the epoch and the sample.
+    """
     return {
         "cpu": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,

@@ -1,3 +1,5 @@
-"""A live PyTorch DataLoader as one of our loaders: its data set, its order, its transform and its
-collate function, each read.
+"""Conversion of a live PyTorch DataLoader to a loader of dali_pipes.
+
+`convert` puts it together. `samples` reads the data set, `batches` the order and the collate
+function, `steps` the transform; `check` compares the result with the old loader.
 """

@@ -1,5 +1,8 @@
-"""The batches of a live DataLoader: their order and rank, and its collate function, torch's own or
-one that also mixes them.
+"""Reads how a live DataLoader makes batches.
+
+`order_of` reads its sampler: order, seed, rank, batch size and last batch. `batch_transform_of`
+reads its collate function: torch's own, or one that mixes batches after it. Both raise
+NotConvertibleError for anything that a plan cannot do in the same way.
 """
 
 import inspect
@@ -25,13 +28,14 @@ from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
 
-# names on the way to it
+# the names that a function may use to get at torch's default_collate
 _COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """
+    """How the samples of a DataLoader are ordered, shared by ranks and cut into batches.
+
     Attributes:
         text: the sampler, for people.
         last_batch: as for `build_loader`.
@@ -45,22 +49,29 @@ class Order:
     last_batch: str
 
     def arranged(self, count: int) -> NDArray[np.int64] | None:
-        """How a data set of so many samples must be arranged so that our ranks, which are slices,
-        get the samples of a DistributedSampler that does not shuffle, which are every so-manieth,
-        in its order; None: as it is.
+        """Returns the order in which `count` samples must be stored; None means as they are.
+
+        Without shuffling, a rank of a plan takes a slice of each global batch, and a rank of a
+        DistributedSampler takes every n-th sample. In the returned order the former gets the
+        samples of the latter.
         """
         ranks = self.rank.count
         if not isinstance(self.sampling, Sequential) or ranks == 1:
             return None
+
+        # like the sampler, repeat the first samples until all ranks have equally many
         places = (
             np.arange(-(-count // ranks) * ranks) if self.last_batch != "drop" else np.arange(count)
         )
+
         whole = len(places) // (ranks * self.batch_size) * ranks * self.batch_size
         steps = (
             np.split(places, range(ranks * self.batch_size, whole + 1, ranks * self.batch_size))
             if whole
             else [places]
         )
+
+        # within a global batch, put the samples of each rank together
         dealt = [
             step.reshape(-1, ranks).T.ravel() if len(step) % ranks == 0 else step for step in steps
         ]
@@ -68,17 +79,23 @@ class Order:
 
 
 def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> Order:
-    """
+    """Reads the sampler and the batch sampler of a DataLoader.
+
     Args:
         count: samples of the data set.
-        rank: what the sampler would give this process if it were a DistributedSampler.
+        rank: this process's, for a sampler that knows no ranks.
+
+    Raises:
+        NotConvertibleError: the order is one that a plan cannot have.
     """
     batches: Any = loader.batch_sampler
+    # timm's MultiEpochsDataLoader wraps the batch sampler in it
     batches = (
         getattr(batches, "sampler", batches)
         if type(batches).__name__ == "_RepeatSampler"
         else batches
     )
+
     plain = type(batches) is BatchSampler
     name = (
         f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
@@ -86,6 +103,7 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
     refuse_unless(
         plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last"
     )
+
     drawn_from = getattr(
         batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count))
     )
@@ -96,8 +114,10 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
         f"it is one of {len(drawn_from)} samples, and there are {count}",
         "make it anew",
     )
+
     sampling, seed, own, text, even = _sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
+
     if own is None:
         started, among = Rank.from_env().count, "a sampler without ranks among"
         every = "pass rank=dp.Rank.from_env() to share them, or rank=dp.Rank() to load all on each"
@@ -110,7 +130,10 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
         own = rank or Rank()
         # torch's seed differs from rank to rank
         seed, even = (0, "pad") if own.count > 1 else (seed, "")
+
     drop, ranks = bool(batches.drop_last), own.count
+
+    # `some`: there is a batch at all; `whole`: repeats fill the batches of an epoch
     some = -(-count // ranks) >= batches.batch_size or not drop
     whole = drop or not isinstance(sampling, Repeated) or count % (ranks * batches.batch_size) == 0
     refuse_unless(
@@ -125,6 +148,7 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
         f"they make no batch of {batches.batch_size}",
         "use a smaller batch_size",
     )
+
     if drop and even == "pad" and -(-count // ranks) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
     elif not drop and even == "drop" and count % ranks:
@@ -133,21 +157,27 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
             "DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead
         )
     else:
+        # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
     return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
 def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank | None, str, str]:
-    """Ours, its seed and rank if it has one, what it is, and what a DistributedSampler does to make
-    ranks even.
+    """Reads a sampler.
+
+    Returns:
+        The sampling of a plan, the seed, the sampler's rank (None if it knows no ranks), what it is
+        in words, and how it gives all ranks equally many samples: "pad", "drop" or "".
     """
     kind, generator = (
         type(sampler),
         getattr(sampler, "generator", None) or getattr(loader, "generator", None),
     )
     seed = generator.initial_seed() if generator else torch.initial_seed()
+
     if kind is SequentialSampler:
         return Sequential(), seed, None, "in order", ""
+
     if kind is RandomSampler:
         plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
         refuse_unless(
@@ -157,6 +187,7 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
             "draw each once",
         )
         return Uniform(), seed, None, "a permutation each epoch", ""
+
     if kind is WeightedRandomSampler:
         refuse_unless(
             sampler.replacement,
@@ -172,8 +203,10 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
             f"{sampler.num_samples:,} draws by weights, with replacement",
             "",
         )
+
     if is_of(sampler, "timm.data", "RepeatAugSampler"):
         return _repeated(sampler)
+
     if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
         shuffle = bool(kind is DistributedSampler and sampler.shuffle)
         text = (
@@ -183,6 +216,7 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
         even = "drop" if getattr(sampler, "drop_last", False) else "pad"
         rank = Rank(sampler.rank, sampler.num_replicas)
         return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), rank, text, even
+
     known = "RandomSampler, SequentialSampler, WeightedRandomSampler or DistributedSampler"
     raise NotConvertibleError(
         f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}"
@@ -190,12 +224,15 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
 
 
 def _repeated(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
-    """timm begins a new permutation each epoch, of which an epoch sees only some images; ours goes
-    on with the others first.
+    """Reads timm's RepeatAugSampler.
+
+    It begins a new permutation each epoch, of which the epoch sees only some images; a plan
+    continues with the other images first.
     """
     name, times = "timm's RepeatAugSampler", sampler.num_repeats
     refuse_unless(sampler.shuffle, name, "it does not shuffle", "use shuffle=True")
     refuse_unless(times == int(times), name, f"num_repeats is {times}", "use a whole number")
+
     ranks = sampler.num_replicas
     sampling = Repeated(
         times=int(times), spread=True, epoch_size=sampler.num_selected_samples * ranks
@@ -207,34 +244,42 @@ def _repeated(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
 def batch_transform_of(
     collate: Any, batch_size: int, prefetched: bool
 ) -> tuple[BatchTransform | None, str]:
-    """What is done to a batch after torch's default_collate, and the same in words.
+    """Returns what a collate function does to a batch after torch's default_collate, and the same
+    in words.
 
-    A function counts as `mix(*default_collate(samples))`, mix being one of torchvision's, if it
-    refers to nothing else, and does exactly that to a batch of noise. For that it is called.
+    A function is read as `mix(*default_collate(samples))`, where mix is one of torchvision's, if it
+    refers to nothing else and does exactly that to a batch of noise, with which it is called.
 
     Args:
-        prefetched: timm's own collate function makes bytes, which its PrefetchLoader takes.
+        prefetched: whether timm's PrefetchLoader follows; timm's collate function then makes the
+            bytes that it takes.
+
+    Raises:
+        NotConvertibleError: the function may do something else.
     """
     name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
     if collate is default_collate or (
         prefetched and name.endswith("=fast_collate") and collate.__module__ == "timm.data.loader"
     ):
         return None, "torch's default_collate"
+
     mix = _only_mix(collate)
     instead = "use torch's default one, and batch_transform= of build_loader"
     refuse_unless(
         mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead
     )
+
     ours = _ours(mix)
     return ours, repr(ours)
 
 
 def _only_mix(function: Any) -> Any:
-    """The MixUp, CutMix or RandomChoice that a function refers to, if there is one, and nothing
-    else but default_collate.
+    """Returns the MixUp, CutMix or RandomChoice that a function refers to; None if there is not
+    exactly one, or if it refers to anything else than default_collate.
     """
     if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
         return None
+
     used = inspect.getclosurevars(function)
     named = {**used.nonlocals, **used.globals}
     mixes = [
@@ -247,11 +292,14 @@ def _only_mix(function: Any) -> Any:
         for each in named.values()
         if not any(each is known for known in (*mixes, default_collate, torch))
     ]
+
+    # it names nothing but the mix, torch and default_collate; unbound names are attributes
     plain = not (others or used.builtins) and used.unbound <= set(_COLLATES)
     return mixes[0] if len(mixes) == 1 and plain else None
 
 
 def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
+    # as many classes as the mix expects, for its labels
     classes = next(
         (
             each.num_classes
@@ -260,18 +308,22 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
         ),
         2,
     )
+
     samples = [
         (torch.randn(3, 8, 8, dtype=torch.float32, device="cpu"), number % classes)
         for number in range(batch_size)
     ]
+
     found = []
     for function in (collate, lambda batch: mix(*default_collate(batch))):
         with torch.random.fork_rng(devices=[]):
+            # both draw the same numbers, so equal functions give equal batches
             torch.manual_seed(0)
             try:
                 found.append(function(list(samples)))
             except Exception:  # any error of a function that we do not know
                 return False
+
     ours, theirs = found
     return len(ours) == 2 and all(
         torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)

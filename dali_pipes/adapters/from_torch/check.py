@@ -1,5 +1,9 @@
-"""Does our loader do what the old one did? The live data set and its live steps are tried beside
-the plan.
+"""Compares a converted loader with the old one.
+
+`compare_pixels` is for evaluation: pixels and labels of some samples must be equal up to rounding.
+`compare_draws` is for training, where no two draws are equal: distributions of what the live steps
+draw must be those of the plan. For that an image whose pixels are their own coordinates goes
+through the live steps, which shows what they did to it.
 """
 
 import random
@@ -22,8 +26,8 @@ from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
 SAMPLES = 64
-DRAWS = 8  # of each sample
-# mean |difference|, in steps of 1/255, above which something else than rounding is at work
+DRAWS = 8  # per sample
+# a larger mean |difference|, in steps of 1/255, has another cause than rounding
 LARGEST_MEAN = 2.0
 _QUANTITIES = (
     "area",
@@ -33,15 +37,15 @@ _QUANTITIES = (
     "left-right flips",
     "top-bottom flips",
 )
-_TOLERANCE = 0.004  # of these quantities; crops begin at whole pixels
-_LEAST_EXTENT = 3.5  # pixels
-_CHANCE = 1e-6  # that equal distributions are found different
+_TOLERANCE = 0.004  # in these quantities, since crops begin at whole pixels
+_LEAST_EXTENT = 3.5  # pixels; in fewer one cannot see where a crop was
+_CHANCE = 1e-6  # the probability that equal distributions are found different
 
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Python's, NumPy's and torch's random numbers on the CPU go on afterwards as if nothing had
-    happened.
+    """Seeds Python's, NumPy's and torch's random numbers on the CPU with 0, and restores their
+    states afterwards.
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:
@@ -56,7 +60,7 @@ def random_states_kept() -> Iterator[None]:
 
 
 def some_samples(count: int) -> NDArray[np.int64]:
-    """At most `SAMPLES` ids, spread over all."""
+    """Returns at most `SAMPLES` ids, spread evenly over all."""
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
 
 
@@ -68,17 +72,24 @@ def compare_pixels(
     transform: Transform,
     device: Any,
 ) -> str:
-    """How far images and labels of `dataset`, which makes the same each time, differ from ours; by
-    no more than rounding.
+    """Compares images and labels of `dataset`, which are the same each time, with ours.
 
     Args:
         dtype: of the data set's images, as its transform was read.
+
+    Returns:
+        How far the pixels differ, in words.
+
+    Raises:
+        NotConvertibleError: labels, dtypes or shapes differ, or pixels by more than rounding.
     """
     ids = some_samples(len(manifest))
     with random_states_kept():
         images, labels = zip(
             *((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True
         )
+
+    # the samples in the data set's order, in one batch
     options: dict[str, Any] = {
         "transform": transform,
         "batch_size": len(ids),
@@ -89,10 +100,12 @@ def compare_pixels(
         manifest.subset(ids), config, device=device, rank=Rank(), **options
     ) as loader:
         batch = next(iter(loader)).to("cpu")
+
     instead = "compare both loaders' batches, and report it with the data set's transform"
     refuse_unless(
         batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead
     )
+
     theirs = torch.stack(images)
     shape, made = (
         tuple(batch.images.shape[1:]),
@@ -100,6 +113,7 @@ def compare_pixels(
     )
     same = (theirs.dtype, tuple(theirs.shape[1:])) == (dtype, shape)
     refuse_unless(same, "the data set", f"{made}, and ours {dtype} of {shape}", instead)
+
     raw = theirs.float() if theirs.dtype == torch.uint8 else to_steps(theirs, transform)
     difference = (to_steps(batch.images, transform) - raw).abs()
     mean, most = float(difference.mean()), float(difference.max())
@@ -109,22 +123,32 @@ def compare_pixels(
 
 
 def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, seed: int) -> str:
-    """How far the distributions of what the live steps draw and of what the plan draws differ, by
-    Kolmogorov and Smirnov.
+    """Compares the distributions of what the live steps draw and of what the plan draws, by the
+    test of Kolmogorov and Smirnov.
 
     Args:
         live: the steps that move pixels, in their order.
+
+    Returns:
+        The largest distance of two distributions, in words.
+
+    Raises:
+        NotConvertibleError: a distance is larger than chance allows.
     """
     ids = some_samples(len(manifest))
     sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
+    # epochs of a plan are independent draws of the same samples
     planned = [
         of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape)
         for epoch in range(DRAWS)
     ]
     ours, theirs = np.concatenate(planned), of_steps(live, np.tile(sizes, (DRAWS, 1)))
+
     distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
+    # the critical value for two samples of this size
     allowed = float(np.sqrt(-np.log(_CHANCE / 2) / len(ours)))
     name, largest = max(distances.items(), key=lambda each: each[1])
+
     found = (
         f"over {len(ours)} draws the largest distance of distributions is {largest:.3f}, "
         f"of {name} (chance: up to {allowed:.3f})"
@@ -139,24 +163,27 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
 
 
 def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """(N, 6), what `_QUANTITIES` names: area and position relative to the image; NaN for crops too
-    small to see.
+    """Returns (N, 6), what `_QUANTITIES` names, of the plan's crops.
+
+    Area and position are relative to the image. Crops that are too small to see are NaN.
     """
-    scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image for each of the output
+    scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image per pixel of the output
     extent = scale * shape
     centre = (geometry.window[:, :2] + geometry.crop * scale + extent / 2) / geometry.source
+
     area = extent.prod(axis=1) / geometry.source.prod(axis=1)
     flips = geometry.flip, geometry.vertical_flip
     found = np.stack(
         [area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1
     ).astype(np.float64)
+    # as `_one_draw`, which cannot see such crops
     return np.where(extent.min(axis=1, keepdims=True) < _LEAST_EXTENT, np.nan, found)
 
 
 def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(N, 6), the same of one draw of the live steps for each of N heights and widths."""
+    """Returns (N, 6), the same for one draw of the live steps for each of N heights and widths."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the images are small
+    torch.set_num_threads(1)  # the images are small, so threads would only cost time
     try:
         with random_states_kept():
             return np.stack([_one_draw(live, height, width) for height, width in sizes.tolist()])
@@ -165,18 +192,24 @@ def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
-    """(6,): an image of its own coordinates is passed through the steps."""
+    """Returns (6,): passes an image of its own coordinates through the steps, and reads them off.
+
+    Its three channels are y, x and 1, the last to tell the image from what is around it.
+    """
     exact: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
     places = torch.arange(height, **exact) + 0.5, torch.arange(width, **exact) + 0.5
     down, across = torch.meshgrid(*places, indexing="ij")
     image = torch.stack([down, across, torch.ones_like(down)])
+
     for step in live:
         image = step(image)
+
     inside = image[2] > 0.999  # not the black around the image
     (y, rows), (x, columns) = _line(image[0], inside, 0), _line(image[1], inside, 1)
     extent_y, extent_x = abs(rows) * image.shape[1], abs(columns) * image.shape[2]
     if min(extent_y, extent_x) < _LEAST_EXTENT:
         return np.full(len(_QUANTITIES), np.nan)
+
     area = extent_y * extent_x / (height * width)
     return np.array(
         [area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64
@@ -184,10 +217,10 @@ def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
 
 
 def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[float, float]:
-    """The coordinate in the middle of an output, and how much it grows from pixel to pixel along
+    """Returns the coordinate in the middle of an output, and how much it grows per pixel along
     `axis`.
 
-    Both are read off far from the edges, where resizing looks at fewer pixels.
+    Both are read off far from the edges, since resizing averages fewer pixels there.
     """
     places = [inside.any(dim=1 - each).nonzero().flatten() for each in (0, 1)]
     along, across = places[axis].tolist(), places[1 - axis].tolist()
@@ -198,13 +231,15 @@ def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[f
 
 
 def distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The largest difference of two distributions, values within `_TOLERANCE` counting as equal."""
+    """Returns the largest difference of two cumulative distributions, from 0 to 1; values within
+    `_TOLERANCE` count as equal.
+    """
     one, other = (np.sort(each[~np.isnan(each)]) for each in (one, other))
     if not (len(one) and len(other)):
         return 0.0
 
     def above(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-        """How far the share of `a` up to a value exceeds that of `b` up to a little more."""
+        """Returns how far the share of `a` up to a value exceeds that of `b` up to a bit more."""
         return float(
             (
                 np.arange(1, len(a) + 1) / len(a)

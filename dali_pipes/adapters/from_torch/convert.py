@@ -1,4 +1,9 @@
-"""from_torch(): a live DataLoader becomes one of our loaders, or the part that cannot is named."""
+"""from_torch(): makes a loader of a live DataLoader, or names the part that cannot be converted.
+
+`Conversion.of` reads the parts: samples, order, transform, collate function. `from_torch` compares
+the result with the old loader, builds the new one from it, and returns a `ConvertedLoader`, which
+has the interface of a DataLoader.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,12 +41,12 @@ def from_torch(
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
 ) -> "ConvertedLoader":
-    """A loader that yields `[images, labels]` as `dataloader` does: the same samples, batch size,
-    rank and last batch, the same distributions of order and transform.
+    """Returns a loader that yields `[images, labels]` as `dataloader` does.
 
-    The objects of the DataLoader are read, and left as they are, with all random states. What
-    cannot be carried over is refused by name; nothing is left out or changed silently.
-    docs/from_torch.md lists what can be.
+    It has the same samples, batch size, rank and last batch, and the same distributions of order
+    and transform. The objects of the DataLoader are read, and left as they are, as are all random
+    states. What cannot be carried over is refused by name; nothing is left out or changed silently.
+    docs/from_torch.md lists what can be carried over.
 
     Args:
         dataloader: a DataLoader over an ImageFolder, DatasetFolder, ImageNet or timm's
@@ -59,13 +64,14 @@ def from_torch(
             headers of all images.
 
     Raises:
-        NotConvertibleError: a part that cannot be carried over, which it names; a ConfigError.
+        NotConvertibleError: a part cannot be carried over; the text names it. It is a ConfigError.
     """
     conversion = Conversion.of(dataloader, cache_dir, rank)
     config, order = config or DaliConfig(), conversion.order
-    # timm's PrefetchLoader has one
+    # timm's PrefetchLoader has a device, to which it moves its batches
     target = getattr(dataloader, "device", device) if device == "auto" else device
     found = conversion.compared(config, target) if check else "not checked"
+
     loader = build_loader(
         conversion.manifest,
         config,
@@ -83,15 +89,14 @@ def from_torch(
 
 
 def transform_from_torch(transform: Any, **options: Any) -> Transform:
-    """A transform of torchvision or timm as one of ours, such as `timm.data.create_transform(…)` or
+    """Converts a transform of torchvision or timm, such as `timm.data.create_transform(…)` or
     `Weights.….transforms()`.
 
     Args:
-        options: further ones of our transform, or others than the old one's: dtype, memory_format,
-            exif.
+        options: of the new transform, instead of what was read: dtype, memory_format, exif, ….
 
     Raises:
-        NotConvertibleError: a step that cannot be carried over; a ConfigError.
+        NotConvertibleError: a step cannot be carried over. It is a ConfigError.
     """
     if isinstance(transform, type):
         raise ConfigError(
@@ -107,11 +112,11 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a DataLoader was found to do, as arguments of `build_loader`.
+    """What was read of a DataLoader, as arguments of `build_loader`.
 
     Attributes:
-        dataset: the old one.
-        dtype: of its images; a PrefetchLoader converts them later.
+        dataset: the old data set.
+        dtype: of the data set's images; a PrefetchLoader converts them later.
         live: the old steps that move pixels.
         steps: all old steps, and what carries each of them out.
     """
@@ -129,7 +134,11 @@ class Conversion:
     def of(
         cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None
     ) -> "Conversion":
-        """Reads all parts, and refuses one that cannot be carried over."""
+        """Reads all parts of a DataLoader.
+
+        Raises:
+            NotConvertibleError: a part cannot be carried over.
+        """
         prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
         plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
@@ -138,22 +147,28 @@ class Conversion:
         )
         plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
         refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+
         streams, instead = (
             isinstance(loader.dataset, IterableDataset),
             "use build_loader with a folder, table or shards",
         )
         refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
+
         samples = samples_of(loader.dataset)
         order = order_of(loader, len(samples.paths), rank)
         readings = [_read(part, prefetch) for part in samples.parts]
+        # a collate function that mixes is tried, and draws random numbers
         with random_states_kept():
             mix, mixed = batch_transform_of(
                 loader.collate_fn, order.batch_size, prefetch is not None
             )
+
+        # late, since it reads the headers of all images
         manifest = samples.manifest(cache_dir)
         transform = _one_transform(readings, manifest)
         transform.check(manifest)
         check_flips(manifest, transform)
+
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
@@ -169,13 +184,14 @@ class Conversion:
                     "nothing: it is not called, and no random state is in a worker",
                 )
             )
+
         dtype = torch.uint8 if prefetch or transform.dtype == "uint8" else torch.float32
         return cls(
             loader.dataset, dtype, arranged, transform, order, mix, readings[0].geometry, steps
         )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
-        """What a comparison with the old loader finds, in words."""
+        """Compares with the old loader, and returns what was found, in words."""
         if self.transform.training:
             return compare_draws(self.live, self.manifest, self.transform, self.order.seed)
         return compare_pixels(
@@ -184,7 +200,7 @@ class Conversion:
 
 
 def _read(part: Any, prefetch: Any) -> Reading:
-    """A data set's transform, and what timm's PrefetchLoader does after it."""
+    """Reads a data set's transform, and what timm's PrefetchLoader does after it."""
     transform = getattr(part, "transform", None)
     given = transform is not None
     refuse_unless(
@@ -213,11 +229,11 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
 
 
 class ConvertedLoader(RefusesMisuse):
-    """A loader of ours in the place of a DataLoader: yields lists `[images, labels]`, one epoch for
+    """A loader with the interface of a DataLoader: yields lists `[images, labels]`, one epoch for
     each `iter()`.
 
     Attributes:
-        loader: ours, which yields batches with ids as well.
+        loader: from `build_loader`; its batches have ids as well.
         dataset: the old data set.
         batch_size: of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
@@ -242,8 +258,8 @@ class ConvertedLoader(RefusesMisuse):
         return len(self.loader)
 
     def explain(self) -> str:
-        """How images are decoded, each old step with what carries it out, and what the comparison
-        found.
+        """Says how images are decoded, what carries out each old step, and what the comparison with
+        the old loader found.
         """
         lines = [f"  {step.text}\n    → {step.by}" for step in self._steps]
         return "\n".join(
@@ -276,7 +292,7 @@ class ConvertedLoader(RefusesMisuse):
 
 
 class _EpochSampler:
-    """What programs ask a DataLoader's sampler for."""
+    """The part of a sampler that training programs use: its length and `set_epoch`."""
 
     def __init__(self, loader: Loader):
         self._loader = loader

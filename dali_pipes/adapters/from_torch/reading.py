@@ -1,5 +1,7 @@
-"""What has been read of a live DataLoader: its steps, which of our transforms they are, and what
-cannot be carried over.
+"""What is read of a live DataLoader: its steps, the transform that does the same, and the error for
+what cannot be carried over.
+
+The readers of `steps` fill a `Reading`; its `built` then makes the transform.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +25,7 @@ class Step:
     """One step of the old loader.
 
     Attributes:
-        text: as it prints itself.
+        text: the step as it prints itself.
         by: what carries it out now, or why nothing does.
     """
 
@@ -36,7 +38,7 @@ class NotConvertibleError(ConfigError):
 
     Attributes:
         part: its name, such as "ElasticTransform".
-        steps: all steps of the transform, if it is one of them.
+        steps: all steps of the transform, if the part is one of them.
     """
 
     def __init__(self, part: str, problem: str, instead: str):
@@ -46,14 +48,16 @@ class NotConvertibleError(ConfigError):
 
 
 def is_of(value: Any, package: str, *names: str) -> bool:
-    """Whether its class is one of this package, and has one of the names; a subclass of the user's
-    own is not.
+    """Returns whether a value's class is defined in this package and has one of these names.
+
+    A user's own subclass is defined elsewhere, so it does not count: it may do anything.
     """
     kind = type(value)
     return f"{kind.__module__}.".startswith(f"{package}.") and (not names or kind.__name__ in names)
 
 
 def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:
+    # raises with the part, what is wrong with it, and what to do instead
     if not holds:
         raise NotConvertibleError(part, problem, instead)
 
@@ -85,10 +89,13 @@ class Reading:
     steps: list[Step] = field(default_factory=list)
 
     def built(self, uniform: Callable[[], Size | None]) -> Transform:
-        """Our transform.
+        """Builds the transform that does the same.
 
         Args:
-            uniform: the size of all images, if they have one size.
+            uniform: returns the size of all images, or None if their sizes differ.
+
+        Raises:
+            NotConvertibleError: no transform does the same.
         """
         refuse_unless(
             self.tensor,
@@ -96,6 +103,7 @@ class Reading:
             "it ends in PIL images",
             "end it with ToTensor(), or PILToTensor() for bytes",
         )
+
         values = (
             (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3})
             if self.floats
@@ -107,6 +115,7 @@ class Reading:
             **values,
         }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
+
         try:
             if self.crop == "resized":
                 return TrainTransform(**common, **random)
@@ -123,6 +132,7 @@ class Reading:
             return self.options["size"]
         if not isinstance(self.resize, int) and (size := self.resize or uniform()):
             return size
+
         what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
         instead = "add CenterCrop(size), or resize to (height, width)"
         raise NotConvertibleError(

@@ -1,4 +1,8 @@
-"""The files and labels of a live data set."""
+"""Reads the files and labels of a live data set.
+
+`samples_of` takes them from the data set's own lists, without opening an image; `Samples.manifest`
+then scans the files.
+"""
 
 import hashlib
 import os
@@ -17,7 +21,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, r
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ManifestError
 
-_SHOWN = 5  # files that cannot be loaded
+_SHOWN = 5  # most files that an error lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +37,22 @@ class Samples:
     parts: list[Any] = field(default_factory=list)
 
     def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
-        """One row a sample, whose id is the sample's index; files that would be left out are
-        refused.
+        """Returns a manifest with one row per sample, whose id is the sample's index.
 
         Args:
             cache_dir: folder in which the scan of exactly these files is kept, and from which it is
-                taken.
+                taken the next time.
+
+        Raises:
+            NotConvertibleError: some files would be left out.
         """
+        # surrogateescape: a path need not be UTF-8
         key = hashlib.sha256(
             "\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
         manifest = Manifest.load(file) if file and file.exists() else self._scanned()
+
         if problems := manifest.problems:
             shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
             more = f"\n  … and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -54,6 +62,7 @@ class Samples:
                 f"(docs/inputs.md):{shown}{more}"
             )
             raise NotConvertibleError(what, "our decoders do not take them", instead)
+
         if file and not file.exists():
             manifest.save(file)
         return manifest
@@ -64,6 +73,7 @@ class Samples:
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
                 table.name,
             )
+
             try:
                 return Manifest.from_table(table.name)
             except ManifestError as error:
@@ -74,7 +84,12 @@ class Samples:
 
 
 def samples_of(dataset: Any) -> Samples:
-    """Refuses a data set that does more than open files and apply a transform."""
+    """Returns the samples of a data set, in its order.
+
+    Raises:
+        NotConvertibleError: it does more than open image files and apply a transform.
+    """
+    # exact types, since a subclass may do anything
     if type(dataset) is Subset:
         whole = samples_of(dataset.dataset)
         return Samples(
@@ -82,6 +97,7 @@ def samples_of(dataset: Any) -> Samples:
             [whole.labels[at] for at in dataset.indices],
             whole.parts,
         )
+
     if type(dataset) is ConcatDataset:
         joined = Samples([], [])
         for part in map(samples_of, dataset.datasets):
@@ -89,8 +105,9 @@ def samples_of(dataset: Any) -> Samples:
                 joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
             )
         return joined
+
     pairs = _timm_samples(dataset) if is_of(dataset, "timm.data") else _folder_samples(dataset)
-    numbers = (int, np.int64)  # what default_collate makes int64 of
+    numbers = (int, np.int64)  # default_collate makes int64 of these
     plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
     refuse_unless(
         pairs and plain,
@@ -106,20 +123,23 @@ def _name(dataset: Any) -> str:
 
 
 def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
-    """Of torchvision's DatasetFolder and what behaves like it."""
+    """Returns (path, label) of torchvision's DatasetFolder, and of what behaves like it."""
     from torchvision.datasets import DatasetFolder, folder
 
     name, table = (
         _name(dataset),
         ("write its paths and labels to a table, and use Manifest.from_table and build_loader"),
     )
+
     samples: Any = getattr(dataset, "samples", None)
     refuse_unless(
         isinstance(samples, list), name, "it has no list of samples, paths with labels", table
     )
+    # a subclass is fine as long as it changes nothing in how samples are made
     for method in ("__getitem__", "__getitems__", "__len__"):
         own = getattr(type(dataset), method, None) is not getattr(DatasetFolder, method, None)
         refuse_unless(not own, name, f"it has a {method} of its own, which may do anything", table)
+
     plain = dataset.loader in (folder.default_loader, folder.pil_loader)
     refuse_unless(
         plain,
@@ -132,7 +152,7 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
 
 
 def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
-    """Of timm's ImageDataset over a folder."""
+    """Returns (path, label) of timm's ImageDataset over a folder."""
     from timm.data.dataset import ImageDataset
     from timm.data.readers.reader_image_folder import ReaderImageFolder
 
@@ -143,6 +163,7 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
         "only timm's ImageDataset over a folder can be read",
         "use build_loader with a Manifest",
     )
+
     plain = (
         dataset.input_img_mode == "RGB"
         and not dataset.load_bytes

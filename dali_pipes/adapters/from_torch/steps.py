@@ -1,5 +1,9 @@
-"""Reads the steps of a live transform of torchvision or timm, each by a function of its own. Source
-code is never read.
+"""Reads the steps of a live transform of torchvision or timm. Source code is never read.
+
+`read` flattens the transform and passes each step to its function in `_READERS`. That function
+checks that a plan can do the same at this place, notes it in the `Reading`, and returns in words
+what carries the step out. A step that is unknown, or does something else, raises
+NotConvertibleError.
 """
 
 import math
@@ -18,7 +22,7 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 
-# its others differ
+# the steps of timm that are read; its others do something else than a plan
 _OF_TIMM = (
     "RandomResizedCropAndInterpolation",
     "MaybeToTensor",
@@ -36,7 +40,12 @@ _AS_OURS = (
 
 
 def read(transform: Any) -> Reading:
-    """Reads all steps, and refuses one that our plan has not, or not at this place."""
+    """Reads all steps of a transform.
+
+    Raises:
+        NotConvertibleError: a plan has no such step, or not at this place. It is the first such
+            error, and its `steps` are all steps, with every refusal.
+    """
     reading, refusals = Reading(), list[NotConvertibleError]()
     for step in _flat(transform):
         try:
@@ -45,6 +54,7 @@ def read(transform: Any) -> Reading:
             refusals.append(error)
             by = f"REFUSED: {error.problem}; {error.instead}"
         reading.steps.append(Step(_text(step), by))
+
     if refusals:
         refusals[0].steps = reading.steps
         raise refusals[0]
@@ -52,7 +62,7 @@ def read(transform: Any) -> Reading:
 
 
 def read_prefetched(transform: Any, loader: Any) -> Reading:
-    """With what timm's PrefetchLoader does after it: cast, normalize, erase
+    """Reads a transform and what timm's PrefetchLoader does after it: cast, normalize, erase
     (timm/data/loader.py).
     """
     reading = read(transform)
@@ -60,15 +70,19 @@ def read_prefetched(transform: Any, loader: Any) -> Reading:
     refuse_unless(
         uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform"
     )
+
     kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
     wrong = f"img_dtype={loader.img_dtype}"
     refuse_unless(
         loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16"
     )
+
+    # the PrefetchLoader keeps them in steps of 255
     means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
     reading.floats, dtype = True, kinds[loader.img_dtype]
     reading.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": dtype}
     reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
+
     if loader.random_erasing:
         reading.steps.append(
             Step(_text(loader.random_erasing), _erasing(reading, loader.random_erasing))
@@ -86,8 +100,8 @@ def _reader(step: Any) -> Callable[[Reading, Any], str]:
 
 
 def _flat(transform: Any) -> Iterator[Any]:
-    """The steps of nested Composes, of nn.Sequential, and of the transforms that torchvision's
-    weights bring.
+    """Yields the single steps of nested Composes, of nn.Sequential, and of the transforms that come
+    with torchvision's weights.
     """
     from torchvision import transforms
 
@@ -99,6 +113,7 @@ def _flat(transform: Any) -> Iterator[Any]:
         raise NotConvertibleError(
             "a list of transforms", "several are applied to parts of a batch", "use one Compose"
         )
+
     if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flat(each)
@@ -138,7 +153,7 @@ def _refuse_after(wrong: Any, step: Any, others: str, instead: str = _AS_OURS) -
 
 
 def _geometric(reading: Reading, step: Any) -> None:
-    """Checks a step that moves pixels, and notes it."""
+    """Checks the place of a step that moves pixels, and keeps the step for `compare_draws`."""
     _refuse_after(
         reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation"
     )
@@ -146,7 +161,7 @@ def _geometric(reading: Reading, step: Any) -> None:
 
 
 def _resampled(reading: Reading, step: Any) -> str:
-    """Reads the interpolation; returns what differs for tensors."""
+    """Reads the interpolation, and returns how a plan's differs from it for tensors."""
     name, mode = type(step).__name__, step.interpolation
     refuse_unless(
         not isinstance(mode, (tuple, list)),
@@ -154,11 +169,14 @@ def _resampled(reading: Reading, step: Any) -> str:
         "its interpolation is random",
         "choose bilinear or bicubic",
     )
+
     kind = str(getattr(mode, "value", mode))
-    if kind == "nearest" and not reading.tensor:  # Pillow's takes the pixel at the centre
+    # of PIL images: Pillow takes the pixel at the centre, which torchvision calls nearest-exact
+    if kind == "nearest" and not reading.tensor:
         kind = "nearest-exact"
     known = kind in ("bilinear", "bicubic", "nearest-exact")
     refuse_unless(known, name, f"interpolation={kind}", "choose bilinear, bicubic or nearest-exact")
+
     smooth = (
         kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
     )
@@ -168,6 +186,7 @@ def _resampled(reading: Reading, step: Any) -> str:
         "antialias=False aliases, and this plan's resize does not",
         "set antialias=True",
     )
+
     reading.interpolation = kind
     if not reading.tensor:
         return ""
@@ -176,7 +195,7 @@ def _resampled(reading: Reading, step: Any) -> str:
 
 
 def _square(size: Any) -> Size:
-    """Of two equal numbers one."""
+    """Returns a size as one number if its sides are equal, else as (height, width)."""
     if isinstance(size, int):
         return size
     height, width = (int(each) for each in (size if len(size) == 2 else [size[0]] * 2))
@@ -188,6 +207,7 @@ def _resize(reading: Reading, step: Any) -> str:
     _refuse_after(
         reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first"
     )
+
     refuse_unless(
         step.max_size is None,
         "Resize",
@@ -195,6 +215,7 @@ def _resize(reading: Reading, step: Any) -> str:
         "add a crop and leave max_size out",
     )
     refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
+
     note = _resampled(reading, step)
     sides = [step.size] if isinstance(step.size, int) else [int(each) for each in step.size]
     reading.resize = sides[0] if len(sides) == 1 else (sides[0], sides[1])
@@ -210,11 +231,13 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
         "it is the second crop, and our plan has one",
         "leave one of them out",
     )
+
     reading.crop, reading.options = kind, {"size": _square(step.size), **options}
     return _given(reading.options)
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
+    # a flip makes no difference only before a random crop
     _refuse_after(reading.flips, step, "a flip")
     return f"central crop, {_crop(reading, step, 'center')}"
 
@@ -222,6 +245,7 @@ def _center_crop(reading: Reading, step: Any) -> str:
 def _resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
     refuse_unless(reading.resize is None, type(step).__name__, wrong, "leave the Resize out")
+
     note = _resampled(reading, step)
     made = _crop(reading, step, "resized", scale=tuple(step.scale), ratio=tuple(step.ratio))
     return f"TrainTransform: {made}, {reading.interpolation}{note}"
@@ -235,13 +259,16 @@ def _random_crop(reading: Reading, step: Any) -> str:
         f"padding_mode={step.padding_mode!r}",
         'use "constant", black',
     )
+
     padding = step.padding or 0
     if isinstance(padding, Sequence):
         padding = tuple(padding)
-        # left, right, top, bottom there (v2/_geometry.py)
+        # v2 keeps left, right, top, bottom (v2/_geometry.py); v1 left, top, right, bottom
         if type(step).__module__.startswith("torchvision.transforms.v2."):
             padding = padding[0], padding[2], padding[1], padding[3]
         padding = padding[0] if len(set(padding)) == 1 else padding
+
+    # flipped first, the wider margin would be on the other side
     turned = (
         reading.flips
         and isinstance(padding, tuple)
@@ -254,6 +281,7 @@ def _random_crop(reading: Reading, step: Any) -> str:
         "its padding is lopsided, and a flip comes before it",
         "flip after the crop",
     )
+
     made = _crop(reading, step, "random", padding=padding, pad_if_needed=bool(step.pad_if_needed))
     return f"RandomCropTransform: {made}"
 
@@ -266,6 +294,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             "it is there twice",
             "leave one of them out",
         )
+        # after colours and blur it makes no difference, so these may come before it
         _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
         reading.geometry.append(step)
@@ -277,6 +306,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
     reading.augment.append({"name": name, **options})
+    # torchvision keeps the edges of PIL images sharp (docs/from_torch.md)
     edges = options.get("interpolation") == "bilinear" and not reading.tensor
     note = (
         "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
@@ -285,7 +315,7 @@ def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
 
 
 def _affine(step: Any) -> str:
-    """The interpolation of operations that move pixels."""
+    """Returns the interpolation of a step that rotates or shears, and checks its fill."""
     name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
     refuse_unless(
         mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear"
@@ -303,6 +333,7 @@ def _black(step: Any, name: str) -> None:
         if isinstance(fill, (list, tuple))
         else [fill]
     )
+
     refuse_unless(
         all(not each for each in values),
         name,
@@ -312,15 +343,17 @@ def _black(step: Any, name: str) -> None:
 
 
 def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
-    """AutoAugment or one of its successors, with the options that have these names."""
+    """Returns the reader of AutoAugment or one of its successors, which have these options."""
 
     def read(reading: Reading, step: Any) -> str:
         mode, reading.affine = _affine(step), True
+
         policy = getattr(step, "policy", "imagenet")
         policy = str(getattr(policy, "value", policy))
         refuse_unless(
             policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet"
         )
+
         options = {name: getattr(step, name) for name in names}
         return (
             _policy(reading, step, type(step).__name__, **options, interpolation=mode) + _EQUALIZE
@@ -331,6 +364,7 @@ def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
 
 def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
     found = {}
+    # torchvision keeps v as [max(0, 1 - v), 1 + v]
     for name in ("brightness", "contrast", "saturation"):
         low, high = getattr(step, name) or (1.0, 1.0)
         fits = math.isclose(low, max(0.0, 2 - high))
@@ -341,6 +375,7 @@ def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
             "ours is drawn from [max(0, 1 - v), 1 + v]",
         )
         found[name] = float(high) - 1
+
     low, high = step.hue or (0.0, 0.0)
     refuse_unless(
         math.isclose(low, -high),
@@ -348,9 +383,11 @@ def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
         f"hue is drawn from [{low}, {high}]",
         "ours is drawn from [-hue, hue]",
     )
+    # rounded, since high - 1 has the rounding error of 1 + v
     found = {
         name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value
     }
+
     return (
         _policy(reading, step, "ColorJitter", **found, **options)
         if found
@@ -381,6 +418,7 @@ def _blur(reading: Reading, step: Any, **options: Any) -> str:
         f"kernel_size={tuple(step.kernel_size)}",
         "use a square kernel",
     )
+
     return _policy(
         reading,
         step,
@@ -399,6 +437,7 @@ def _rotation(reading: Reading, step: Any) -> str:
         f"degrees={(low, high)}",
         "ours is drawn from [-degrees, degrees]",
     )
+
     plain = not step.expand and step.center is None
     refuse_unless(plain, "RandomRotation", "expand or center is set", "leave both out")
     mode, reading.affine = _affine(step), True
@@ -413,6 +452,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
         if len(inner) == 1 and is_of(inner[0], "torchvision.transforms")
         else ""
     )
+
     refuse_unless(
         name in readers,
         _text(step),
@@ -428,7 +468,7 @@ def _to_bytes(reading: Reading, step: Any) -> str:
 
 
 def _to_tensor(reading: Reading, step: Any) -> str:
-    """Of tensors it leaves the values as they are (torchvision's v2/_deprecated.py, timm's
+    """Reads ToTensor, which leaves a tensor as it is (torchvision's v2/_deprecated.py, timm's
     data/transforms.py).
     """
     return "nothing: images are tensors already" if reading.tensor else _to_floats(reading, step)
@@ -447,6 +487,7 @@ def _to_dtype(reading: Reading, step: Any) -> str:
         "it leaves PIL images as they are",
         "put ToImage() or PILToTensor() before it",
     )
+
     if kind == torch.uint8 and not reading.floats:
         return "dtype=uint8"
     refuse_unless(
@@ -461,6 +502,7 @@ def _to_dtype(reading: Reading, step: Any) -> str:
         "scale=False keeps values from 0 to 255 as floats",
         "set scale=True",
     )
+
     return _to_floats(reading, step)
 
 
@@ -468,6 +510,7 @@ def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", _AS_OURS)
     once = reading.normalized is None and not reading.erased
     refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
+
     reading.normalized = {}
     for name in ("mean", "std"):
         values = (
@@ -482,12 +525,14 @@ def _normalize(reading: Reading, step: Any) -> str:
             "give one for each of three colours",
         )
         reading.normalized[name] = tuple(values * (3 // len(values)))
+
     return _given(reading.normalized)
 
 
 def _erasing(reading: Reading, step: Any) -> str:
-    """torchvision's, or timm's (timm/data/random_erasing.py): the same regions, of area and log
-    aspect drawn uniformly.
+    """Reads RandomErasing of torchvision or timm (timm/data/random_erasing.py).
+
+    Both draw the same regions, of uniform area and log aspect ratio.
     """
     if hasattr(step, "probability"):
         plain = (
@@ -506,17 +551,21 @@ def _erasing(reading: Reading, step: Any) -> str:
             step.scale,
             step.ratio,
         )
+
     refuse_unless(
         plain,
         "RandomErasing",
         "it fills with pixels, colours or several regions",
         "erase one region with zeros",
     )
+
+    # rounded, since timm keeps logarithms
     options = {
         "p": float(p),
         "scale": tuple(map(float, scale)),
         "ratio": tuple(round(each, 12) for each in ratio),
     }
+
     reading.erased = True
     reading.augment.append({"name": "RandomErasing", **options})
     return f"augment: RandomErasing({_given(options)})"
