@@ -187,7 +187,7 @@ def agreement(job: dict[str, Any]) -> Agreement:
 
 
 def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
-    """Returns max, mean and p99 of |images - reference|; overwrites no input."""
+    """Returns max, mean and p99 of |images - reference|, of tensors of one shape."""
     found = (images - reference).abs_().numpy()
     return {
         "max": float(found.max()),

@@ -1,7 +1,9 @@
-"""Measures a user's DataLoader: it is an arm, and its images, transform and batch size are the work.
+"""Measures a user's DataLoader: it is an arm, and the work takes its images and its transform.
 
-with work_of("my_train:make_loader", config, console) as (config, yours):
-    ...    # measure `yours` and other loaders with this config
+    with work_of("my_train:make_loader", config, console) as (config, yours):
+        ...    # measure `yours` and other loaders with this config
+
+The batch size is the DataLoader's too. The tools benchmark, migrate and tune use this.
 """
 
 import contextlib
