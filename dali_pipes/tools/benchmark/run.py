@@ -95,8 +95,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
     found = _result(config, arms, baseline, done, failed, left_out, trials)
     result = cast(Result, found | {"agreement": agreement, "workers": swept})
-    # before anything is drawn or printed, which may fail
-    save_result(folder, result)
+    save_result(folder, result)  # the page is made from the files in the folder
     write_page(folder)
 
     print_result(result, console)
@@ -189,7 +188,7 @@ def _measure(
 
     def in_time(number: int) -> bool:
         """Whether a round as long as the longest so far would end in time."""
-        # a round takes about as long as the longest one before it, start-up included
+        # called when a round begins, so the differences are the durations of the rounds
         begun.append(time.monotonic())
         longest = max(np.diff(begun), default=0.0)
         if (
