@@ -54,7 +54,7 @@ def jpeg_engines() -> Finding:
             "run this again when it has ended",
         )
 
-    # on CUDA 12 the engines refuse fancy upsampling
+    # with fancy upsampling first, the default; the engines of some machines work only without it
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0

@@ -27,7 +27,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "422": {"subsampling": "4:2:2"},
     "420": {"subsampling": "4:2:0"},
     "gray": {},
-    # sampling factors of 2 × 1, which have no meaning in a gray image, but some files have them
+    # sampling factors of 2 × 1, which mean nothing in a gray image, but nvJPEG's engine writes
+    # nothing of such images (docs/gpu-path.md)
     "gray-422": {"subsampling": "4:2:2"},
     "progressive": {"subsampling": "4:2:0", "progressive": True},
 }
@@ -104,7 +105,6 @@ def make_images(folder: Path) -> None:
                 folder / kind / f"{height}x{width}.jpg", quality=90, **options
             )
 
-    # a third of the compressed data is missing, as after an interrupted download
     whole = (folder / "420/375x500.jpg").read_bytes()
     (folder / "truncated").mkdir()
     (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])

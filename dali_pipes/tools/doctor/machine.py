@@ -216,7 +216,7 @@ def adds() -> bool:
 def nvml_figures() -> Finding:
     """Reports each figure of telemetry, or why it is not available."""
     gpu = Gpu(uuid())
-    # utilization is an average over some time: a first sample at once would have none
+    # the shares of a sample are of the time since the one before, here since `Gpu` was made
     time.sleep(0.2)
     sample = gpu.sample()
 
@@ -345,7 +345,7 @@ def sample(manifest: Manifest, count: int) -> list[Extent]:
     They are the same every time.
     """
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
-    # one file may hold many samples, and some appear in the manifest more than once
+    # a manifest may repeat its images, and a repeated one would be read from memory
     return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
 
 

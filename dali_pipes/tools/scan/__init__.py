@@ -1,1 +1,1 @@
-"""What is in a data set: a summary, a picture, and every file that is not used."""
+"""dali-pipes scan and index: a summary of a data set, a picture, and every file that is not used."""
