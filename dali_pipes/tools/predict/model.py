@@ -120,7 +120,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
         outputs = len(tensors[-1])
 
     network = build_network(model, outputs)
-    # some networks cannot take images as small as the transform makes
+    # torchvision's transformers take images of one size only
     check_size(str(model.name), config.transform.size_at(0))
     return network
 

@@ -177,11 +177,11 @@ def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
             for batch in loader:
                 start += len(batch)
                 yield batch.images
-        # a batch of bad images alone has nothing to substitute them with
         except BadSampleError as error:
             if error.bad_samples:
                 raise  # more than max_bad_fraction
 
+            # a batch without a good image, which has nothing to substitute the bad ones with
             bad = min(size, total - start)
             start += bad
             yield blank.expand(bad, -1, -1, -1)

@@ -94,7 +94,7 @@ def index(
     if (
         with_labels
         and not len(manifest)
-        # as scans of shards and tables write it
+        # the text of data/shards/tar.py for an image without a label
         and any(why.startswith("no label: no ") for _, why in manifest.problems)
     ):
         manifest = read(source, verify=verify, targets=targets, with_labels=False)
