@@ -83,13 +83,13 @@ class Beside:
 
         if self._columns:
             values = {name: _plain(column[sample_id]) for name, column in self._columns.items()}
-            # surrogateescape keeps bytes that are not UTF-8, and JSON must not refuse them
+            # a lone surrogate in a text is kept, which UTF-8 alone would refuse
             found[COLUMNS] = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
 
         return found
 
     def sizes(self) -> list[list[int]]:
-        """Returns the sizes of each sample's members in bytes; of masks, their size in the source."""
+        """Returns the sizes in bytes of each sample's members; a mask's is its size in the source."""
         sizes = [
             [len(each) for each in self.members(sample_id).values()]
             for sample_id in range(len(self._source))

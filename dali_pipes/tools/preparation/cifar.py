@@ -57,8 +57,8 @@ class Layout:
     label_bytes: int
 
 
-# the hashes are those of github.com/tensorflow/datasets, tensorflow_datasets/url_checksums/cifar10.txt
-# and cifar100.txt
+# the hashes are those of github.com/tensorflow/datasets: cifar10.txt and cifar100.txt in
+# tensorflow_datasets/url_checksums
 LAYOUTS = {
     "cifar10": Layout(
         sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",

@@ -36,8 +36,8 @@ EXTENSIONS = {  # by Pillow's name of the format
     "PPM": "ppm",
 }
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
-# markers, by their second byte
 _START = b"\xff\xd8"
+# markers, by their second byte
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _ADOBE = 0xE0, 0xEE
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
@@ -295,8 +295,8 @@ def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Enc
 
     if size == image.size and not turned and suits_hardware(content):
         return Encoded(without_metadata(content, orientation), "jpg", True)
-    # alpha and color profile are dropped, as loaders do
 
+    # alpha and color profile are dropped, as loaders do
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     if size != image.size:
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)

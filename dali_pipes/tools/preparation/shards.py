@@ -137,7 +137,7 @@ def to_shards(
 
 
 def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
-    """Plans the shards: each gets as many samples as fit by their sizes in the source, at least one.
+    """Plans the shards: each gets as many samples as fit by their sizes in the source, one at least.
 
     A tar is made of blocks of 512 bytes: each file has one for its header, and as many as its
     content fills.
@@ -185,7 +185,7 @@ def write_shard(
         )
 
     beside = Beside(source)
-    # the name of a process, since two runs may write the same shard
+    # named by machine and process, since Ray runs the task of a lost machine again elsewhere
     aside, ids, same = (
         shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"),
         list[int](),
