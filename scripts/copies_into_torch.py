@@ -1,9 +1,12 @@
-"""Three ways for DALI's batches into PyTorch's memory: images/s, CPU time and GPU memory of each,
-in rounds of random order.
+"""Measures three ways from DALI's memory into PyTorch's: images/s, CPU time and GPU memory.
 
-python scripts/copies_into_torch.py data.train=/my/images batch_size=256 transform.dtype=fp16
-transform.memory_format=channels_last python scripts/copies_into_torch.py data.train=/my/images
-batches=4     # one short round, to see whether all of them run
+The ways are measured in rounds of random order. With batches=4 there is one short round, to see
+whether all of them run.
+
+    python scripts/copies_into_torch.py data.train=/my/images batch_size=256 \\
+        transform.dtype=fp16 transform.memory_format=channels_last
+
+    python scripts/copies_into_torch.py data.train=/my/images batches=4
 """
 
 import json

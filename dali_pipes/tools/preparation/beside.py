@@ -89,7 +89,7 @@ class Beside:
         return found
 
     def sizes(self) -> list[list[int]]:
-        """Returns the sizes in bytes of each sample's members; a mask's is its size in the source."""
+        """The sizes in bytes of each sample's members; a mask's is its size in the source."""
         sizes = [
             [len(each) for each in self.members(sample_id).values()]
             for sample_id in range(len(self._source))

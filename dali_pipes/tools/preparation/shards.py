@@ -137,7 +137,7 @@ def to_shards(
 
 
 def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
-    """Plans the shards: each gets as many samples as fit by their sizes in the source, one at least.
+    """Plans the shards: each gets as many samples as fit by their sizes in the source.
 
     A tar is made of blocks of 512 bytes: each file has one for its header, and as many as its
     content fills.
