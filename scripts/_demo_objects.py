@@ -1,5 +1,7 @@
-"""Pictures of colored shapes, with boxes, keypoints, outlines, masks and captions that are exact:
-the shapes are painted.
+"""Makes pictures of colored shapes with boxes, keypoints, outlines, masks and captions.
+
+These are exact, since the shapes are painted: `draw_objects` paints a picture, `_write` saves it,
+and `_write_json` collects what all pictures show in files of COCO's form.
 """
 
 import json
@@ -30,10 +32,11 @@ COLORS = {
 }
 KEYPOINTS = ["left", "top", "right", "bottom"]
 _TILT = 0.25  # radians
-_REACH = 1.1  # of a shape of radius 1 with this tilt, from its centre
-# of a shape when it is painted; it covers as much of what is there at most, as shapes get smaller
+_REACH = 1.1  # how far a shape of radius 1 with this tilt extends from its centre
+# the share of a new shape that may cover earlier ones; it covers no larger share of them, since
+# shapes get smaller
 _MOST_COVERED = 0.25
-_TRIES = 20
+_TRIES = 20  # places that are tried for a shape before it is left out
 
 Bool = NDArray[np.bool_]
 Entry = dict[str, Any]
@@ -44,9 +47,9 @@ class Picture(NamedTuple):
 
     Attributes:
         pixels: (H, W, 3) uint8.
-        names, colors: class and color of each shape.
-        shapes: (H, W) bool each, with what later shapes cover.
-        visible: (H, W) uint8, 0 where the ground is seen, else the number of the shape, from 1.
+        names, colors: the class and the color of each shape.
+        shapes: (H, W) bool each, including what later shapes cover.
+        visible: (H, W) uint8: 0 is the ground, else the number of the shape that is seen, from 1.
     """
 
     pixels: NDArray[np.uint8]
@@ -57,26 +60,28 @@ class Picture(NamedTuple):
 
 
 def make_demo_objects(out: str | Path, train: int = 400, val: int = 100, seed: int = 0) -> Path:
-    """Writes pictures of one to five shapes, and what they show, on all cores; does nothing if they
-    are there already.
+    """Writes pictures of one to five shapes, and what they show, on all cores.
 
-    Of each split, such as train:
+    Does nothing if they exist already. Two calls with the same arguments write the same bytes. For
+    each split, such as train:
 
         images/train/00000.jpg    the pictures
         masks/train/00000.png     8-bit: 0 is the ground, class number + 1 the shape that is seen
-        train.json                boxes, areas, outlines and keypoints of the whole shapes, of
-        COCO's form captions_train.json       "a red disc left of a blue star", of COCO's form
+        train.json                COCO's form: boxes, areas, outlines, keypoints of whole shapes
+        captions_train.json       COCO's form: "a red disc left of a blue star"
 
     Args:
-        train, val: number of images.
+        train, val: the number of images.
 
-    Two calls with the same arguments write the same bytes.
+    Returns:
+        `out`.
 
     Raises:
         ManifestError: `out` holds a folder images or masks that this function did not make.
     """
     out, splits = Path(out), ("train", "val")
     files = [f"{kind}{split}.json" for kind in ("", "captions_") for split in splits]
+
     with new_set(
         out, ".demo-objects", ["images", "masks", *files], f"train={train} val={val} seed={seed}"
     ) as missing:
@@ -90,36 +95,41 @@ def make_demo_objects(out: str | Path, train: int = 400, val: int = 100, seed: i
 
 
 def draw_objects(rng: np.random.Generator) -> Picture:
-    """A picture with at least one shape, all of different colors."""
+    """Paints a picture with one to five shapes of different colors."""
     pixels = _ground(rng)
     height, width, shorter = *pixels.shape[:2], min(pixels.shape[:2])
     colors = rng.permutation(sorted(COLORS)).tolist()
     found = Picture(pixels, [], [], [], np.zeros((height, width), np.uint8))
+    # large shapes first, so that no shape covers much of another
     for radius in sorted(rng.uniform(0.1, 0.3, rng.integers(1, 6)) * shorter, reverse=True):
         name, color = str(rng.choice(sorted(SHAPES))), colors.pop()
+
         for _ in range(_TRIES):
             shape = _shape(name, radius, height, width, rng)
             if (found.visible[shape] > 0).mean() <= _MOST_COVERED:
                 _paint(found, name, color, shape, rng)
                 break
+
     return found
 
 
 def _ground(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """(H, W, 3): an image of the demo set, pale and almost gray."""
+    """The background (H, W, 3): an image of the demo set, made pale and almost gray."""
     image = draw_image(str(rng.choice(["checkers", "columns", "rows"])), rng).astype(np.float32)
     gray = image.mean(axis=2, keepdims=True)
     return (110 + 0.45 * (gray - 110) + 0.2 * (image - gray)).clip(0, 255).astype(np.uint8)
 
 
 def _shape(name: str, radius: float, height: int, width: int, rng: np.random.Generator) -> Bool:
-    """(H, W), at a random place wholly inside the image."""
+    """A shape (H, W), at a random place, completely inside the image; `radius` is in pixels."""
     reach = _REACH * radius + 1
     left, top, tilt = (
         rng.uniform(reach, width - reach),
         rng.uniform(reach, height - reach),
         rng.uniform(-_TILT, _TILT),
     )
+
+    # pixel centres in a system in which the shape is upright and has radius 1
     y, x = (
         np.mgrid[:height, :width].astype(np.float32) + 0.5 - np.array([top, left])[:, None, None]
     ) / radius
@@ -136,36 +146,48 @@ def _paint(picture: Picture, name: str, color: str, shape: Bool, rng: np.random.
 
 
 def caption(picture: Picture) -> str:
-    """Such as "a red disc left of a blue star, and a green cross": the first two shapes, then the
-    others.
+    """Describes a picture, such as "a red disc left of a blue star, and a green cross".
+
+    Only the first two shapes have a relation.
     """
     shapes = [f"{color} {name}" for color, name in zip(picture.colors, picture.names, strict=True)]
     several = [f"{'an' if each.startswith('o') else 'a'} {each}" for each in shapes]
+
     if len(several) == 1:
         return several[0]
+
     (top, left), (other_top, other_left) = (
         np.argwhere(shape).mean(axis=0) for shape in picture.shapes[:2]
     )
+
     if abs(left - other_left) > abs(top - other_top):
         place = "left of" if left < other_left else "right of"
     else:
         place = "above" if top < other_top else "below"
+
     return ", and ".join([f"{several[0]} {place} {several[1]}", *several[2:]])
 
 
 def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Entry], str]:
-    """The image, its objects and its caption, for COCO's files."""
+    """Paints and saves one picture and its mask.
+
+    Returns:
+        the image, its objects and its caption, for COCO's files.
+    """
     split, number = task
     picture = draw_objects(np.random.default_rng([seed, split == "val", number]))
     classes = [sorted(SHAPES).index(name) + 1 for name in picture.names]
+
     Image.fromarray(picture.pixels).save(out / f"images/{split}/{number:05d}.jpg", quality=90)
     Image.fromarray(np.array([0, *classes], np.uint8)[picture.visible]).save(
         out / f"masks/{split}/{number:05d}.png"
     )
+
     height, width = picture.visible.shape
     objects = [
         {"category_id": each, **_annotation(picture, place)} for place, each in enumerate(classes)
     ]
+
     return (
         {"file_name": f"{number:05d}.jpg", "height": height, "width": width},
         objects,
@@ -174,14 +196,17 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Ent
 
 
 def _annotation(picture: Picture, place: int) -> Entry:
-    """COCO's fields of one shape; a keypoint is the middle one of the outermost pixels, hidden
-    where another shape covers it.
+    """COCO's fields of one shape.
+
+    A keypoint is the middle one of the shape's outermost pixels on one side; it is hidden if
+    another shape covers it.
     """
     shape = picture.shapes[place]
     rows, columns = np.nonzero(shape)
     left, top, right, bottom = (
         int(each) for each in (columns.min(), rows.min(), columns.max(), rows.max())
     )
+
     points = [
         *(
             (left, int(np.median(rows[columns == left]))),
@@ -192,7 +217,9 @@ def _annotation(picture: Picture, place: int) -> Entry:
             (int(np.median(columns[rows == bottom])), bottom),
         ),
     ]
+    # COCO's visibility: 2 is seen, 1 is hidden
     seen = [2 if picture.visible[y, x] == place + 1 else 1 for x, y in points]
+
     return {
         "bbox": [left, top, right + 1 - left, bottom + 1 - top],
         "area": len(rows),
@@ -208,7 +235,7 @@ def _annotation(picture: Picture, place: int) -> Entry:
 
 
 def _run_lengths(shape: Bool) -> list[int]:
-    """COCO's, column by column, the first one outside the shape."""
+    """COCO's run lengths: column by column, alternately outside and inside the shape."""
     pixels = np.concatenate([[False], shape.T.ravel()])
     ends = np.append(np.flatnonzero(pixels[1:] != pixels[:-1]), shape.size)
     return np.diff(ends, prepend=0).tolist()
@@ -216,12 +243,14 @@ def _run_lengths(shape: Bool) -> list[int]:
 
 def _write_json(out: Path, split: str, made: list[tuple[Entry, list[Entry], str]]) -> None:
     images = [{"id": number, **image} for number, (image, _, _) in enumerate(made, 1)]
+
     objects = [
         {"image_id": number, **each}
         for number, (_, several, _) in enumerate(made, 1)
         for each in several
     ]
     objects = [{"id": number, **each} for number, each in enumerate(objects, 1)]
+
     categories = [
         {"id": number, "name": name, "keypoints": KEYPOINTS}
         for number, name in enumerate(sorted(SHAPES), 1)
@@ -230,7 +259,9 @@ def _write_json(out: Path, split: str, made: list[tuple[Entry, list[Entry], str]
         {"id": number, "image_id": number, "caption": text}
         for number, (_, _, text) in enumerate(made, 1)
     ]
+
     contents = {split: {"images": images, "annotations": objects, "categories": categories}}
     contents[f"captions_{split}"] = {"images": images, "annotations": captions}
+
     for name, content in contents.items():
         (out / f"{name}.json").write_text(json.dumps(content, separators=(",", ":")))

@@ -3,7 +3,8 @@ and compression.
 
 python scripts/make_demo_data.py [--out data/demo] [--train 1000] [--val 200] [--seed 0] [--objects]
 
-With --objects: pictures of shapes with boxes, keypoints, outlines, masks and captions instead.
+With --objects it makes pictures of shapes instead, with boxes, keypoints, outlines, masks and
+captions.
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""Do the arms deliver the same samples, pixels and targets? Compared in a separate process."""
+"""Compares the samples, pixels and targets that the arms deliver, in a separate process.
+
+A benchmark calls `gate` before it times anything.
+"""
 
 from collections.abc import Set
 from pathlib import Path
@@ -18,10 +21,10 @@ from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
 
-# of pixels that are compared: 128 images and more of 224 pixels, fewer of large ones
+# pixel values that are compared: 240 MB as float32; all 128 images at 224 pixels, fewer larger ones
 MOST_VALUES = 60_000_000
-SHOWN = 3
-AMPLIFIED = 64
+SHOWN = 3  # images of each arm that the report shows
+AMPLIFIED = 64  # factor for the pictures of differences
 
 
 def gate(
@@ -32,17 +35,18 @@ def gate(
     cpus: Set[int],
     samples: Path,
 ) -> Agreement:
-    """Compares all arms that follow the plan, in a separate process.
+    """Compares all arms that follow the plan; checks that they deliver the same.
 
     Args:
         reference: the arm that the others are compared with, if it follows the plan.
         samples: folder for the first images of each arm.
 
     Raises:
-        ArmError: they do not deliver the same images, so nothing may be timed.
+        ArmError: the arms do not deliver the same images, so nothing may be timed.
     """
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
+
     planned = {
         arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan
     }
@@ -52,8 +56,11 @@ def gate(
             "arms": {},
             "note": "fewer than two arms follow the plan: there is nothing to compare",
         }
+
+    # the first arm is the one that all others are compared with
     if reference in planned:
         planned = {reference: planned[reference]} | planned
+
     job = {
         "work": work.to_dict(),
         "loaders": planned,
@@ -61,6 +68,7 @@ def gate(
         "samples": str(samples),
     }
     found = _compared(job, cpus)
+
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
     for arm, difference in found["arms"].items():
         allowed = _allowed(usual, arms[arm], arms[found["reference"]])
@@ -71,7 +79,7 @@ def gate(
 
 
 def _allowed(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> PixelBound:
-    """How far the pixels of two loaders may be apart by what is known of their decoders."""
+    """How far the pixels of two loaders may differ, given their decoders."""
     bounds = [usual]
     if ours.decodes_on != reference.decodes_on:
         bounds.append(NVJPEG)
@@ -90,11 +98,14 @@ def _check(
 ) -> None:
     if not difference["same_ids"]:
         raise ArmError(f"{arm} and {reference} deliver different samples; nothing was timed")
+
     if others := difference.get("other_targets"):
         raise ArmError(
             f"{arm} and {reference} deliver other {' and '.join(others)}; nothing was timed"
         )
-    if not (difference["mean"] <= allowed.mean and difference["p99"] <= allowed.p99):  # nor NaN
+
+    # written so that NaN fails too
+    if not (difference["mean"] <= allowed.mean and difference["p99"] <= allowed.p99):
         limits = f"max_mean_difference={usual.mean:g} and max_p99_difference={usual.p99:g}"
         if allowed != usual:
             limits += f", and these two decoders may differ by {allowed.mean:g} and {allowed.p99:g}"
@@ -110,10 +121,10 @@ class Seen(NamedTuple):
     """What an arm delivers first.
 
     Attributes:
-        ids: of its images.
-        pixels: of all views of all images, one after the other, from 0 to 255.
-        pictures: the first images.
-        targets: labels and targets by name, of each batch.
+        ids: the ids of its images.
+        pixels: the pixels of all views of all images, flattened, from 0 to 255.
+        pictures: the first images, (3, H, W) each, from 0 to 255.
+        targets: the labels and targets of each batch, by name.
     """
 
     ids: torch.Tensor
@@ -127,10 +138,10 @@ def send_agreement(controller: Controller) -> None:
 
 
 def agreement(job: dict[str, Any]) -> Agreement:
-    """Compares the first images of every arm with those of the first one.
+    """Compares the first images of every arm with those of the first arm.
 
-    The first three go into the folder `job["samples"]` as ARM_0.png …, with the difference times 64
-    as ARM_0_difference.png ….
+    The first three images are saved in the folder `job["samples"]` as ARM_0.png …, and their
+    differences times 64 as ARM_0_difference.png ….
 
     Returns:
         |difference| in steps of 1/255 of the pixel range: max, mean and p99 over all arms (the
@@ -139,14 +150,17 @@ def agreement(job: dict[str, Any]) -> Agreement:
     """
     work = Workload.from_dict(job["work"])
     loaders = {name: from_dict(config) for name, config in job["loaders"].items()}
+
     reference, *others = loaders
     expected = _first_images(work, loaders[reference], job["images"])
     folder = Path(job["samples"])
     _save(expected.pictures, folder, reference)
+
     arms = dict[str, ArmDifference]()
     for name in others:
         seen = _first_images(work, loaders[name], job["images"])
         _save(seen.pictures, folder, name)
+
         apart = zip(seen.pictures, expected.pictures, strict=True)
         _save(
             [(ours - theirs).abs() * AMPLIFIED for ours, theirs in apart],
@@ -154,11 +168,13 @@ def agreement(job: dict[str, Any]) -> Agreement:
             name,
             "_difference",
         )
+
         same = {
             "same_ids": torch.equal(seen.ids, expected.ids),
             "other_targets": _other_targets(seen, expected),
         }
         arms[name] = cast(ArmDifference, difference(seen.pixels, expected.pixels) | same)
+
     return {
         "max": max((arm["max"] for arm in arms.values()), default=0.0),
         "mean": max((arm["mean"] for arm in arms.values()), default=0.0),
@@ -171,7 +187,7 @@ def agreement(job: dict[str, Any]) -> Agreement:
 
 
 def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
-    """max, mean and p99 of |images - reference|."""
+    """Returns max, mean and p99 of |images - reference|, of tensors of one shape."""
     found = (images - reference).abs_().numpy()
     return {
         "max": float(found.max()),
@@ -193,9 +209,10 @@ def _other_targets(seen: Seen, expected: Seen) -> list[str]:
 
 
 def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
-    """At most `count`, and not many more than `MOST_VALUES` values of pixels."""
+    """Loads at most `count` images, and stops at the batch that reaches `MOST_VALUES` values."""
     ids, pixels = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
     pictures, targets = list[torch.Tensor](), list[dict[str, bytes]]()
+
     with work.loader(config) as loader:
         for batch in loader:
             left = count - len(ids)
@@ -205,8 +222,11 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
                 for views in (*batch.views.values(),) or (batch.images,)
             ]
             pixels = torch.cat([pixels, *(view.flatten() for view in views)])
+
             if len(pictures) < SHOWN:
                 pictures += to_steps(batch.images[: min(left, SHOWN)].cpu(), work.transform)
+
+            # as bytes, since a target may be a tensor, a ragged one or a list
             whole = batch.to("cpu")
             targets.append(
                 {
@@ -214,8 +234,10 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
                     for name, value in {"labels": whole.labels, **whole.targets}.items()
                 }
             )
+
             if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
+
     return Seen(ids, pixels, pictures[:SHOWN], targets)
 
 
@@ -229,6 +251,7 @@ def _as_bytes(target: Any) -> bytes:
 
 def _save(images: list[torch.Tensor], folder: Path, arm: str, suffix: str = "") -> None:
     folder.mkdir(exist_ok=True)
+
     for number, image in enumerate(images):
         pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
         Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")

@@ -56,11 +56,13 @@ class MeasureConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+
         if getattr(self.transform, "sizes", None):
             raise ConfigError(
                 "transform.sizes changes the work from epoch to epoch; compare loaders at one "
                 "transform.size"
             )
+
         if (
             self.workload == "train"
             and self.transform is not None
@@ -70,6 +72,7 @@ class MeasureConfig:
                 "workload=train would train on the first of several views only; measure them "
                 "with workload=loader"
             )
+
         if self.model.compile or not self.model.channels_last:
             raise ConfigError(
                 "the step of workload=train is channels_last and not compiled; only model.name "

@@ -1,5 +1,8 @@
-"""From trials to figures; pure functions. docs/result.md explains each figure. An unknown figure is
-None, never an estimate.
+"""Turns trials into figures, by pure functions. An unknown figure is None, never an estimate.
+
+`trial_figures` takes one trial, `arm_figures` all trials of an arm, and `result_figures` all trials
+of a run: it adds the ratios to the baseline, the control and the claims. docs/result.md explains
+each figure.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +24,10 @@ from dali_pipes.measure.stats import Ratio, claim, paired_ratio
 from dali_pipes.system.telemetry import Sample
 
 COMPARED: tuple[ComparedFigure, ...] = get_args(ComparedFigure)
-CEILING = "synthetic"
-# arm: its share of another's CPU time
+CEILING = "synthetic"  # the arm that no loader can be faster than
+# arms that only decode, and the figure of other arms that their CPU time gives
 DECODING = {"decode_regions": "decode_regions_share", "decode_whole": "decode_whole_share"}
-_FROM_GPU = {  # telemetry of a GPU: the figure it becomes
+_FROM_GPU = {  # telemetry of a GPU, and the figure made of it
     "utilization": "gpu_utilization",
     "sm_utilization": "sm_utilization",
     "nvjpg_utilization": "nvjpg_utilization",
@@ -37,8 +40,10 @@ _FROM_GPU = {  # telemetry of a GPU: the figure it becomes
 def trial_figures(trial: Trial) -> TrialFigures:
     """The figures of one trial, over all jobs that ran at once."""
     jobs, samples = trial["jobs"], trial["samples"]
+    # jobs that run at once are one load: rates are summed, CPU time is that of all images
     images, rate = sum(job["images"] for job in jobs), sum(job["images_per_s"] for job in jobs)
     cost = sum(job["cpu_s_per_1000_images"] * job["images"] for job in jobs) / images
+
     return {
         "images_per_s": rate,
         "cpu_s_per_1000_images": cost,
@@ -72,8 +77,10 @@ def _peak(samples: Sequence[Sample], figure: str) -> float | None:
 
 
 def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
-    """Utilization over the window, peak memory over the trial, energy by the driver's counter;
-    summed or averaged over GPUs.
+    """The figures of the GPUs of one trial.
+
+    Utilization is averaged over the window and the GPUs; memory is the peak of their sum over the
+    whole trial; energy is their sum over the window, from the driver's counter.
     """
     start, end = (
         min(job["start"] for job in trial["jobs"]),
@@ -95,6 +102,7 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
             if all(gpu[figure] is not None for gpu in sample["gpus"])
         ]
 
+    # samples do not fall on the ends of the window: the counter is interpolated there
     energy = over_gpus("energy_j")
     at, joules = [time for time, _ in energy], [value for _, value in energy]
     used = (
@@ -102,6 +110,7 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
         if len(energy) > 1
         else None
     )
+
     return {
         "gpu_utilization": average("utilization"),
         "sm_utilization": average("sm_utilization"),
@@ -112,18 +121,22 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
 
 
 def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
-    """The figures of one arm over all of its trials: medians; peaks; and, as `_low` and `_high`,
-    the range of what is compared.
+    """The figures of one arm over all of its trials: medians, and maxima of peaks.
+
+    The figures that are compared also have their range, as `_low` and `_high`.
     """
     each: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
     figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
+
     for name in COMPARED:
         values = [trial[name] for trial in each]
         figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
+
     waits = (
         np.array([wait for trial in trials for job in trial["jobs"] for wait in job["waits_s"]])
         * 1e3
     )
+
     first = [
         job["waits_s"][at] * 1e3
         for trial in trials
@@ -132,6 +145,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     ]
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
+
     job = trials[0]["jobs"][0]
     return cast(
         ArmFigures,
@@ -143,6 +157,7 @@ def _over_trials(name: str, values: Sequence[Any]) -> Any:
     there = [value for value in values if value is not None]
     if not there:
         return None
+
     over: Callable[..., Any] = (
         max
         if name.startswith("peak") or name in ("threads", "processes", "pinned_mib")
@@ -157,8 +172,10 @@ def compared(
     control: dict[ComparedFigure, Ratio] | None,
     restarts: bool = True,
 ) -> Compared:
-    """second / first for each of COMPARED: estimate, low, high and the claim that the control
-    allows.
+    """The ratios second / first of each figure in COMPARED.
+
+    Returns:
+        by figure: estimate, low, high, and the claim that the control allows.
     """
     ratios = {name: by_rounds(first, second, name) for name in COMPARED}
     of_baseline = control or dict.fromkeys(COMPARED)
@@ -172,6 +189,7 @@ def compared(
 def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
     by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
+    # an arm that failed has no trial in the last rounds
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
 
@@ -183,47 +201,57 @@ def result_figures(
     planning: Sequence[tuple[str, str]] = (),
     restarts: bool = True,
 ) -> Figures:
-    """Of all trials: arms; control, the baseline's trial of phase "control" against its other one
-    of each round; and planning.
+    """The figures of a whole run: of the arms, of the control, and what planning costs.
+
+    The control is the ratio of the baseline's two trials of each round, the one of phase "control"
+    against the other.
 
     Args:
-        planning: pairs of arms, of which the second follows the plan and the first does not.
+        planning: pairs of arms; the second follows the plan, the first does not.
         restarts: whether every trial was a new process; if not, more is needed for a claim.
     """
     of = {
         arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)]
         for arm in arms
     }
+
     control_trials = [trial for trial in trials if trial["phase"] == "control"]
     control = (
         {name: by_rounds(of[baseline], control_trials, name) for name in COMPARED}
         if control_trials
         else None
     )
+
     measured = [arm for arm in arms if of[arm]]
     found: Figures = {
         "arms": {arm: arm_figures(of[arm]) for arm in measured},
         "control": None,
         "planning": [],
     }
+
     if control:
         holds = all(ratio.holds_one() for ratio in control.values())
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}
         found["control"] = cast(Control, {"holds": holds} | itself)
+
     for arm in measured:
         found["arms"][arm]["ratio"] = (
             compared(of[baseline], of[arm], control, restarts) if baseline in measured else None
         )
+
         ceiling = CEILING in measured and arm != CEILING
         found["arms"][arm]["share_of_ceiling"] = (
             by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
         )
+
         for alone, share in DECODING.items():
+            # the ratio of their CPU times is the share that decoding has of this arm's
             there = alone in measured and arm not in (CEILING, *DECODING)
             spent = (
                 by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
             )
             cast(dict[str, Any], found["arms"][arm])[share] = spent
+
     found["planning"] = [
         {
             "native": native,
@@ -233,6 +261,7 @@ def result_figures(
         for native, planned in planning
         if {native, planned} <= set(measured)
     ]
+
     return found
 
 
@@ -240,6 +269,7 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     """The reason for every figure that no trial has."""
     if not trials:
         return {}
+
     cold, together = "warm_up" not in trials[0]["jobs"][0], len(trials[0]["jobs"]) > 1
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
         "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
@@ -253,8 +283,11 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
         else "only a cold trial checks the page cache",
         "peak_pss_mib": "the system does not report it",
     }
+
+    # the reason that a trial gives is more exact than these
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
+
     there = {
         name
         for trial in trials

@@ -1,5 +1,12 @@
-"""The A/B kit of all tools: the images, the order of the trials, and how each of them is run.
-docs/method.md gives the reasons.
+"""Runs the trials of an A/B measurement; every tool that measures loaders uses it.
+
+    images = images_of(config)
+    with contextlib.closing(Trials(config, images, folder)) as trials:
+        for turn in turns(arms, baseline, pairs, seed):     # rounds in ABBA order
+            trial = trials.run(turn, arms[turn.arm])
+
+A trial is one process for each job (measure/trial.py), which this one starts, tells when to warm up
+and when to measure, and watches (`Sampler`). docs/method.md gives the reasons.
 """
 
 import contextlib
@@ -32,12 +39,16 @@ from dali_pipes.system.telemetry import Sampler
 from dali_pipes.training.recipe import check_model, default_model
 
 Arm = TypeVar("Arm")
-SLOWEST = 5  # images/s of a whole epoch from a disk; a slower arm is treated as hanging, and ended
+SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
 
 
 class Turn(NamedTuple):
-    """Which trial of a run it is: its phase ("round", "control", "search" …), the number of its
-    round, and its arm.
+    """Names one trial of a run.
+
+    Attributes:
+        phase: "round", "control", "workers", "search" ….
+        number: the number of its round, from 1; in phase "workers" the number of workers.
+        arm: the arm that runs.
     """
 
     phase: str
@@ -52,19 +63,22 @@ def turns(
     seed: int,
     begin: Callable[[int], bool] = lambda number: True,
 ) -> Iterator[Turn]:
-    """The trials of all rounds, with a progress bar. From five pairs on the baseline runs once more
-    in each round: the control.
+    """Yields the trials of all rounds, with a progress bar.
+
+    From five pairs on, the baseline runs once more in each round: the control.
 
     Args:
-        begin: asked with the number of each round, whether there is time for it; if not, the rounds
-            end.
+        begin: is called with the number of each round before it, and tells whether there is time
+            for it; if not, the rounds end.
     """
     trials = [("round", arm) for arm in arms] + (
         [("control", baseline)] if pairs >= LEAST_PAIRS else []
     )
+
     orders = itertools.takewhile(
         lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1)
     )
+
     plan = (Turn(phase, number, arm) for number, order in orders for phase, arm in order)
     return track(
         plan, lambda turn: f"{turn.phase} {turn.number} of {pairs}: {turn.arm}", pairs * len(trials)
@@ -72,10 +86,9 @@ def turns(
 
 
 def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
-    """The arms of each round in the order in which they run: a random order, then the same reversed
-    (ABBA), then another.
+    """Returns the order of the arms in each round: a random one, its reverse (ABBA), a new one ….
 
-    A steady change over two such rounds, as in a machine that grows warm, affects all arms equally.
+    So a steady change over two rounds, such as a machine that grows warm, affects all arms equally.
     """
     random = np.random.default_rng(seed)
     orders: list[list[Arm]] = []
@@ -99,7 +112,7 @@ class _Arm:
 
 
 def trained_model(config: MeasureConfig) -> str | None:
-    """The network of workload=train; None: another workload.
+    """The name of the network of workload=train; None for another workload.
 
     Raises:
         ConfigError: there is no such model.
@@ -109,26 +122,27 @@ def trained_model(config: MeasureConfig) -> str | None:
 
 
 def images_of(config: MeasureConfig) -> Manifest:
-    """At most `config.images` of the training images.
+    """Opens the training images and returns at most `config.images` of them.
 
     Raises:
         ConfigError, ManifestError: no images are given, or none are there; or there is no such
-            model, said before they are read.
+            model.
     """
-    trained_model(config)
+    trained_model(config)  # refuses an unknown model before the images are read
     return sample_images(open_images(config.data, "train"), config.images, config.seed)
 
 
 class Trials:
-    """Runs trials of one workload, one after the other, and keeps each of them as a file; call
-    `close` at the end.
+    """Runs trials of one workload, one after the other, and saves each of them as a file.
+
+    Call `close` at the end.
 
     The images are read into the page cache first, so that it is equal for all arms; a small set is
     repeated (`repeat_epoch`).
 
     Args:
-        folder: for the manifest and the trials, whose names begin with a running number.
-        corun, restart: as for the benchmark.
+        folder: receives manifest.parquet, and trials/, whose files begin with a running number.
+        corun, restart: as in `BenchmarkConfig`.
 
     Attributes:
         cpus: the cores of every arm.
@@ -145,14 +159,19 @@ class Trials:
     ):
         refuse_simulated_gpu()
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
+
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._folder, self._count = folder / "trials", 0
         self._asleep: dict[tuple[str, str, str], _Arm] = {}
         self._folder.mkdir(parents=True)
+
+        # so that the page cache is equal for all arms
         warm_page_cache(manifest)
+        # a cold epoch reads every file once
         epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
         epoch.save(folder / "manifest.parquet")
         self._epoch = len(epoch)
+
         asked = (
             config.transform,
             config.batch_size,
@@ -174,6 +193,7 @@ class Trials:
             "agreement_images",
         )
         protocol = {name: getattr(self._config, name) for name in names}
+
         return {
             "work": self.work.to_dict()
             | {"manifest": "manifest.parquet", "epoch": self._epoch, "corun": self._corun},
@@ -187,12 +207,13 @@ class Trials:
             self._asleep.popitem()[1].stack.close()
 
     def start(self, arms: dict[str, LoaderConfig], control: str | None) -> dict[str, str]:
-        """Starts the processes of all arms at once, and suspends them until their first trials; for
-        restart=false.
+        """Starts the processes of all arms at once, and suspends them until their first trials.
+
+        For restart=false.
 
         Args:
-            control: the arm that has separate processes for the control, so that the control shows
-                how far two starts differ.
+            control: the arm that gets separate processes for the control, so that the control
+                shows how far two starts differ.
 
         Returns:
             the arms that failed, with the reason.
@@ -201,6 +222,7 @@ class Trials:
         wanted = [("round", arm) for arm in arms] + (
             [("control", control)] if control in arms else []
         )
+
         for one in [self._begin(phase, arm, self._job(arms[arm])) for phase, arm in wanted]:
             try:
                 self._suspend(one)
@@ -213,6 +235,7 @@ class Trials:
         work = self.work if batch_size is None else replace(self.work, batch_size=batch_size)
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
         timing = {name: getattr(self._config, name) for name in names}
+
         return {
             "work": work.to_dict(),
             "loader": to_dict(loader),
@@ -221,39 +244,48 @@ class Trials:
         }
 
     def run(self, turn: Turn, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
-        """One trial, in as many processes at once as `corun` says.
+        """Runs one trial, in `corun` processes at once.
 
         Args:
-            batch_size: replaces that of the workload.
+            batch_size: replaces the workload's batch size.
 
         Returns:
-            arm, phase and round; jobs: what each process answered; samples and sampler_cost of the
-            telemetry around them; and resident, the share of the files in the page cache before a
+            arm, phase and round; jobs: what each process answered; samples and sampler_cost: the
+            telemetry of all processes; gpu_missing: the figures that the GPU does not give, with
+            the reason; and resident: the share of the files that were in the page cache before a
             cold trial (None: unknown).
 
         Raises:
             ArmError: a process failed.
         """
         resident, missing = None, dict[str, str]()
+
         with self._processes(turn, self._job(loader, batch_size)) as (processes, begun):
             with Sampler(
                 [process.pid for process in processes], min(1.0, self._config.min_seconds / 4)
             ) as sampler:
+                # the first "go": warm up
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, missing = _gpus(each["gpu"] for each in ready)
+
                 if self.work.workload == "cold":
                     paths = [
                         self._manifest.path(sample_id) for sample_id in range(len(self._manifest))
                     ]
                     evict(paths)
                     resident = resident_share(paths)
+
+                # a sample before the window, since energy is interpolated between samples
                 if sampler.gpus:
                     sampler.sample()
+
+                # the second "go": measure
                 for process in processes:
                     process.go()
                 windows = [process.answer() for process in processes]
+
             missing |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
             jobs = [
                 first | one | other for first, one, other in zip(begun, ready, windows, strict=True)
@@ -268,12 +300,14 @@ class Trials:
                 "gpu_missing": missing,
                 "resident": resident,
             }
+
         if not self._restart:
             trial["gpu_missing"]["memory_mib"] = (
                 "with restart=false other arms use the GPU's memory too"
             )
             for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
                 each["memory_mib"] = None
+
         self._count += 1
         name = f"{self._count:03d}_{turn.phase}_{turn.number}_{turn.arm}.json"
         (self._folder / name).write_text(json.dumps(trial))
@@ -283,11 +317,13 @@ class Trials:
     def _processes(
         self, turn: Turn, job: dict[str, Any]
     ) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
-        """`corun` processes and their first answers: new ones, or with restart=false those that
-        were suspended between trials.
+        """Yields `corun` processes and their first answers.
+
+        They are new, or with restart=false those that were suspended since their last trial.
         """
         asleep = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None)
         one = asleep or self._begin(turn.phase, turn.arm, job)
+
         with one.stack:
             if asleep:
                 for process in asleep.processes:
@@ -302,8 +338,10 @@ class Trials:
         patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":
             patience += len(self._manifest) / SLOWEST
+
         stack = contextlib.ExitStack()
         gpus = [gpu_of(index, self._corun) for index in range(self._corun)]
+        # each process is on the stack before the next one starts
         made = (
             FreshProcess(
                 "dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience
@@ -318,13 +356,15 @@ class Trials:
         _rest(one)
         for process in one.processes:
             process.sleep()
+
+        # leaving the `with` of the old stack would end the processes
         one.stack = one.stack.pop_all()
         self._asleep[one.key] = one
 
 
 def _rest(one: _Arm) -> None:
-    """Waits until its processes have given back the memory that they do not use."""
-    _ = one.answers  # those before it
+    """Waits until the processes of an arm have given back the memory that they do not use."""
+    _ = one.answers  # they come before the answers below
     for process in one.processes:
         process.go()
     for process in one.processes:
@@ -332,10 +372,11 @@ def _rest(one: _Arm) -> None:
 
 
 def gpu_of(index: int, corun: int) -> str | None:
-    """Each of several jobs has a separate GPU, as far as there are enough."""
+    """The GPU of one of several jobs, as far as there are enough; None: it sees all GPUs."""
     count = torch.cuda.device_count()
     if corun == 1 or not count:
         return None
+
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     return visible[index % count]
 

@@ -1,5 +1,6 @@
-"""The form of results: what is in a trial's file and in result.json. docs/result.md explains each
-key.
+"""The types of results: what a trial's file and result.json contain.
+
+docs/result.md explains each key.
 """
 
 from typing import Any, Literal, NotRequired, Required, TypedDict
@@ -87,7 +88,7 @@ class TrialFigures(GpuFigures):
     wait_share: float
     first_batch_s: float
     warm_up_s: float | None
-    steady: Any  # of a trial a bool, of an arm how many of its trials were
+    steady: Any  # a trial's: bool; an arm's: "5 of 6" trials
     throttled_s: float | None
     peak_rss_mib: float | None
     peak_pss_mib: float | None
@@ -98,7 +99,7 @@ class TrialFigures(GpuFigures):
 
 
 class ArmFigures(TrialFigures, total=False):
-    """Of an arm that failed or was skipped, the reason alone."""
+    """An arm that failed or was skipped has only the reason."""
 
     failed: str | None
     skipped: str | None

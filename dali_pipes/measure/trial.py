@@ -1,10 +1,17 @@
-"""One trial: one arm, warmed up and measured in a separate process, which protocol.py controls.
+"""One trial: an arm is warmed up and measured in a separate process, which protocol.py controls.
 
-The process sends an answer after its first batch. On the first "go" it warms up and answers. On the
-second "go" it measures, answers with the figures, and keeps working until "stop", so that trials
-that run at the same time disturb each other all the time. A "go" instead of "stop" begins the next
-trial of the same arm. Where the job `rests`, the process is suspended between its trials: then one
-more "go" before each of them has it give back the memory that it does not use, which it answers.
+    the process                                       protocol.py
+    first batch                  → {first_batch_s}
+                                                    ← go
+    (gives back memory           → {}
+                                                    ← go)   if the job `rests`
+    warm-up                      → {warm_up, gpu}
+                                                    ← go    all processes have warmed up
+    window                       → {the figures}
+    goes on working until                           ← stop, or go: the next trial of the same arm
+
+It goes on working so that trials that run at the same time disturb each other all the time. A
+process that `rests` is suspended between its trials. A cold trial has no warm-up.
 """
 
 import importlib
@@ -37,7 +44,7 @@ GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewis
 
 
 class Consumer(ABC):
-    """Uses batches; all work on them is done when `finish` returns."""
+    """Uses batches; when `finish` returns, all work on them is done."""
 
     def __init__(self) -> None:
         self._result = torch.zeros(())
@@ -46,10 +53,10 @@ class Consumer(ABC):
     def __call__(self, batch: Batch | DecodedBatch) -> None: ...
 
     def finish(self) -> None:
-        """Waits for the device.
+        """Waits until the device has done all work on the batches.
 
         Raises:
-            ValueError: what was computed is not finite; on a simulated GPU it may be anything.
+            ValueError: the result is not finite. (On a simulated GPU it may be anything.)
         """
         is_finite = torch.isfinite(self._result).item()  # waits for all work on the current stream
         if not is_finite and not gpu_is_simulated():
@@ -60,23 +67,24 @@ class Consumer(ABC):
 
 
 class Touch(Consumer):
-    """Reads one column of every image on its device, so that a batch that is not finished yet is
-    waited for.
-    """
+    """Reads one column of every image on its device, which has to wait for unfinished batches."""
 
     def __call__(self, batch: Batch | DecodedBatch) -> None:
+        # the sum goes on, so that one NaN in any batch is seen at the end
         self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
             batch.images.device
         )
 
 
 class TrainStep(Consumer):
-    """A training step: forward, backward, SGD. bf16 and channels_last on a GPU, fp32 without
-    one.
+    """A training step: forward, backward, SGD; channels_last, in bf16 on a GPU, in fp32 on a CPU.
+
+    The labels are the ids modulo 1000.
     """
 
     def __init__(self, batch: Batch, model: str):
         super().__init__()
+        # the same weights in all arms
         torch.manual_seed(0)
         self._model = build_network(ModelConfig(name=model), num_classes=1000).to(
             batch.images.device
@@ -87,22 +95,29 @@ class TrainStep(Consumer):
     def __call__(self, batch: Batch | DecodedBatch) -> None:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
+
         with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
             loss = cross_entropy(self._model(images).float(), batch.ids % 1000)
+
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
+
         self._result = loss.detach()
+        # keeps the host at most two steps ahead of the GPU, so that waits for batches show
         self._readback.push(self._result)
 
 
 def run_trial(controller: Controller) -> None:
-    """Answers with first_batch_s; after the warm-up with that and the GPU; after the window with
-    its figures, times in seconds.
+    """Runs the trials of one arm in this process; the module's docstring lists the answers.
+
+    Times are in seconds.
     """
     work = Workload.from_dict(controller.job["work"])
     if work.model:
-        importlib.import_module("torchvision")  # of the networks: seconds that are not the loader's
+        # has the networks; its import takes seconds, which are not the loader's
+        importlib.import_module("torchvision")
+
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with work.loader(config) as loader:
@@ -117,18 +132,21 @@ def run_trial(controller: Controller) -> None:
                     )
                 )
             return
+
         batches = endless(loader)
         sample = next(batches)
         consume = TrainStep(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
         controller.send({"first_batch_s": time.monotonic() - start})
+
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
         least = (
             controller.job["min_seconds"],
             controller.job["min_batches"],
             whole_bursts(1, config),
         )
+
         wanted = controller.go() and _rest(controller, consume)
         while wanted:
             warm_up = _warm_up(
@@ -145,26 +163,26 @@ def endless(loader: Loader) -> Iterator[Batch]:
 
 
 def whole_bursts(batches: int, config: LoaderConfig) -> int:
-    """`batches` rounded up to whole bursts: each worker delivers one batch per burst, and a part of
-    a burst has another rate.
+    """Rounds `batches` up to whole bursts.
+
+    Each worker delivers one batch per burst, and a part of a burst has another rate.
     """
     burst = config.concurrency.burst
     return -(-batches // burst) * burst
 
 
 def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
-    """False once the trial is to end."""
+    """Uses batches until the next "go", then returns True; on "stop" returns False."""
     while not controller.has_spoken:
         consume(next(batches))
     return controller.go()
 
 
 def _rest(controller: Controller, consume: Consumer) -> bool:
-    """Where arms are suspended between their trials, gives memory back first; False once the trial
-    is to end.
+    """Gives unused memory back if arms are suspended between their trials; False on "stop".
 
-    Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, so that seven arms held 79
-    GiB at once.
+    Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, and seven arms held 79 GiB at
+    once.
     """
     if not controller.job.get("rests"):
         return True
@@ -177,10 +195,15 @@ def _rest(controller: Controller, consume: Consumer) -> bool:
 def _warm_up(
     batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int
 ) -> dict[str, Any]:
-    """Takes batches until the rate is steady: prefetched batches are used up, caches are filled,
-    clocks have settled.
+    """Uses batches until the rate is steady, for at most about `at_most_s` seconds.
+
+    Then prefetched batches are used up, caches are filled, and clocks have settled.
+
+    Returns:
+        seconds, images, steady, and rates: the images/s of each group of batches.
     """
     start, images, rates = time.monotonic(), 0, list[float]()
+
     while not is_steady(rates) and time.monotonic() - start < at_most_s:
         group, group_start = 0, time.monotonic()
         for number in itertools.count(1):
@@ -189,9 +212,12 @@ def _warm_up(
             group += len(batch)
             if number >= group_batches and time.monotonic() - group_start >= GROUP_SECONDS:
                 break
+
+        # the rate of a group includes the device's work on it
         consume.finish()
         rates.append(group / (time.monotonic() - group_start))
         images += group
+
     return {
         "seconds": time.monotonic() - start,
         "images": images,
@@ -209,17 +235,23 @@ def window(
     min_batches: int,
     burst: int = 1,
 ) -> dict[str, Any]:
-    """Measures one window: every fetch, and on a GPU until all of its work is done. Epochs follow
-    each other without a pause.
+    """Measures one window: all fetches and all work on the batches, also on a GPU.
+
+    The window ends early after `stop` or the last batch. Epochs follow each other without a pause.
 
     Args:
         seconds, min_batches: minimum duration.
         burst: batches that arrive at once; only whole bursts are counted.
+
+    Returns:
+        the figures of a `Job`.
     """
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
     cpu, cgroup, throttled = cpu_seconds(), cgroup_cpu_seconds(os.getppid()), throttled_seconds()
     start = now = time.monotonic()
+
     while now - start < seconds or len(waits) < min_batches or len(waits) % burst:
+        # to be asked before the epoch's first batch is taken
         new_epoch = loader.batches_left == len(loader)
         before = time.monotonic()
         batch = next(batches, None)
@@ -227,14 +259,17 @@ def window(
             break
         if new_epoch:
             epoch_starts.append(len(waits))
+
         waits.append(time.monotonic() - before)
         images, device = images + len(batch), str(batch.images.device)
         consume(batch)
         now = time.monotonic()
         if stop.is_set():
             break
+
     consume.finish()
     end = time.monotonic()
+
     return {
         "start": start,
         "end": end,
@@ -258,12 +293,12 @@ def _since(before: float | None, after: float | None, each: float) -> float | No
 
 
 def gpu_uuid() -> str | None:
-    """This process's GPU, by NVML's UUID."""
+    """The NVML UUID of this process's GPU; None without a GPU."""
     return f"GPU-{torch.cuda.get_device_properties().uuid}" if torch.cuda.is_available() else None
 
 
 def _pinned_mib() -> float | None:
-    """The peak page-locked memory of PyTorch; DALI does not report its page-locked memory."""
+    """PyTorch's peak of page-locked memory, in MiB; DALI does not report its own."""
     if not torch.cuda.is_available():
         return None
     return torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0) / MIB

@@ -1,5 +1,9 @@
-"""A DataLoader of the user's as the work of a measurement: its images, transform and batch size,
-and itself as an arm.
+"""Measures a user's DataLoader: it is an arm, and the work takes its images and its transform.
+
+    with work_of("my_train:make_loader", config, console) as (config, yours):
+        ...    # measure `yours` and other loaders with this config
+
+The batch size is the DataLoader's too. The tools benchmark, migrate and tune use this.
 """
 
 import contextlib
@@ -22,7 +26,7 @@ from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.system.functions import named_function
 
 Config = TypeVar("Config", bound=MeasureConfig)
-# options that are the DataLoader's
+# beginnings of options whose values come from the DataLoader
 _OWN = ("batch_size", "transform", "data.train", "data.val", "data.root", "data=")
 
 
@@ -33,37 +37,43 @@ def work_of(
     console: Console,
     announce: Callable[[Conversion], None] = lambda _: None,
 ) -> Iterator[tuple[Config, DataLoaderConfig]]:
-    """The config with the images, the transform and the batch size of the DataLoader that
-    `function` makes, and the arm that it is.
+    """Yields the config of the work that a user's DataLoader does, and the DataLoader as an arm.
 
-    What carries out each of its steps is printed. The images are those of the `with` block.
+    The config has the images, the transform and the batch size of the DataLoader. Its manifest is
+    a temporary file, which exists inside the `with` block only. A table of what carries out each
+    of the DataLoader's steps is printed.
 
     Args:
-        function: module:function, which takes no arguments.
-        announce: says more before anything is measured.
+        function: module:function, which takes no arguments and returns the DataLoader.
+        announce: is called with the conversion after the table was printed.
 
     Raises:
-        NotConvertibleError: a part cannot be carried over; the table before it says which.
-        ConfigError: an option was given that is the DataLoader's.
+        NotConvertibleError: a part cannot be carried over; the printed table says which.
+        ConfigError: an option was given whose value comes from the DataLoader.
     """
     if wrong := [each for each in config.overrides if each.lstrip("+~").startswith(_OWN)]:
         raise ConfigError(
             f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave "
             "it out"
         )
+
     dataloader = named_function(function)()
     try:
         conversion = Conversion.of(dataloader, config.data.cache_dir)
     except NotConvertibleError as error:
         _print(error.steps, console)
         raise
+
     _print(conversion.steps, console)
     announce(conversion)
     if conversion.batch_transform:
         console.print("What is measured leaves mixing out of ours.")
+
+    # timm's PrefetchLoader wraps the DataLoader
     yours = DataLoaderConfig(
         function=function, num_workers=getattr(dataloader, "loader", dataloader).num_workers
     )
+
     with tempfile.TemporaryDirectory() as folder:
         conversion.manifest.save(manifest := f"{folder}/manifest.arrow")
         data = DataConfig(train=manifest)

@@ -1,4 +1,8 @@
-"""A result in words and in a table; the same for the terminal and the page."""
+"""Puts a result into sentences and a table, which the terminal and the HTML page share.
+
+`headline`, `control_line`, `agreement_line`, `notes` and `caveats` are the sentences, in the order
+in which they are shown; `cells` is a row of the table. `print_result` prints them.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -31,6 +35,7 @@ CAVEATS = {
 def caveats(result: Result) -> list[str]:
     work = result["work"]
     lines = [CAVEATS[work["workload"]]]
+
     if work["workload"] != "cold":
         lines.append("Files come from the page cache, not from a disk or a network.")
     if work["epoch"] > (images := result["provenance"]["data"]["images"]):
@@ -39,8 +44,10 @@ def caveats(result: Result) -> list[str]:
         )
     if work["corun"] == 1:
         lines.append("One job on the machine. Several at once share its cores: corun=N.")
+
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
+
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
     lines.append(
         "Other programs on this machine are not known; the control shows how far they disturbed."
@@ -52,29 +59,33 @@ def caveats(result: Result) -> list[str]:
 
 
 def headline(result: Result) -> str:
-    """The best arm that did the same work as the baseline, and the claim about it."""
+    """Names the best arm that did the same work as the baseline, with the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
     equal = (
         _does_its_work
         if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
         else same_work
     )
+
     compared = {
         arm: ratio
         for arm in arms
         if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)
     }
+
     if arms[baseline]["failed"]:
         return f"{baseline}, the baseline, failed: no comparison"
     if not compared:
         return f"{baseline}: {arms[baseline]['images_per_s']:,.0f} images/s"
+
     best = max(compared, key=lambda arm: compared[arm]["images_per_s"]["estimate"])
     return comparison(best, baseline, compared[best], result["protocol"]["pairs"])
 
 
 def _does_its_work(result: Result, arm: str) -> bool:
-    """Whether an arm does the work of the user's DataLoader, of which the plan was read: it is
-    outside the plan itself.
+    """Whether an arm does the same work as the user's DataLoader.
+
+    The plan was made from that DataLoader, which does not follow it itself.
     """
     return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
 
@@ -87,6 +98,7 @@ def same_work(result: Result, arm: str) -> bool:
 def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
     speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
     ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
+
     match speed["claim"]:
         case "no interval":
             count = "1 pair" if pairs == 1 else f"{pairs} pairs"
@@ -103,6 +115,7 @@ def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
             return f"{arm} is faster than {baseline}: {ratios}"
         case "less":
             return f"{arm} is slower than {baseline}: {ratios}"
+
     cheaper = f", but {arm} takes less CPU time" if cost["claim"] == "less" else ""
     return (
         f"No difference in speed between {arm} and {baseline} beyond what {baseline} differs "
@@ -117,25 +130,27 @@ def interval(ratio: Interval) -> str:
 
 
 def control_line(control: Control | None, baseline: str, restarts: bool = True) -> str:
-    """What the baseline against itself gave, and how large a difference must be to be told from
-    that.
+    """Says how the baseline compares with itself, and how large a difference must be to be claimed.
 
     Args:
         restarts: whether every trial was a new process.
     """
     if control is None:
         return "No control: it takes at least five pairs."
+
     ratios = {"images/s": control["images_per_s"], "CPU time": control["cpu_s_per_1000_images"]}
     line = (
         f"Control, {baseline} against itself: "
         f"{', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
     )
+
     off = [name for name, ratio in ratios.items() if not holds_one(ratio["low"], ratio["high"])]
     verdict = (
         f"not equal in {' and '.join(off)}, so something disturbed the trials"
         if off
         else "both hold 1"
     )
+
     least = {
         name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts)
         for name, each in ratios.items()
@@ -143,6 +158,7 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
     claimed = [
         f"{name} beyond a factor of {factor:.2f}" for name, factor in least.items() if factor
     ]
+
     return (
         f"{line}: {verdict}. Claimed are differences in {' and in '.join(claimed)}."
         if claimed
@@ -163,9 +179,7 @@ def agreement_line(result: Result) -> str:
 
 
 def _other_decoders(agreement: Agreement) -> str:
-    """Which arms round, or upsample chroma, in another way than the reference, and so may differ by
-    more.
-    """
+    """Names the arms that may differ by more, since they decode otherwise than the reference."""
     other = [arm for arm, found in agreement["arms"].items() if "allowed" in found]
     return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 
@@ -185,6 +199,7 @@ def notes(result: Result) -> list[str]:
     lines += [
         f"{name}: {arm['decodes']}." for name, arm in result["arms"].items() if "decodes" in arm
     ]
+
     for cost in result["planning"]:
         ratios = (
             f"CPU time {interval(cost['cpu_s_per_1000_images'])} ×, images/s "
@@ -194,6 +209,7 @@ def notes(result: Result) -> list[str]:
             f"What the plan costs, {cost['planned']} against {cost['native']}, which decode "
             f"alike: {ratios}."
         )
+
     for what, share in (
         ("regions", "decode_regions_share"),
         ("whole images", "decode_whole_share"),
@@ -207,17 +223,20 @@ def notes(result: Result) -> list[str]:
                 f"Decoding {what}, alone and with as many threads, as a share of CPU time: "
                 f"{', '.join(shares)}."
             )
+
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
             lines.append(
                 f"{name} became steady in {steady} trials; the others were measured as "
                 "they were after the longest warm-up."
             )
+
         if arm.get("throttled_s"):
             lines.append(
                 f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by "
                 "the cgroup's CPU quota."
             )
+
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:
             if (cached := arm["resident"]) is None:
                 lines.append(f"{name}: whether its files had left the page cache is unknown.")
@@ -225,6 +244,7 @@ def notes(result: Result) -> list[str]:
                 lines.append(
                     f"{name}: {cached:.0%} of its files lay in the page cache when it began."
                 )
+
     for name, tried in result["workers"].items():
         rates = ", ".join(
             f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items()
@@ -233,6 +253,7 @@ def notes(result: Result) -> list[str]:
             f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by "
             f"workers: {rates})."
         )
+
     return lines
 
 
@@ -244,10 +265,12 @@ def print_result(result: Result, console: Console) -> None:
         f"workload {work['workload']}"
     )
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
+
     rows = [cells(result, arm) for arm in result["arms"]]
-    # what was found comes first
+    # the conclusion comes first
     console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)
+
     control = control_line(
         result["control"], result["baseline"], result["protocol"].get("restart", True)
     )
@@ -259,6 +282,7 @@ def cells(result: Result, name: str) -> list[str]:
     arm = result["arms"][name]
     if "images_per_s" not in arm:
         return [name, "failed" if arm["failed"] else "left out", *[""] * (len(HEADINGS) - 2)]
+
     ratio = arm["ratio"] if name != result["baseline"] else None
     wait = arm["wait_ms"]
     return [
@@ -275,14 +299,16 @@ def cells(result: Result, name: str) -> list[str]:
 def print_runs(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console
 ) -> None:
-    """One table of several results."""
+    """Prints rows of one or several results as a table."""
     table = Table(title=title)
     for heading in headings:
         table.add_column(
+            # headings break where a unit or an interval begins, which keeps columns narrow
             heading.replace(" [", "\n[").replace("/1,000", "\n/1,000").replace(" p50", "\np50"),
             justify="right" if any(letter in heading for letter in "×/") else "left",
             overflow="fold",  # a long word continues on the next line; it is not cut
         )
+
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)

@@ -1,4 +1,4 @@
-"""Processes that measure: on a budget of cores, and ended with the program."""
+"""Processes that measure: each on a given set of cores, and ended with the program."""
 
 import contextlib
 import signal
@@ -9,6 +9,7 @@ from typing import Any
 from dali_pipes.system.child import Child, ChildError
 from dali_pipes.system.cpus import started_on
 
+# how many threads numerical libraries start, by their environment variables
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 
@@ -17,12 +18,13 @@ class ArmError(ChildError):
 
 
 class FreshProcess(Child):
-    """A Child on a part of the machine.
+    """A `Child` that may use a part of the machine.
 
     Args:
-        what: the subject of its errors.
-        cpus: the cores it may use; the thread counts of numerical libraries follow.
-        gpu: index of the visible GPU that it sees; None: all.
+        what: the subject of its errors, such as "arm dali".
+        cpus: the cores it may use; numerical libraries start as many threads.
+        gpu: the GPU that it sees, as in CUDA_VISIBLE_DEVICES; None: all.
+        limit_s: seconds without an answer after which it is treated as hanging.
     """
 
     def __init__(
@@ -35,14 +37,16 @@ class FreshProcess(Child):
         limit_s: float = 600,
     ):
         self._what = what
+        # PASSIVE: OpenMP's idle threads sleep; spinning, they would count as CPU time of the arm
         environment = {**dict.fromkeys(THREADS, str(len(cpus))), "OMP_WAIT_POLICY": "PASSIVE"}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
+
         with started_on(cpus):
             super().__init__(function, job, limit_s, environment)
 
     def answer(self) -> Any:
-        """As Child's; its error is an ArmError."""
+        """Returns the next answer, as `Child.answer`; raises an ArmError that names the arm."""
         try:
             return super().answer()
         except ChildError as error:
@@ -51,10 +55,10 @@ class FreshProcess(Child):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program as Ctrl-C does: suspended processes are resumed and ended,
-    and none is left behind.
+    """Lets SIGTERM and SIGHUP end the program as Ctrl-C does, inside the `with` block.
 
-    SIGHUP stays ignored where it is, as under nohup.
+    So suspended processes are resumed and ended, and none is left behind. SIGHUP stays ignored if
+    it was, as under nohup.
     """
     ending = [
         each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
@@ -62,6 +66,7 @@ def ended_in_order() -> Iterator[None]:
     before = {
         each: signal.signal(each, lambda number, _: sys.exit(128 + number)) for each in ending
     }
+
     try:
         yield
     finally:

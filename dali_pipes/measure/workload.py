@@ -1,6 +1,4 @@
-"""What the arms of a benchmark are asked to do, in a form that passes from process to process as
-JSON.
-"""
+"""The work that all arms of a benchmark do, in a form that is passed between processes as JSON."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -42,7 +40,7 @@ class Workload:
     """The plan that all arms carry out, and what is done with the batches.
 
     Attributes:
-        manifest: a saved manifest.
+        manifest: the path of a saved manifest.
         workload: "loader", "train" or "cold".
         model: a name that dali_pipes.training.recipe knows, for "train"; else None.
     """
@@ -55,15 +53,14 @@ class Workload:
     model: str | None = None
 
     def loader(self, config: LoaderConfig) -> Loader:
-        """A loader of this work; `last_batch="pad"` keeps all batches of one size on any number of
-        images.
-        """
+        """Builds a loader for this work."""
         how: dict[str, Any] = {
             "transform": self.transform,
             "batch_size": self.batch_size,
             "seed": self.seed,
             "shuffle": True,
         }
+        # pad: all batches have one size, whatever the number of images
         return build_loader(Manifest.load(self.manifest), config, **how, last_batch="pad")
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,5 +87,5 @@ def from_dict(value: dict[str, Any]) -> Any:
 
 
 def lacks_gpu(config: LoaderConfig) -> bool:
-    """Whether it would use a GPU, and there is none here."""
+    """Whether this loader would use a GPU, and there is none here."""
     return getattr(config, "device", "") == "auto" and config.decodes_on == "cpu"

@@ -1,5 +1,6 @@
-"""Lists what is in an image, as a CycloneDX SBOM: the Python packages with their licences, and the
-base image's Debian packages.
+"""Lists what is in a container image, as a CycloneDX SBOM.
+
+It has the Python packages with their licences, and the Debian packages of the base image.
 
 python scripts/container/sbom.py dali_pipes > sbom.json     # ENGINE=podman for Podman; needs uv
 """
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 LOCK = Path(__file__).parents[2] / "requirements/container.txt"
-# The tool is found after the image's own packages, and asks the image's Python, which does not see
-# it.
+# The tool is appended to the path, so that the image's own packages come first; it examines the
+# image's Python from outside, in which the tool is not installed.
 LIST_PACKAGES = """
 import runpy, sys
 sys.path.append("/tools")
@@ -25,7 +26,11 @@ runpy.run_module("cyclonedx_py", run_name="__main__")
 
 
 def inside(image: str, program: str, *arguments: str, tools: str | None = None) -> str:
-    """What a program of the image prints."""
+    """Runs a program of the image, without a network, and returns what it prints.
+
+    Args:
+        tools: a folder that the program sees as /tools.
+    """
     engine = os.environ.get("ENGINE", "docker")
     mount = ["--volume", f"{tools}:/tools:ro"] if tools else []
     options = [
@@ -38,6 +43,7 @@ def inside(image: str, program: str, *arguments: str, tools: str | None = None) 
         "--entrypoint",
         program,
     ]
+
     return subprocess.run(
         [engine, *options, image, *arguments], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
@@ -47,6 +53,7 @@ def sbom(image: str) -> dict[str, Any]:
     version = inside(
         image, "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')"
     ).strip()
+
     with tempfile.TemporaryDirectory() as tools:
         install = [
             "uv",
@@ -58,11 +65,14 @@ def sbom(image: str) -> dict[str, Any]:
             "--python-version",
             version,
         ]
+
         subprocess.run([*install, "--require-hashes", "--requirement", str(LOCK)], check=True)
+        # a temporary folder is closed to other users, and the image's user is another one
         Path(tools).chmod(0o755)
         found: dict[str, Any] = json.loads(
             inside(image, "python", "-c", LIST_PACKAGES, tools=tools)
         )
+
     debian = inside(
         image, "dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Architecture}\n"
     )

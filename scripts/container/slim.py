@@ -1,18 +1,18 @@
-"""Takes out of an environment what the image does not use, and prints how large each part was.
+"""Removes from an environment what the image does not use, and prints how large each part was.
 
-python3 slim.py /opt/venv
+    python3 slim.py /opt/venv
 
-What stays although a CPU never touches it: every library that another one is linked against, what
-CuPy compiles kernels with (NVRTC, the headers of CUDA's runtime and its own), nvJPEG and
-nvImageCodec with all of its extensions, all of cuDNN and NCCL.
+These stay, although a CPU never uses them: every library that another one is linked against; what
+CuPy compiles kernels with (NVRTC, the headers of CUDA's runtime and its own); nvJPEG, and
+nvImageCodec with all of its extensions; all of cuDNN and NCCL.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-# CUDA 12's wheels have a folder for each library, nvidia/cublas, and CUDA 13's one for all of them,
-# nvidia/cu13.
+# Patterns of files, by the reason why they are not needed. CUDA 12's wheels have a folder for each
+# library, such as nvidia/cublas; CUDA 13's have one for all of them, nvidia/cu13.
 UNUSED = {
     "Triton, which torch.compile runs; it needs a C compiler, and the image has none": [
         "triton",
@@ -22,7 +22,7 @@ UNUSED = {
         "nvidia/*/lib/libcusolverMg.so.*"
     ],
     "a second build of NVRTC, which nothing here opens": ["nvidia/*/lib/*.alt.so.*"],
-    # cpp, pyx and pxd; CUDA 13's has only the last
+    # .cpp, .pyx and .pxd; CUDA 13's wheel has only .pxd
     "C++ that cuda-bindings was generated into and has been compiled from": [
         "cuda/**/*.[cp][pyx][pxd]"
     ],
@@ -54,13 +54,13 @@ UNUSED = {
 
 
 def other_pythons(packages: Path) -> list[Path]:
-    """Extension modules that this version cannot load."""
+    """Lists extension modules that this version of Python cannot load."""
     this = f".cpython-{sys.version_info.major}{sys.version_info.minor}-"
     return [each for each in packages.rglob("*.cpython-*.so") if this not in each.name]
 
 
 def remove(paths: list[Path]) -> int:
-    """Returns the bytes that are free now."""
+    """Removes files and folders; returns the bytes that are free now."""
     freed = 0
     for path in paths:
         if path.is_dir() and not path.is_symlink():
@@ -76,6 +76,7 @@ def main(environment: Path) -> None:
     (packages,) = environment.glob("lib/python3*/site-packages")
     total = freed = remove(other_pythons(packages))
     print(f"{freed / 1e6:6.0f} MB  extension modules for other versions of Python")
+
     for reason, patterns in UNUSED.items():
         freed = 0
         for pattern in patterns:
@@ -88,6 +89,7 @@ def main(environment: Path) -> None:
             freed += remove(found)
         print(f"{freed / 1e6:6.0f} MB  {reason}")
         total += freed
+
     print(f"{total / 1e6:6.0f} MB  in all")
 
 

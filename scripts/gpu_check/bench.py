@@ -1,4 +1,4 @@
-"""Shared by all parts: the images, the time that is left, and running a script within it."""
+"""What all parts share: the images, the work, and how a script is run within a time limit."""
 
 import contextlib
 import json
@@ -20,17 +20,18 @@ ROOT = Path(__file__).parents[2]
 
 
 class PartError(DaliPipesError):
-    """A part that has no result."""
+    """The part has no result."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """
+    """The setting in which all parts run.
+
     Attributes:
-        images: a saved manifest, repeated to the length of an epoch.
-        real_images: a saved manifest of the same images, each once.
+        images: the path of a saved manifest, repeated to the length of an epoch.
+        real_images: the path of a saved manifest of the same images, each once.
         details: the folder that the parts write into.
-        cpus: cores.
+        cpus: how many cores there are.
     """
 
     config: GpuCheckConfig
@@ -41,8 +42,9 @@ class Bench:
 
     @property
     def is_small(self) -> bool:
-        """Whether the parts only have to run, with small images and a small network: without a GPU,
-        or on a simulated one.
+        """Whether the parts only have to run: without a GPU, or on a simulated one.
+
+        Then images and networks are small.
         """
         return self.config.dry_run or gpu_is_simulated()
 
@@ -58,7 +60,7 @@ class Bench:
         return "shufflenet_v2_x0_5" if self.is_small else name
 
     def form(self, part: str) -> list[str]:
-        """The options that all scripts share; the transform is that of `work`."""
+        """The options that all scripts share; their transform is the one of `work`."""
         transform = ["size=64"] if self.is_small else ["dtype=fp16", "memory_format=channels_last"]
         work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
         return [*work, *(f"transform.{option}" for option in transform)]
@@ -71,14 +73,16 @@ class Bench:
         limit: float,
         statuses: tuple[int, ...] = (0,),
     ) -> dict[str, Any]:
-        """The line of JSON that one of scripts/ prints; its other output goes into
-        details/PART.log.
+        """Runs one of scripts/, and returns the line of JSON that it prints.
+
+        Its stderr goes into details/PART.log.
 
         Args:
-            limit: seconds.
+            limit: seconds after which it is ended.
+            statuses: the exit statuses with which it has a result.
 
         Raises:
-            PartError: it took longer, or it ended with another status.
+            PartError: it took longer, or ended with another status.
         """
         command = [
             sys.executable,
@@ -86,15 +90,18 @@ class Bench:
             f"data.train={self.images}",
             *options,
         ]
+
         with open(self.details / f"{part}.log", "w+") as log:
             log.write(" ".join(command) + "\n")
             log.flush()
+
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": _first_gpu()}
             with subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                # so that its own processes can be ended with it
                 start_new_session=True,
                 env=environment,
             ) as process:
@@ -107,14 +114,16 @@ class Bench:
                 finally:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
+
             log.seek(0)
             if process.returncode not in statuses or not output.strip():
                 last = " ".join(log.read().split())[-400:]
                 raise PartError(f"{script} ended with status {process.returncode}: {last}")
+
         found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found
 
 
 def _first_gpu() -> str:
-    """Of those that are visible; with more of them, two jobs at once would have one each."""
+    """The first visible GPU; with more of them, the two jobs of `corun` would have one each."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]

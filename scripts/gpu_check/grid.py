@@ -1,8 +1,9 @@
-"""The grid: DALI's settings and the DataLoader's workers, each for a short window, in one process
-that is started only once.
+"""Searches for the fastest settings of DALI and of the DataLoader, each in one short window.
 
-The results choose the settings of the A/B. They are not a comparison: one short window each, in a
-fixed order.
+A cell is one setting. `search` runs `measure` in a separate process and starts it again only after
+a crash; it measures `cells` first, then cells that vary the best one (`_around_the_best`).
+`best_dali` and `best_torch` read the results, which choose the settings of the A/B. They are not a
+comparison: there is one window for each cell, in a fixed order.
 """
 
 import contextlib
@@ -26,12 +27,12 @@ from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import Controller
 from dali_pipes.system.nvml import Gpu, NoGpu
 
-WINDOW, WARM_UP = 0.7, 0.3  # seconds of each
+WINDOW, WARM_UP = 0.7, 0.3  # seconds
 LOADS = (0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0)
 Change = dict[str, Any]  # of options
 BY_LOAD: list[Change] = [{"hw_decoder_load": load} for load in LOADS]
-# Tried one list after the other, each of its changes on the fastest setting so far. 6000: what
-# NVIDIA's own benchmarks take.
+# The lists are tried one after the other, each of their changes on the fastest setting so far.
+# NVIDIA's own benchmarks take 6000 as a hint.
 ON_GPU: list[list[Change]] = [
     BY_LOAD,
     [{"hybrid_huffman_threshold": pixels} for pixels in (300_000, 100_000, 1)],
@@ -44,26 +45,29 @@ TUNED = (
     "decode",
     *(name for changes in (*ON_GPU, *ANYWHERE) for name in changes[0]),
 )
-# arms that decode alike, in pairs
+# jpeg_fancy_upsampling of the arms that get tuned settings; two with the same value decode alike
 FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_native": False}
-# loader (plain), batch_size, dtype if it is not that of the work, repeat if it was tried before;
-# measured: images_per_s …, or error
+# loader (as JSON) and batch_size; dtype, if it is not the work's; repeat, if the cell is measured
+# again; once measured, images_per_s … or error
 Cell = dict[str, Any]
-LEAST_NOISE = 1.03  # of windows of 0.7 s
+LEAST_NOISE = 1.03  # factor by which windows of 0.7 s differ at least
 
 
 def search(
     work: Workload, cores: int, seconds: float, log: Path, regions: Collection[bool] = ()
 ) -> list[Cell]:
-    """Measures as many cells as fit into the time; each is written into `log` when done. A crash is
-    an error in its cell.
+    """Measures as many cells as fit into the time; each is written into `log` when done.
+
+    A crash is an error in its cell, and the other cells follow in a new process.
 
     Args:
+        seconds: for all cells.
         regions: the values of jpeg_fancy_upsampling with which decode=force_region was correct on
             this GPU.
     """
     end = time.monotonic() + seconds
     todo, done, crashed = cells(work.batch_size, cores, regions), list[Cell](), True
+
     with open(log, "w") as lines:
         while crashed and time.monotonic() + 10 < end:
             job = {
@@ -73,45 +77,51 @@ def search(
                 "regions": [*regions],
                 "seconds": end - time.monotonic(),
             }
+
             crashed = False
             for cell in _measure(job, end):
                 crashed = cell.pop("crashed", False)
                 done.append(cell)
                 print(json.dumps(cell), file=lines, flush=True)
+
     return done
 
 
 def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[Cell]:
-    """All cells except those that follow from the best ones."""
+    """Returns all cells except those that vary the best one."""
     workers = sorted({max(1, cores // 2), cores, 3 * cores // 2})
     loaders: list[LoaderConfig] = [
         TorchConfig(decoder=decoder, num_workers=count)
         for decoder, count in itertools.product(("pil", "torchvision"), workers)
     ]
+
     threads = sorted({max(1, cores // share) for share in (1, 2, 4)}, reverse=True)
     loaders += [
         DaliConfig(num_threads=count, decode=decode)
         for count, decode in itertools.product(threads, _decodes(True, regions))
     ]
+
     return [{"loader": to_dict(loader), "batch_size": batch_size} for loader in loaders]
 
 
 def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
-    """The values of `decode` whose decoding differs."""
+    """Returns the values of `decode` whose decoding differs here."""
     auto = choose(
         DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available()
     )
+
     others = ["whole"] if auto.region else ["force_region"] if fancy in regions else []
     return ["auto", *others]
 
 
 def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
-    """The fastest settings that were tried for this arm at the first cell's batch size; empty if
-    there are none.
+    """Returns the fastest settings that were tried for an arm, at the first cell's batch size.
 
-    A reference arm that had no time gets those of the arm with the same decoding.
+    They are empty if none was tried. A reference arm for which there was no time gets the settings
+    of the arm that decodes alike.
     """
     rows, native = _rows_of(parts), arm.startswith("dali_native")
+
     best = (native and _best(rows, "DaliNativeConfig", FANCY[arm])) or _best(
         rows, "DaliConfig", FANCY[arm]
     )
@@ -119,7 +129,7 @@ def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
 
 
 def best_torch(parts: dict[str, Any]) -> tuple[str, int | None]:
-    """The arm and the number of workers of the fastest DataLoader."""
+    """Returns the arm and the number of workers of the fastest DataLoader; None: not known."""
     best = _best(_rows_of(parts), "TorchConfig")
     if not best:
         return "torch", None
@@ -142,9 +152,11 @@ def _best(rows: list[Cell], kind: str, fancy: bool | None = None) -> Cell | None
         and "dtype" not in row
         and "error" not in row
     ]
+
     once = [row for row in tried if "repeat" not in row]
     plain = max((row for row in once if not _has_hints(row)), key=_rate, default=None)
     hinted = max((row for row in once if _has_hints(row)), key=_rate, default=None)
+
     if plain is None or hinted is None:
         return plain or hinted
     return hinted if _rate(hinted) > _noise(tried) * _rate(plain) else plain
@@ -155,8 +167,9 @@ def _rate(row: Cell) -> float:
 
 
 def _has_hints(row: Cell) -> bool:
-    """Whether the engine's memory is allocated for larger images than there are, which costs memory
-    and so must gain something.
+    """Whether memory is allocated in advance, for larger images than there are.
+
+    That costs memory, so it is taken only if it gains more than noise.
     """
     return row["loader"].get("preallocate_width_hint") is not None
 
@@ -171,13 +184,15 @@ def _noise(rows: list[Cell]) -> float:
 
 
 def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
-    """The cells that one process completed; the last one has an error, and `crashed`, if it ended
-    the process.
+    """Yields the cells that one process completes.
+
+    If a cell ends the process, it is the last one, and has an error and `crashed`.
 
     Raises:
         ArmError: the process does not reach the first cell of the grid.
     """
     cell = None
+
     with FreshProcess(
         f"{__name__}:measure", job, "grid", os.sched_getaffinity(0), limit_s=30
     ) as process:
@@ -196,17 +211,20 @@ def measure(controller: Controller) -> None:
     end = time.monotonic() + controller.job["seconds"] - WINDOW - WARM_UP
     work, found = Workload.from_dict(controller.job["work"]), controller.job["found"]
     gpu = _gpu()
+
     for cell in itertools.chain(
         controller.job["cells"], _around_the_best(found, controller.job["regions"])
     ):
         if time.monotonic() > end or controller.stop.is_set():
             break
+
         if not any(_setting(cell) == _setting(row) for row in found):
             controller.send({"next": cell})
             found.append(
                 cell | _figures(work_of(cell, work), from_dict(cell["loader"]), gpu, controller)
             )
             controller.send({"cell": found[-1]})
+
     controller.send({"next": None})
 
 
@@ -215,7 +233,7 @@ def _setting(cell: Cell) -> tuple[Any, ...]:
 
 
 def _gpu() -> Gpu | None:
-    """None if its telemetry is not available: then cells have no such figures."""
+    """The GPU's telemetry; None if it is not available, and cells then have no such figures."""
     uuid = gpu_uuid()
     with contextlib.suppress(NoGpu):
         return Gpu(uuid) if uuid else None
@@ -228,16 +246,20 @@ def work_of(cell: Cell, work: Workload) -> Workload:
 
 
 def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[Cell]:
-    """The cells that follow from those measured so far, to which each of these is added once
-    measured; the most important first.
+    """Yields cells that vary the best ones in `found`, the most important first.
+
+    `found` grows while this runs, since each cell is added to it once it is measured.
     """
     on_gpu = torch.cuda.is_available()
     yield from _one_at_a_time(found, "DaliConfig", True, [*(ON_GPU if on_gpu else []), *ANYWHERE])
+
     plain_upsampling = [
         {"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)
     ]
     yield from _changed(_best(found, "DaliConfig", True), plain_upsampling)
+
     yield from _one_at_a_time(found, "DaliConfig", False, [BY_LOAD] if on_gpu else [])
+
     for fancy in (True, False):
         yield from _changed(
             _best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}]
@@ -245,6 +267,7 @@ def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[C
         yield from _one_at_a_time(
             found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else []
         )
+
     if best := _best(found, "DaliConfig", True):
         for dtype in ("bf16", "fp32"):
             yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
@@ -272,18 +295,22 @@ def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: 
         with work.loader(config) as loader:
             batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
             touch(next(batches))
+
             warm = time.monotonic() + WARM_UP
             for number in itertools.count(1):
                 touch(next(batches))
                 if time.monotonic() >= warm and number >= burst:
                     break
             touch.finish()
+
+            # shares of the next sample are of the time since this one
             if gpu:
                 gpu.sample()
             measured = window(loader, batches, touch, controller.stop, WINDOW, 4, burst)
             used = gpu.sample() if gpu else {}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
+
     names = ("images_per_s", "cpu_s_per_1000_images", "device")
     return {name: measured[name] for name in names} | {
         name: used.get(name)

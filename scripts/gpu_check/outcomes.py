@@ -1,5 +1,6 @@
-"""A pytest plugin: writes a line of JSON when a test begins and when it ends, so that a crash loses
-no result.
+"""A pytest plugin that writes a line of JSON when a test begins and when it ends.
+
+So a crash loses no result, and the last test that began is the one that crashed.
 """
 
 import json
@@ -7,7 +8,7 @@ import os
 from typing import Any
 
 FILE = "DALI_PIPES_OUTCOMES"  # the environment variable that names the file
-_LONGEST = 6_000  # characters of a failure
+_LONGEST = 6_000  # characters of a failure that are kept, from its end
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

@@ -1,5 +1,7 @@
-"""The parts of the check: the project's own scripts and tests, each with its options and time
-limit.
+"""The parts of the check: the project's scripts and tests, each with its options and its time.
+
+A part is a function that takes the results of the parts before it, such as the fastest settings
+that the grid found. `PARTS` has their order and their shares of the time.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from gpu_check.profiling import profiled
 Found = dict[str, Any]
 # takes the results of the parts before it, and its time limit in seconds
 Part = Callable[[Bench, Found, float], Any]
-# And the best DataLoader.
+# arms of the comparison of loaders, besides the best DataLoader
 ARMS = (
     "synthetic",
     "dali_cpu",
@@ -33,9 +35,9 @@ TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest", "torchvision_gpu")
 # the difference of the pixels is reported, and stops nothing
 NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")
 BRIEF = ("restart=false", "max_warmup_seconds=0.5", "min_batches=4", "pairs=6")
-LEAST = 45.0  # seconds for the starts, a round and the report of a comparison
-# seconds of these before the clock of the benchmark runs, and for the report: 16 on an H100 with 16
-# cores
+LEAST = 45.0  # seconds that a comparison takes for the starts, one round and the report
+# how many of them are before the benchmark's clock starts, and for the report: 16 on an H100 with
+# 16 cores
 REPORT = 20.0
 
 
@@ -62,7 +64,7 @@ def _grid(bench: Bench, before: Found, limit: float) -> list[Cell]:
 
 def _loader(bench: Bench, before: Found, limit: float) -> Found:
     arm, _ = best_torch(before)
-    # where no kernel runs, there are no pixels
+    # on a simulated GPU no kernel runs, so there are no pixels to compare
     gate = ["agreement_images=0"] if gpu_is_simulated() else NO_GATE
     return _compare(
         bench, "loader", before, ARMS, [f"baseline={arm}", "min_seconds=1.5", *gate], limit
@@ -132,7 +134,7 @@ def _suite(bench: Bench, before: Found, limit: float) -> Found:
 def _compare(
     bench: Bench, part: str, before: Found, arms: Sequence[str], options: list[str], limit: float
 ) -> Found:
-    """The A/B of these arms and of the DataLoader, with the settings that the grid found best."""
+    """Runs the A/B of these arms and of the DataLoader, with the best settings of the grid."""
     arm, workers = best_torch(before)
     tuned = [
         option
@@ -140,13 +142,15 @@ def _compare(
         if name in arms
         for option in _under(f"loaders.{name}", best_dali(before, name))
     ]
+
     tuned += [f"loaders.{arm}.num_workers={workers or bench.cpus}", _minutes(limit)]
+
     options = [*bench.form(part), f"arms=[{','.join([arm, *arms])}]", *BRIEF, *options, *tuned]
     return bench.script(part, "benchmark.py", options, limit, statuses=(0, 2))
 
 
 def _train(bench: Bench, model: str) -> list[str]:
-    """The pixels of these arms have been compared by the part before."""
+    """The options of a comparison with training; its pixels were compared by the part `loader`."""
     return [
         "workload=train",
         f"model.name={bench.model(model)}",
@@ -170,8 +174,8 @@ def _under(group: str, settings: dict[str, Any]) -> list[str]:
     ]
 
 
-# With the seconds that each may take, 9 1/2 minutes in all. The most important come first: a slow
-# part takes time from the last.
+# Each part with the seconds that it may take, 9 1/2 minutes in all. The most important ones come
+# first, since a slow part takes time from the last ones.
 PARTS: dict[str, tuple[float, Part]] = {
     "probe": (80, _probe),
     "grid": (70, _grid),

@@ -1,5 +1,6 @@
-"""Whether DALI decodes on this GPU, and correctly: one set of options after the other, each in a
-process that may crash.
+"""Tests whether DALI decodes on this GPU, and correctly, with one set of options after the other.
+
+Each set runs in a process that may crash.
 """
 
 import itertools
@@ -20,17 +21,17 @@ from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.images import make_images
 
-LEAST = 5.0  # minimum seconds for one set
-LONGEST = 40.0
+LEAST = 5.0  # seconds that must be left for another set
+LONGEST = 40.0  # seconds for one set
 Row = dict[str, Any]  # loader (plain), batch_size; Probed, faults and doubts, or error
 
 
 def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
-    """The default options, and whether their pixels depend on the batch; then regions and whole
-    images, with every decoder.
+    """Yields sets of options with their batch sizes, the most important first.
 
-    In the order of their worth, for the time may not do for all: no other part shows the JPEG
-    engine alone and the CUDA decoder alone, and the default is a mix of both.
+    First the default options, and whether their pixels depend on the batch size; then regions and
+    whole images with every decoder. The time may not suffice for all, so the JPEG engine alone and
+    the CUDA decoder alone come before their mix, the default, which other parts test too.
     """
     yield DaliConfig(), batch_size
     yield DaliConfig(exact=True), batch_size
@@ -52,21 +53,24 @@ def probed(
     device: torch.device,
     at_most: int | None = None,
 ) -> list[Row]:
-    """As many of `tried` as fit into the time; each is written into probe.jsonl when done.
+    """Tests as many of the sets in `tried` as fit into the time.
 
     Args:
-        images: real ones; generated ones are added.
-        folder: for all of these, and for probe.jsonl.
-        at_most: maximum number of `tried`.
+        images: real images; generated ones are added.
+        folder: receives all images, and probe.jsonl, a line for each set when it is done.
+        seconds: for all sets.
+        at_most: the maximum number of sets.
     """
     end, found = time.monotonic() + seconds, list[Row]()
     folder.mkdir(exist_ok=True)
     manifest = together(images, folder / "probe_images")
+
     with open(folder / "probe.jsonl", "w") as lines:
         for config, size in itertools.islice(tried(batch_size), at_most):
             limit = min(LONGEST, end - time.monotonic())
             if limit < LEAST:
                 break
+
             found.append(
                 {"loader": to_dict(config), "batch_size": size}
                 | _answer(manifest, config, size, device, limit)
@@ -82,22 +86,27 @@ def regions_are_right(parts: dict[str, Any]) -> list[bool]:
         for row in parts.get("probe", {}).get("result") or []
         if row["loader"]["decode"] == "force_region"
     ]
+
     outcomes = {
         fancy: [_went_well(row) for row in rows if row["loader"]["jpeg_fancy_upsampling"] == fancy]
         for fancy in (True, False)
     }
+
     return [fancy for fancy, each in outcomes.items() if each and all(each)]
 
 
 def together(images: Manifest, folder: Path) -> Manifest:
-    """Generated and real images, at most `IMAGES`, as files in one folder."""
+    """Writes generated and real images, at most `IMAGES`, into one folder, and scans it."""
     make_images(folder)
+
     left = IMAGES - sum(1 for _ in folder.rglob("*.jpg"))
     (folder / "real").mkdir()
+    # spread over all real images
     for sample_id in np.unique(np.linspace(0, len(images) - 1, left).astype(np.int64)).tolist():
         images.read(sample_id).tofile(
             folder / f"real/{sample_id:06d}{Path(images.name(sample_id)).suffix}"
         )
+
     return Manifest.scan(folder, progress=False)
 
 

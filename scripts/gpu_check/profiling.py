@@ -1,6 +1,4 @@
-"""Where the time of the DALI loader goes: CPU time by thread, GPU time by kernel. In a separate
-process.
-"""
+"""Profiles the DALI loader in a separate process: CPU time by thread, GPU time by kernel."""
 
 import os
 import time
@@ -23,14 +21,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, Any]:
-    """
+    """Profiles one loader.
+
     Returns:
-        images_per_s; cpu_s_per_1000_images, "all" and by the name of the thread (this Python's main
-        thread is "main"); and gpu_ms_per_1000_images by kernel or copy, the longest ones, empty
-        without a GPU.
+        images_per_s; cpu_s_per_1000_images, of "all" threads and by their names (Python's main
+        thread is "main"); and gpu_ms_per_1000_images of the longest kernels and copies (empty
+        without a GPU).
 
     Raises:
-        ArmError: it failed, or took too long.
+        ArmError: the process failed, or took longer than `seconds`.
     """
     job = {"work": work.to_dict(), "loader": to_dict(config)}
     with FreshProcess(
@@ -40,17 +39,20 @@ def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, An
 
 
 def thread_seconds() -> dict[str, float]:
-    """CPU seconds of this process's living threads by their names, numbers at the end left out."""
+    """The CPU seconds of this process's threads, by their names without numbers at the end."""
     found: dict[str, float] = defaultdict(float)
     for task in Path("/proc/self/task").iterdir():
         try:
             name, stat = (task / "comm").read_text().strip(), (task / "stat").read_text()
+        # the thread has ended
         except OSError:
             continue
+        # a name may contain spaces and ")", so fields are counted from the last ")"
         user, system = stat.rpartition(")")[2].split()[11:13]
         found["main" if int(task.name) == os.getpid() else name.rstrip("0123456789")] += (
             int(user) + int(system)
         ) / _TICKS
+
     return found
 
 
@@ -68,10 +70,13 @@ def measure(controller: Controller) -> None:
             touch.finish()
             return images
 
+        # a warm-up
         run(1.0)
+
         before, start = thread_seconds(), time.monotonic()
         images = run(SECONDS)
         found = {"images_per_s": images / (time.monotonic() - start)}
+
         spent = {
             name: (seconds - before.get(name, 0)) / images * 1e3
             for name, seconds in thread_seconds().items()
@@ -81,6 +86,7 @@ def measure(controller: Controller) -> None:
                 ((name, each) for name, each in spent.items() if each > 0), key=lambda one: -one[1]
             )
         )
+
         controller.send(
             found
             | {
@@ -93,11 +99,14 @@ def measure(controller: Controller) -> None:
 def _kernels(run: Any) -> dict[str, float]:
     if not torch.cuda.is_available():
         return {}
+    # a separate span, since profiling slows the loader down
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         images = run(SECONDS / 2)
+
     longest = sorted(
         seen.key_averages(), key=lambda each: each.self_device_time_total, reverse=True
     )[:LONGEST]
+
     return {
         each.key: each.self_device_time_total / images
         for each in longest

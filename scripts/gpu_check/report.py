@@ -1,4 +1,8 @@
-"""The results as Markdown: the goals first, then each part."""
+"""Writes the results as Markdown: the goals first, then a section for each part.
+
+`markdown` is called after each part with the results so far. `SECTIONS` names the function that
+makes the section of a part; comparisons have `_comparison`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -30,7 +34,7 @@ SETTINGS = (
         "device_memory_padding",
     ),
 )
-# decoding alike, with the plan and without it
+# pairs of arms that decode alike, with the plan and without it
 PLANNED = (("dali", "dali_native_fancy"), ("dali_fastest", "dali_native"))
 
 
@@ -38,6 +42,8 @@ def markdown(found: Found) -> str:
     lines = _where(found["provenance"])
     if found["provenance"]["hardware"]["gpu"]:
         simulated = found["provenance"]["hardware"]["gpu"].endswith(SIMULATED)
+
+        # figures of a simulated GPU meet no goal
         goals = list(_goals({} if simulated else found["parts"]))
         lines += (
             ["The GPU is simulated: no kernel runs, and the figures say nothing.", ""]
@@ -45,12 +51,15 @@ def markdown(found: Found) -> str:
             else []
         )
         lines += ["## Goals", "", *_rows(("goal", "measured", "met"), goals)]
+
     for name, part in found["parts"].items():
         lines += [f"## {name} ({part['seconds']:.0f} s)", ""]
+
         if part["error"]:
             lines += [f"No result: {part['error']}", ""]
         if part["result"] is not None:
             lines += SECTIONS.get(name, _comparison)(part["result"])
+
     return "\n".join(lines)
 
 
@@ -58,6 +67,7 @@ def _where(provenance: Found) -> Lines:
     hardware, data = provenance["hardware"], provenance["data"]
     software = provenance["versions"] | provenance["gpu_software"]
     versions = ", ".join(f"{name} {version}" for name, version in software.items() if version)
+
     return [
         f"# GPU check: {hardware['gpu'] or 'no GPU, a dry run'}",
         "",
@@ -79,9 +89,12 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
     dali = loader.get("arms", {}).get("dali", {})
     ratio, best = dali.get("ratio") or {}, "best" if _result(parts, "grid") else "untuned"
     speed, cost = "images_per_s", "cpu_s_per_1000_images"
+
     for planned, native in PLANNED:
         yield _as_fast_as(planned, native, loader)
+
     yield _goal(f"dali ≥ 3 × the {best} DataLoader", ratio.get(speed), 3, loader, speed)
+
     yield _goal("CPU time of dali ≤ 1/4 of its", ratio.get(cost), 0.25, loader, cost)
     yield _goal(
         "resnet50 learns from dali at ≥ 0.97 × the speed from synthetic",
@@ -90,12 +103,13 @@ def _goals(parts: Found) -> Iterator[tuple[str, str, str]]:
         trained,
         speed,
     )
+
     two = "the same at ≥ 0.95, two at once with as many threads as half of the cores each"
     yield _goal(two, _of_dali(together), 0.95, together, speed)
 
 
 def _as_fast_as(planned: str, native: str, loader: Found) -> tuple[str, str, str]:
-    """The goal, with the settings of both arms and their images/s per core."""
+    """The goal that planning costs little, with both arms' settings and images/s per core."""
     pairs = loader.get("planning") or []
     ratio = next(
         (
@@ -105,11 +119,13 @@ def _as_fast_as(planned: str, native: str, loader: Found) -> tuple[str, str, str
         ),
         None,
     )
+
     goal, measured, met = _goal(
         f"{planned} ≥ 0.97 × {native}, each at its best", ratio, 0.97, loader, "images_per_s"
     )
     if ratio:
         measured += f"; {'; '.join(_at_work(loader, arm) for arm in (planned, native))}"
+
     return goal, measured, met
 
 
@@ -127,14 +143,15 @@ def _of_dali(result: Found) -> Found | None:
 def _goal(
     goal: str, ratio: Found | None, bound: float, result: Found, figure: str
 ) -> tuple[str, str, str]:
-    """A goal is met, or not, only if the whole interval is on one side of its bound, by more than
-    the control's noise.
+    """A row of the table of goals: the goal, what was measured, and whether the goal is met.
 
-    So a control that is off, or wide, voids the figures that it could hide and no others, as in
+    It is decided only if the whole interval is on one side of the bound, by more than the control's
+    noise. So a control that is off, or wide, voids only the figures that it could hide, as in
     `stats.claim`.
     """
     if not ratio:
         return goal, "not measured", ""
+
     control, measured = (
         (result["control"] or {}).get(figure),
         f"{_interval(ratio)}, {_rounds(result)}",
@@ -142,15 +159,18 @@ def _goal(
     noise = control and threshold(
         Ratio(control["estimate"], control["low"], control["high"]), result["protocol"]["restart"]
     )
+
     if ratio["low"] is None or noise is None:
         return goal, measured, f"{UNSETTLED}: no interval"
     if ratio["low"] < bound < ratio["high"]:
         return goal, measured, UNSETTLED
+
     above = ratio["low"] >= bound
     effect = ratio["low"] / bound if above else bound / ratio["high"]
     if effect < noise:
         hidden = f"{result['baseline']} differs from itself by up to a factor of {noise:.3f}"
         return goal, measured, f"{UNSETTLED}: {hidden}, the figure from the bound by {effect:.3f}"
+
     return goal, measured, "yes" if above == (figure == "images_per_s") else "no"
 
 
@@ -163,6 +183,7 @@ def _comparison(result: Found) -> Lines:
     baseline, control = result["baseline"], cast(Control | None, result["control"])
     summary = f"{_rounds(result)}, × is against {baseline}"
     each = f"for each of {result['protocol']['cpus']} cores"
+
     headings = (
         "arm",
         "settings",
@@ -176,6 +197,7 @@ def _comparison(result: Found) -> Lines:
         "NVJPG",
         "pixels apart: mean / p99 / max",
     )
+
     return [
         f"{summary}. {control_line(control, baseline, result['protocol']['restart'])}",
         "",
@@ -187,6 +209,7 @@ def _arm(result: Found, name: str) -> Sequence[str]:
     arm = result["arms"][name]
     if "images_per_s" not in arm:
         return name, "", arm["failed"] or arm["skipped"], *[""] * 8
+
     ratio, apart = arm["ratio"] or {}, result["agreement"]["arms"].get(name)
     return (
         name,
@@ -215,8 +238,10 @@ def _cell(cell: Found) -> Sequence[str]:
     native = "dali_native: " if cell["loader"]["kind"] == "DaliNativeConfig" else ""
     again = " again" if "repeat" in cell else ""
     setting = f"{native}{_settings(cell['loader'])}{dtype}{again}", str(cell["batch_size"])
+
     if "error" in cell:
         return *setting, cell["error"], "", "", ""
+
     figures = f"{cell['images_per_s']:,.0f}", f"{cell['cpu_s_per_1000_images']:.3f}"
     return *setting, *figures, _share(cell["sm_utilization"]), _share(cell["nvjpg_utilization"])
 
@@ -224,10 +249,12 @@ def _cell(cell: Found) -> Sequence[str]:
 def _probe(rows: list[Found]) -> Lines:
     if not rows:
         return ["No time for any.", ""]
+    # a letter for each digest, so that one sees which sets give the same bits
     bits = {
         digest: chr(ord("A") + place)
         for place, digest in enumerate(dict.fromkeys(row.get("digest") for row in rows))
     }
+
     headings = (
         "setting",
         "batch",
@@ -273,6 +300,7 @@ def _doctor(result: Found) -> Lines:
 def _suite(result: Found) -> Lines:
     counts = ", ".join(f"{count} {name}" for name, count in result["counts"].items())
     lines = [f"{counts or 'no test'}.", ""]
+
     failed = [
         (each["test"], each["outcome"], _last_line(each["reason"])) for each in result["failed"]
     ]
@@ -282,6 +310,7 @@ def _suite(result: Found) -> Lines:
         if result["skipped"]
         else []
     )
+
     return lines + (
         [f"No time for {', '.join(result['no_time'])}.", ""] if result["no_time"] else []
     )
@@ -289,10 +318,12 @@ def _suite(result: Found) -> Lines:
 
 def _profile(result: Found) -> Lines:
     lines = [f"{result['images_per_s']:,.0f} images/s.", ""]
+
     threads = [
         (name, f"{seconds:.3f}") for name, seconds in result["cpu_s_per_1000_images"].items()
     ]
     lines += _rows(("thread", "CPU-s/1,000"), threads)
+
     kernels = [
         (name[:100], f"{seconds:.2f}") for name, seconds in result["gpu_ms_per_1000_images"].items()
     ]
@@ -310,11 +341,13 @@ def _copies(result: Found) -> Lines:
         "same ids",
         "pixels apart at most",
     )
+
     rows = [
         (consumer, *_way(result, consumer, way))
         for consumer, ways in result["consumers"].items()
         for way in ways
     ]
+
     return [
         f"{result['rounds']} round{'' if result['rounds'] == 1 else 's'}.",
         "",
@@ -324,6 +357,7 @@ def _copies(result: Found) -> Lines:
 
 def _way(result: Found, consumer: str, name: str) -> Sequence[str]:
     figures, agreement = result["consumers"][consumer][name], result["agreement"][name]
+
     return (
         name,
         f"{figures['images_per_s']:,.0f}",
@@ -356,7 +390,7 @@ def _result(parts: Found, name: str) -> Found:
 
 
 def _settings(loader: Found) -> str:
-    """The settings that differ from their defaults."""
+    """Names the settings that differ from their defaults."""
     default = to_dict(from_dict({"kind": loader["kind"]}))
     return (
         " ".join(
@@ -387,5 +421,6 @@ def _rows(headings: Sequence[str], rows: list[Any]) -> Lines:
         [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
         for row in (headings, *rows)
     ]
+
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], "|" + "---|" * len(headings), *lines[1:], ""]

@@ -1,5 +1,7 @@
-"""Several results side by side: of the same work on other machines or days, or of a sweep over
-options.
+"""Shows several results side by side.
+
+`compare` is for the same work on other machines or days, `collect_sweep` for a sweep over options;
+`draw` makes a chart of one result.
 """
 
 import json
@@ -21,47 +23,56 @@ READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
 
 
 class CompareError(DaliPipesError):
-    """Results that cannot be compared."""
+    """The results cannot be compared."""
 
 
 def load_result(run: Path) -> Result:
-    """The result of a run, named by its folder or by the file itself.
+    """Reads the result of a run.
+
+    Args:
+        run: the run's folder, or its result.json.
 
     Raises:
-        CompareError: there is none, or it was written by another version.
+        CompareError: there is no result, another version wrote it, or its GPU was simulated.
     """
     run = run.expanduser()
+
     file = run / "result.json" if run.is_dir() else run
     if not file.exists():
         missing = "no result.json in this folder" if run.is_dir() else "no such file or folder"
         written = "a benchmark writes one into a folder below its out, runs/benchmark"
         raise CompareError(f"{run}: no result of a benchmark: {missing}; {written}")
+
     try:
         result: Result = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise CompareError(f"{run}: no result of a benchmark ({error})") from None
+
     schema = result.get("schema") if isinstance(result, dict) else None
     if schema not in READABLE:
         raise CompareError(
             f"{file}: schema {schema}, and this version reads "
             f"{' and '.join(map(str, READABLE))}; run the benchmark again"
         )
+
     gpu = result["provenance"]["hardware"].get("gpu")
     if gpu and gpu.endswith(SIMULATED):
         raise CompareError(
             f"{file}: measured on {gpu}, whose figures mean nothing; run the benchmark on a "
             "real GPU"
         )
+
     return result
 
 
 def compare(runs: Sequence[Path], console: Console) -> None:
-    """A table of runs that did the same work.
+    """Prints a table of runs that did the same work.
 
     Raises:
-        CompareError: they did not; the text says how they differ.
+        CompareError: the runs did different work; the text says how it differs.
     """
     results = {run: load_result(run) for run in runs}
+
     first, *others = runs
     for run in others:
         one, other = the_work(results[first]), the_work(results[run])
@@ -72,6 +83,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
                 f"{first} and {run} did not do the same work: {', '.join(differ)}; each alone "
                 "is still right"
             )
+
     rows = [
         [str(number), *cells(result, arm)]
         for number, result in enumerate(results.values(), 1)
@@ -83,6 +95,7 @@ def compare(runs: Sequence[Path], console: Console) -> None:
         rows,
         console,
     )
+
     for number, (run, result) in enumerate(results.items(), 1):
         provenance, cores = result["provenance"], result["protocol"]["cpus"]
         machine = provenance["hardware"]["gpu"] or provenance["hardware"]["cpu"]
@@ -100,34 +113,40 @@ def draw(run: Path, file: Path) -> None:
         raise CompareError(
             f"{run}: no arm was measured against {result['baseline']}; there is nothing to draw"
         )
+
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(standalone(ratios(result, arms)))
 
 
 def the_work(result: Result) -> dict[str, Any]:
-    """Everything that must be equal for two rates to be comparable."""
+    """Returns everything that must be equal for two rates to be comparable."""
     work = result["work"]
     equal = {name: work[name] for name in ("batch_size", "epoch", "workload", "model", "corun")}
     return equal | {"images": result["provenance"]["data"]["fingerprint"], **work["transform"]}
 
 
 def collect_sweep(folder: Path, console: Console) -> None:
-    """A table of all runs of a sweep that are done, with the options in which they differ; also as
-    sweep.txt in its folder.
+    """Prints a table of the completed runs of a sweep, with the options in which they differ.
+
+    The table is also written to sweep.txt in the sweep's folder.
     """
     results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
+
     given = [result["provenance"]["overrides"] for result in results]
     options = [
+        # "+" adds an option in Hydra; overrides such as "~name" have no value
         dict(each.lstrip("+").split("=", 1) for each in overrides if "=" in each)
         for overrides in given
     ]
     names = list(dict.fromkeys(name for each in options for name in each))
     swept = [name for name in names if len({each.get(name) for each in options}) > 1]
+
     rows = [
         [*(each.get(name, "") for name in swept), *cells(result, arm)]
         for each, result in zip(options, results, strict=True)
         for arm in result["arms"]
     ]
+
     title = f"{len(results)} runs of this sweep; × is against the baseline of the same run"
     print_runs(title, [*swept, *HEADINGS], rows, console)
     with (folder / "sweep.txt").open("w") as file:

@@ -40,9 +40,11 @@ class BenchmarkConfig(LoadersConfig):
 
     def __post_init__(self) -> None:
         LoadersConfig.__post_init__(self)
+
         if self.function:
             self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
             self.arms = self.arms if "yours" in self.arms else ["yours", *self.arms]
+
         if self.workload == "cold" and self.corun > 1:
             raise ConfigError(
                 "workload=cold reads every file once; corun would find in memory what the "
@@ -50,15 +52,19 @@ class BenchmarkConfig(LoadersConfig):
             )
         if self.workload == "cold" and not self.restart:
             raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
+
+        # in the report the arm has the name that was given with loader=NAME
         if "loader" in self.arms:
             self.loaders = self.loaders | {self.loader_name: self.loader}
             self.arms = [self.loader_name if arm == "loader" else arm for arm in self.arms]
+
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise ConfigError(
                 f"arms is {list(self.arms)}; name at least one loader, and each only once"
             )
         for arm in self.arms:
             check_choice("an arm", arm, tuple(self.loaders))
+
         if self.baseline is not None:
             check_choice("baseline", self.baseline, tuple(self.arms))
 

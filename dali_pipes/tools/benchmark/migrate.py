@@ -1,4 +1,4 @@
-"""dali-pipes migrate: what of a DataLoader can be carried over, and what that would gain."""
+"""dali-pipes migrate: what a DataLoader's steps become here, and how much faster that is."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ console = Console(stderr=True)
 
 
 def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
-    """Prints what carries out each step, how far the loaders differ, and then runs the A/B.
+    """Prints what carries out each step and how far the loaders differ; then runs the A/B.
 
     Args:
         sweep: as for `benchmark`.
 
     Raises:
-        NotConvertibleError: a part cannot be carried over; the table before it says which.
+        NotConvertibleError: a part cannot be carried over; the printed table says which.
     """
 
     def compared(conversion: Conversion) -> None:

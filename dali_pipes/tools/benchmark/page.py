@@ -1,5 +1,8 @@
-"""The result as one self-contained HTML page, made from the files in a run's folder, and its charts
-as SVG.
+"""Makes a result into one self-contained HTML page, with charts as SVG.
+
+`write_page` reads what a run has saved in its folder, draws the charts with Matplotlib, and fills
+page.html. Charts are drawn in placeholder colors, which `_svg` replaces by variables of the page's
+CSS, so that they follow its light or dark colors; `standalone` makes a chart a file of its own.
 """
 
 import base64
@@ -36,15 +39,16 @@ from dali_pipes.measure.workload import from_dict
 from dali_pipes.system.telemetry import Sample
 
 PALETTE = Path(__file__).with_name("palette.css").read_text()
-# inches; about as wide as a column of the page, so that letters are as large as its own
+# inches; about the width of the page's column, so that letters are as large as the page's
 WIDTH = 5.2
+# placeholders, which no other part of an SVG contains
 INK, LINE = "#ab1001", "#ab1002"
 COLOURS = [f"#ab20{number:02x}" for number in range(10)]
 _CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {
     colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
 }
 _STYLE = {
-    "svg.fonttype": "none",
+    "svg.fonttype": "none",  # letters stay text, in the page's font
     "font.size": 11,
     "text.color": INK,
     "axes.edgecolor": LINE,
@@ -59,7 +63,7 @@ _STYLE = {
 }
 TEMPLATE = Path(__file__).with_name("page.html")
 
-MORE = {  # figures of the second table, with the unit or the form
+MORE = {  # figures of the second table: heading with unit, format
     "images_per_s_low": ("images/s from", "{:,.0f}"),
     "images_per_s_high": ("to", "{:,.0f}"),
     "first_batch_s": ("first batch, s", "{:.2f}"),
@@ -83,8 +87,9 @@ Table = tuple[Sequence[str], list[list[str]]]  # headings and rows
 
 
 def ratios(result: Result, arms: Sequence[str]) -> str:
-    """Each arm's images/s against the baseline's, with its interval; the band is the baseline
-    against itself.
+    """A chart of each arm's images/s against the baseline's, with its interval.
+
+    The band is the control, the baseline against itself.
     """
 
     def draw(axes: Axes) -> None:
@@ -101,13 +106,17 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
                     solid_capstyle="butt",
                 )
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
+
         control = result["control"]["images_per_s"] if result["control"] else None
+        # in axes' coordinates of x only, so the band is as high as the chart
         if control and control["low"] is not None and control["high"] is not None:
             axes.axvspan(control["low"], control["high"], color=LINE, alpha=0.6, linewidth=0)
         axes.axvline(1, color=INK, linewidth=1)
+
         low, high = axes.get_xlim()
         if high > 4 * low > 0:
             _log_axis(axes)
+
         _rows(axes, arms)
         axes.set_xlabel(f"× the images/s of {result['baseline']}")
 
@@ -115,7 +124,8 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
 
 
 def standalone(chart: str) -> str:
-    """A chart as a file of its own, with the colours that the page gives to those in it."""
+    """Completes a chart to an SVG file, with the page's colors."""
+    # inside an HTML page an SVG needs no namespaces, in a file it does
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     style = f"<style>{PALETTE}text {{ font-family: system-ui, sans-serif !important; }}</style>"
     return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
@@ -124,11 +134,12 @@ def standalone(chart: str) -> str:
 def per_trial(
     result: Result, trials: Sequence[Trial], figure: ComparedFigure, label: str, arms: Sequence[str]
 ) -> str:
-    """One dot for each trial of each arm, and a line for the arm's median."""
+    """A chart with a dot for each trial of each arm, and a line for the arm's median."""
 
     def draw(axes: Axes) -> None:
         for row, arm in enumerate(arms):
             values = [trial_figures(trial)[figure] for trial in trials if trial["arm"] == arm]
+
             axes.plot(
                 values,
                 [row] * len(values),
@@ -144,6 +155,7 @@ def per_trial(
                 color=_colour(result, arm),
                 linewidth=3,
             )
+
         axes.set_xlim(left=0)
         _rows(axes, arms)
         axes.set_xlabel(label)
@@ -152,7 +164,7 @@ def per_trial(
 
 
 def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
-    """The cumulative share of batches over the time that they took."""
+    """A chart of the cumulative share of batches over the time that they were waited for."""
 
     def draw(axes: Axes) -> None:
         shares = np.linspace(0, 1, 201)
@@ -164,6 +176,8 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
                 for job in trial["jobs"]
                 for wait in job["waits_s"]
             ]
+
+            # 1 µs is added, since a time of 0 has no place on a logarithmic axis
             axes.plot(
                 np.quantile(times, shares) * 1e3 + 1e-3,
                 shares * 100,
@@ -171,6 +185,7 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
                 linewidth=2,
                 label=arm,
             )
+
         _log_axis(axes)
         axes.set_xlabel("ms in next() for one batch")
         axes.set_ylabel("% of batches")
@@ -180,12 +195,14 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
 
 
 def timeline(result: Result, trial: Trial) -> str:
-    """CPU cores in use, and how busy the GPUs are, from the start of a trial to its end; the window
-    is shaded.
+    """A chart of the CPU cores in use and of the GPUs' utilization during one trial.
+
+    The window is shaded.
     """
     samples = trial["samples"]
     start = samples[0]["at"]
     at = np.array([sample["at"] for sample in samples]) - start
+    # from a counter of CPU seconds, so a core is the slope between two samples
     cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
 
     def draw(axes: Axes) -> None:
@@ -194,12 +211,15 @@ def timeline(result: Result, trial: Trial) -> str:
             max(job["end"] for job in trial["jobs"]) - start,
         ]
         axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
+
         axes.plot(
             at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre"
         )
+
         axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
         axes.set_ylabel("CPU cores")
         axes.set_xlabel(f"{trial['arm']}: seconds of one trial")
+
         _add_gpu(axes, samples, at)
 
     return _svg(draw, 2.0)
@@ -232,6 +252,7 @@ def _rows(axes: Axes, arms: Sequence[str]) -> None:
 def _log_axis(axes: Axes) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
+    # a short axis would have one label or none
     if high / low < 50:
         axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -239,6 +260,7 @@ def _log_axis(axes: Axes) -> None:
 
 
 def _svg(draw: Callable[[Axes], None], height: float) -> str:
+    # the salt makes the ids of elements, which must differ between the charts of a page
     with mpl.rc_context(_STYLE | {"svg.hashsalt": repr(draw)}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
@@ -249,21 +271,26 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
             transparent=True,
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
+
     svg = out.getvalue()
+    # what only a file of its own needs; without a fixed size it scales with the column
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
     svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
+
     return re.sub("|".join(_CSS), lambda colour: _CSS[colour[0]], svg)
 
 
 def write_page(folder: Path) -> None:
-    """Reads result.json, trials/ and samples/ of a run; writes report.html."""
+    """Reads result.json, trials/ and samples/ of a run's folder, and writes report.html there."""
     result: Result = json.loads((folder / "result.json").read_text())
     trials = [
         json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))
     ]
+
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
+
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = pages.from_string(TEMPLATE.read_text()).render(
         result=result,
@@ -287,36 +314,45 @@ def write_page(folder: Path) -> None:
             result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False
         ),
     )
+
     (folder / "report.html").write_text(page)
 
 
 def _charts(
     result: Result, trials: Sequence[Trial], measured: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Each chart as SVG, and its caption."""
+    """Yields each chart as SVG, with its caption."""
     makers = [arm for arm in measured if _makes_images(result, arm)]
+
     if others := compared(result):
         yield (
             ratios(result, others),
             "Speed against the baseline: 95 % intervals. Band: the baseline against itself.",
         )
+
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
+        # arms that only deliver ready images would squeeze all others together
         drawn = [
             arm
             for arm in measured
             if rates[arm] <= 10 * max(rates[maker] for maker in makers or measured)
         ]
+
         off = ", ".join(f"{arm} {rates[arm]:,.0f}" for arm in measured if arm not in drawn)
         caption = "Images per second. A dot is a trial, the line their median." + (
             f" Off the scale: {off}." if off else ""
         )
+
         yield per_trial(result, trials, "images_per_s", "images/s", drawn), caption
+
         cost = per_trial(
             result, trials, "cpu_s_per_1000_images", "CPU-s per 1,000 images", measured
         )
         yield cost, "CPU time of all processes of an arm. A dot is a trial."
+
         yield waits(result, trials, measured), "How long batches are waited for."
+
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
         if len(trial["samples"]) > 2:
@@ -324,9 +360,7 @@ def _charts(
 
 
 def compared(result: Result) -> list[str]:
-    """The arms whose speed against the baseline a picture shows: they make images, and were
-    measured.
-    """
+    """The arms that a chart shows against the baseline: they make images, and were measured."""
     arms = [
         arm
         for arm in result["arms"]
@@ -344,8 +378,9 @@ def _median_trial(trials: Sequence[Trial]) -> Trial:
 
 
 def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The arms that follow the plan, with their first images and how these differ from the
-    reference, as data URIs.
+    """Yields the arms that follow the plan, with pictures as data URIs.
+
+    The pictures are the arm's first images, and their differences from the reference arm's.
     """
     for arm in result["arms"]:
         if same_work(result, arm):
@@ -366,11 +401,13 @@ def _image(file: Path) -> str:
 
 
 def _more(result: Result, measured: Sequence[str]) -> Table:
-    """Only figures that at least one arm has; the others are listed with the reason under "What
-    this does not show".
+    """The second table, with the figures that at least one arm has.
+
+    The page lists the others, with the reason, under "What this does not show".
     """
     arms = {arm: cast(dict[str, Any], result["arms"][arm]) for arm in measured}
     shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
+
     rows = [
         [
             name,

@@ -1,5 +1,12 @@
-"""The benchmark from start to end: agreement, baseline workers, control, rounds of trials,
-report.
+"""Runs a benchmark from start to end.
+
+    arms that cannot run here are left out
+    images → page cache → agreement of the pixels      (`gate`: ends the run if they differ)
+    workers of DataLoader arms without `num_workers`   (`_with_best_workers`)
+    rounds of trials, with the control                 (`_measure`)
+    result.json, report.html, the table                (`_result`)
+
+An arm that fails is reported, and the others go on without it.
 """
 
 import contextlib
@@ -35,26 +42,31 @@ console = Console(stderr=True)
 
 
 def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
-    """Runs all arms; the table goes to stderr, the result as one line of JSON to stdout, everything
-    into a new folder.
+    """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
+
+    All files go into a new folder below `config.out`.
 
     Args:
-        sweep: the folder of a sweep that this run belongs to; its table is brought up to date.
+        sweep: the folder of the sweep that this run belongs to, which replaces `config.out`; the
+            sweep's table is updated.
 
     Raises:
-        ArmError: the arms do not agree, so that nothing was timed; or an arm failed, after all
-            others have been reported.
+        ArmError: the arms do not agree, and nothing was timed; or an arm failed, which is raised
+            after all others have been reported.
     """
     start = time.monotonic()
     out = sweep or Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
+
     left_out = _left_out(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
     makers = [arm for arm, loader in arms.items() if entry_of(loader).makes_images]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
+
     say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
     if dali := [arm for arm, loader in arms.items() if lacks_gpu(loader)]:
         say(console, f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
+
     manifest = images_of(config)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
@@ -62,29 +74,37 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
             f"than min_batches={config.min_batches} "
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
+
     folder = new_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart)
     with console.status("comparing pixels"):
         agreement = gate(config, trials.work, arms, baseline, trials.cpus, folder / "samples")
+
     failed: dict[str, str] = {}
     with ended_in_order(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
         trials.close()  # the numbers of workers that were not kept
+
         if not config.restart:
             control = baseline if config.pairs >= LEAST_PAIRS else None
             failed |= trials.start(
                 {arm: loader for arm, loader in arms.items() if arm not in failed}, control
             )
+
         done = _measure(config, arms, baseline, trials, failed, start)
+
     found = _result(config, arms, baseline, done, failed, left_out, trials)
     result = cast(Result, found | {"agreement": agreement, "workers": swept})
-    save_result(folder, result)
+    save_result(folder, result)  # the page is made from the files in the folder
     write_page(folder)
+
     print_result(result, console)
+
     if sweep:
         collect_sweep(sweep, console)
     say(console, f"Report: {folder / 'report.html'}")
     print_json(result)
+
     if failed:
         raise ArmError(
             f"{' and '.join(failed)} failed and {'has' if len(failed) == 1 else 'have'} no "
@@ -93,12 +113,17 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
 
 def _left_out(config: BenchmarkConfig) -> dict[str, str]:
-    """The arms that cannot run here, with the reason; an ArmError if nothing is left to compare."""
+    """The arms that cannot run here, with the reason.
+
+    Raises:
+        ArmError: without them there is nothing to compare.
+    """
     without = (
         []
         if torch.cuda.is_available()
         else [arm for arm in config.arms if config.loaders[arm].needs_gpu]
     )
+
     if without and len(config.arms) - len(without) < 2:
         raise ArmError(
             f"{' and '.join(f'arm {arm}' for arm in without)}: no GPU here, and too few other "
@@ -110,13 +135,16 @@ def _left_out(config: BenchmarkConfig) -> dict[str, str]:
 def _with_best_workers(
     arms: Arms, trials: Trials, seed: int, failed: dict[str, str]
 ) -> tuple[Arms, dict[str, Workers]]:
-    """The DataLoader arms without a given number of workers, with the fastest number on this
-    machine, and all numbers tried.
+    """Finds the fastest number of workers for DataLoader arms that have none given.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
+
+    Returns:
+        all arms, with these numbers set; and the images/s of all numbers tried, by arm.
     """
     cores = len(trials.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
+
     free = {
         arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None
     }
@@ -126,17 +154,20 @@ def _with_best_workers(
         for order in rounds(candidates, 2, seed)
         for workers in order
     ]
+
     found: dict[str, dict[int, list[float]]] = {
         arm: {workers: [] for workers in candidates} for arm in free
     }
     for turn in track(tries, lambda turn: f"{turn.arm}: {turn.number} workers", len(tries)):
         if trial := _try(trials, turn, free[turn.arm].on_cores(turn.number), failed):
             found[turn.arm][turn.number].append(trial_figures(trial)["images_per_s"])
+
     rates = {
         arm: {str(workers): fmean(each) for workers, each in rate.items()}
         for arm, rate in found.items()
         if arm not in failed
     }
+
     best = {arm: int(max(rate, key=rate.__getitem__)) for arm, rate in rates.items()}
     tuned = {arm: free[arm].on_cores(workers) for arm, workers in best.items()}
     return arms | tuned, {
@@ -152,11 +183,12 @@ def _measure(
     failed: dict[str, str],
     start: float,
 ) -> list[Trial]:
-    """The trials of all arms, in rounds that end within `config.minutes`."""
+    """Runs the rounds; none begins that would end after `config.minutes`. Returns all trials."""
     begun: list[float] = []
 
     def in_time(number: int) -> bool:
         """Whether a round as long as the longest so far would end in time."""
+        # called when a round begins, so the differences are the durations of the rounds
         begun.append(time.monotonic())
         longest = max(np.diff(begun), default=0.0)
         if (
@@ -165,6 +197,7 @@ def _measure(
             or begun[-1] + longest <= start + 60 * config.minutes
         ):
             return True
+
         say(
             console,
             (
@@ -179,7 +212,7 @@ def _measure(
 
 
 def _try(trials: Trials, turn: Turn, loader: LoaderConfig, failed: dict[str, str]) -> Trial | None:
-    """One trial; an arm that fails once is in `failed` from then on, and is not run again."""
+    """Runs one trial; None if the arm fails. It is then in `failed`, and is not run again."""
     if turn.arm in failed:
         return None
     try:
@@ -198,19 +231,24 @@ def _result(
     left_out: dict[str, str],
     trials: Trials,
 ) -> dict[str, Any]:
-    """All but the agreement. Arms are in the order of `config.arms`; one that failed or was left
-    out has the reason instead.
+    """The result without the agreement and the workers.
+
+    The arms are in the order of `config.arms`. One that failed or was left out has the reason
+    instead of figures.
     """
     pairs = max((trial["round"] for trial in done), default=0)
-    # fewer rounds give no control
+    # with fewer rounds there is no control, and trials that were begun for it are not used
     phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)
+
     figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
     found, facts = (
         result_figures(figured, list(arms), baseline, _planning(arms), config.restart),
         trials.facts(),
     )
+
     facts["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
+
     found["arms"] = {
         arm: cast(
             ArmFigures,
@@ -218,6 +256,7 @@ def _result(
         )
         for arm in config.arms
     }
+
     return {
         "schema": SCHEMA,
         "baseline": baseline,
@@ -229,8 +268,9 @@ def _result(
 
 
 def _planning(arms: Arms) -> list[tuple[str, str]]:
-    """A backend without the plan and the one that does the same by it, in like graphs: their ratio
-    is what planning costs.
+    """Pairs of arms that decode alike, the first without the plan, the second with it.
+
+    Their ratio is what planning costs.
     """
 
     def graph(loader: LoaderConfig) -> tuple[str, bool, bool]:

@@ -853,5 +853,6 @@ def main() -> None:
     if watch.is_examining:
         watch.end_early("the program ended by itself")
     watch.fail(
-        f"it ended without a loop over a DataLoader in which an optimizer steps; {watch.describe_loops()}"
+        "it ended without a loop over a DataLoader in which an optimizer steps; "
+        f"{watch.describe_loops()}"
     )

@@ -1,3 +1,4 @@
-"""Is this machine set up for loading images and training on a GPU? docs/doctor.md lists every
-check.
+"""dali-pipes doctor: checks whether this machine can load images and train on a GPU.
+
+docs/doctor.md lists every check.
 """

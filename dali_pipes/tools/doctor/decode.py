@@ -1,5 +1,6 @@
-"""DALI and, through it, the hardware JPEG engines, tested on a JPEG. Runs in a child process, since
-a broken library may crash.
+"""Tests DALI, and through it the hardware JPEG engines, on a generated JPEG.
+
+The checks run in a child process, since a broken library may crash it.
 """
 
 import os
@@ -18,11 +19,11 @@ from dali_pipes.tools.doctor.machine import uuid
 from dali_pipes.tools.doctor.report import Finding, ok, warning
 
 BATCH = 64
-SECONDS = 1.2  # of decoding, to see whether the JPEG engines are used
+SECONDS = 1.2  # how long the JPEG engines are watched while DALI decodes
 
 
 def dali_on_cpu() -> Finding:
-    """A pipeline built and run; pixels against Pillow's."""
+    """Builds and runs a CPU pipeline, and compares its pixels with Pillow's."""
     encoded, expected = make_jpeg()
     (images,) = _pipeline(encoded, 1, None).run()
     return judge(
@@ -31,10 +32,13 @@ def dali_on_cpu() -> Finding:
 
 
 def jpeg_engines() -> Finding:
-    """Whether the engines' counter moves while baseline JPEGs are decoded with hw_decoder_load=1,
-    the only proof of their use.
+    """Whether DALI uses the hardware JPEG engines.
+
+    The only proof is that their counter moves while baseline JPEGs are decoded with
+    hw_decoder_load=1.
     """
     gpu, encoded = Gpu(uuid()), make_jpeg()[0]
+
     idle = highest_use(gpu, lambda: time.sleep(0.05), SECONDS / 4)
     if idle is None:
         reason = gpu.missing.get("nvjpg_utilization", "NVML gives no reason")
@@ -42,21 +46,27 @@ def jpeg_engines() -> Finding:
             f"unknown: their use cannot be read ({reason})",
             "compare loader.hw_decoder_load=0 and 1 with dali-pipes benchmark",
         )
+
+    # the counter is the whole GPU's, not this process's
     if idle > STIR:
         return warning(
             f"unknown: another process keeps them {idle:.0%} busy",
             "run this again when it has ended",
         )
+
+    # with fancy upsampling first, the default; the engines of some machines work only without it
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
         if busy > STIR:
             break
+
     if busy <= STIR:
         return warning(
             (f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs"),
             _why_not(),
         )
+
     if not fancy:
         return warning(
             f"used up to {busy:.0%}, but only without jpeg_fancy_upsampling",
@@ -65,16 +75,20 @@ def jpeg_engines() -> Finding:
                 "loader.hw_decoder_load=0"
             ),
         )
+
     return ok(f"used up to {busy:.0%} while DALI decoded baseline JPEGs")
 
 
 def highest_use(gpu: Gpu, work: Callable[[], Any], seconds: float) -> float | None:
-    """The highest utilization of the JPEG engines, 0 to 1, while `work` is done over and over; None
-    if it cannot be read.
+    """The highest utilization of the JPEG engines, 0 to 1, while `work` is called again and again.
+
+    None if it cannot be read.
     """
     start = look = time.monotonic()
     seen = []
+
     while look - start < seconds:
+        # the counter is read ten times a second, without a pause in the decoding
         while time.monotonic() - look < 0.1:
             work()
         look = time.monotonic()
@@ -90,8 +104,11 @@ def _why_not() -> str:
             "this GPU has none, or a container was started without "
             f"NVIDIA_DRIVER_CAPABILITIES=compute,utility,video. {without}"
         )
+
+    # the driver gives a container its JPEG engines with the capability "video" only
     if {"video", "all"} & set(capabilities.split(",")):
         return f"this GPU has none. {without}"
+
     return (
         f"NVIDIA_DRIVER_CAPABILITIES is {capabilities!r}; start the container with "
         f"compute,utility,video. {without}"
@@ -99,12 +116,13 @@ def _why_not() -> str:
 
 
 def _pipeline(encoded: bytes, batch_size: int, device_id: int | None, **tuned: Any) -> Pipeline:
-    """A built pipeline that decodes the same JPEG again and again; on the CPU without a device."""
+    """Builds a pipeline that decodes the same JPEG again and again; on the CPU without a device."""
     options = (
         {"device": "cpu"}
         if device_id is None
         else {"device": "mixed", "jpeg_fancy_upsampling": True} | tuned
     )
+
     pipeline = _decoding(
         encoded, options, batch_size=batch_size, num_threads=2, device_id=device_id
     )

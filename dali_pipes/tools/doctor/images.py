@@ -1,4 +1,4 @@
-"""Decoding of made-up and of given images, compared with the CPU's pixels."""
+"""Checks a loader's decoding of generated and of given images against the CPU's pixels."""
 
 import io
 import tempfile
@@ -21,18 +21,19 @@ from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 Pixels = NDArray[np.uint8]
+# by the name of its folder, how Pillow writes the JPEGs of a kind
 KINDS: dict[str, dict[str, Any]] = {
     "444": {"subsampling": "4:4:4"},
     "422": {"subsampling": "4:2:2"},
     "420": {"subsampling": "4:2:0"},
     "gray": {},
-    # sampling factors of 2 × 1, which mean nothing in a gray image
+    # sampling factors of 2 × 1, which mean nothing in a gray image, but nvJPEG's engine writes
+    # nothing of such images (docs/gpu-path.md)
     "gray-422": {"subsampling": "4:2:2"},
     "progressive": {"subsampling": "4:2:0", "progressive": True},
 }
 # (height, width): multiples of the block size and others, portrait and landscape, and one above the
-# default of hybrid_huffman_threshold. All are so large that an image's edge is a small part of a
-# window.
+# default of hybrid_huffman_threshold; so large that an image's edge is a small part of a region
 SIZES = (
     *(
         (160, 240),
@@ -51,8 +52,9 @@ SIZES = (
 
 
 def make_jpeg() -> tuple[bytes, Pixels]:
-    """A baseline JPEG (4:2:0, quality 90) and its pixels as Pillow decodes them, (H, W, 3); the
-    same every time.
+    """A baseline JPEG (4:2:0, quality 90), and its pixels as Pillow decodes them, (H, W, 3).
+
+    It is the same every time.
     """
     file = io.BytesIO()
     Image.fromarray(draw_image("rings", np.random.default_rng(0))).save(
@@ -62,17 +64,21 @@ def make_jpeg() -> tuple[bytes, Pixels]:
 
 
 def difference(pixels: NDArray, expected: Pixels) -> float:
-    """Mean |difference| in steps of 1/255; infinite if the shapes differ."""
+    """The mean |difference| in steps of 1/255; infinite if the shapes differ."""
     if pixels.shape != expected.shape:
         return float("inf")
     return float(np.abs(pixels.astype(np.int16) - expected).mean())
 
 
 def judge(what: str, mean: float) -> Finding:
-    """Whether that difference is rounding of two correct decoders, another chroma upsampling, or a
-    fault.
+    """Tells rounding of two correct decoders from another chroma upsampling and from a fault.
+
+    Args:
+        what: the beginning of the finding's text.
+        mean: what `difference` returned.
     """
     what = f"{what}; mean |difference| from Pillow's pixels {mean:.2f} of 255"
+
     if mean <= CLOSE:
         return ok(what)
     if mean <= FAR:
@@ -80,14 +86,17 @@ def judge(what: str, mean: float) -> Finding:
             f"{what}, as with another chroma upsampling",
             "loader.hw_decoder_load=0 may avoid that; docs/pixels.md",
         )
+
     return failed(what, f"images would be wrong: {SETUP}")
 
 
 def make_images(folder: Path) -> None:
-    """All kinds × sizes, a subfolder for each kind, and one in `truncated` whose last third is
-    missing; the same every time.
+    """Writes JPEGs of all kinds × sizes, and one whose last third is missing; always the same.
+
+    Each kind has a subfolder; the incomplete JPEG is in `truncated`.
     """
     drawn = Image.fromarray(draw_image("rings", np.random.default_rng(0)))
+
     for kind, options in KINDS.items():
         (folder / kind).mkdir(parents=True)
         image = drawn.convert("L") if kind.startswith("gray") else drawn
@@ -95,6 +104,7 @@ def make_images(folder: Path) -> None:
             image.resize((width, height)).save(
                 folder / kind / f"{height}x{width}.jpg", quality=90, **options
             )
+
     whole = (folder / "420/375x500.jpg").read_bytes()
     (folder / "truncated").mkdir()
     (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])
@@ -103,7 +113,7 @@ def make_images(folder: Path) -> None:
 def made_images(
     loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
 ) -> Finding:
-    """Generated images of every kind."""
+    """Judges the decoding of generated images of every kind."""
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder))
         return images_of(Manifest.scan(folder, progress=False), loader, batch_size, limit_s, device)
@@ -112,10 +122,10 @@ def made_images(
 def images_of(
     manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
 ) -> Finding:
-    """At most `decode_probe.IMAGES` images, spread over the manifest, in a process that may crash
-    or hang.
+    """Judges the decoding of at most `decode_probe.IMAGES` images, spread over the manifest.
 
-    With decode=probe the actual decoding is judged: regions, or whole images if regions fail.
+    They are decoded in a separate process, which may crash or hang. With decode=probe, what the
+    loader would then use is judged: regions, or whole images if regions fail.
     """
     if loader.decode == "probe":
         wrong = try_regions(manifest, "ignore", loader, batch_size, device)
@@ -131,6 +141,7 @@ def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
     mean = (
         f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
     )
+
     cost = f"{probed.cpu_ms:.2f} CPU-ms an image, a loader on the CPU {probed.cpu_ms_on_cpu:.2f}"
     figures = [
         mean,
@@ -138,6 +149,7 @@ def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
         *(f"{name} up to {use:.0%}" for name, use in shares.items() if use is not None),
         probed.decodes,
     ]
+
     if faults := probed.faults():
         return failed("; ".join([*faults, *figures]), remedy(loader))
     if doubts := probed.doubts():
@@ -145,6 +157,7 @@ def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
             "; ".join([*figures, *doubts]),
             "dali-pipes scan verify=full names the damaged images of a data set",
         )
+
     return ok("; ".join(figures))
 
 

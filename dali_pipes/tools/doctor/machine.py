@@ -1,4 +1,7 @@
-"""The CPU, the memory, the system limits, the storage and the GPUs that this process may use."""
+"""Checks the CPU, the memory, the system limits, the storage and the GPUs of this process.
+
+Each check is a function that returns a `Finding`; run.py calls them in order.
+"""
 
 import os
 import resource
@@ -25,16 +28,16 @@ SHM = Path("/dev/shm")
 INFINIBAND = Path("/sys/class/infiniband")
 FILES_OF_A_PROCESS = 256  # libraries, device files, logs, pipes
 FILES_OF_A_WORKER = 20  # 10 in training and 10 in evaluation, counted with prefetch_factor=2
-TIGHT = 4 * 2**30
-THREADS = (1, 8)  # that read from storage
-SECONDS = 3.0
-FILES = 1000  # at most, for each number of threads
-_RESIDENT = 0.01
+TIGHT = 4 * 2**30  # bytes of free memory; less gives a warning
+THREADS = (1, 8)  # how many threads read from storage, in each of two tests
+SECONDS = 3.0  # of each of these tests at most
+FILES = 1000  # images of each of these tests at most
+_RESIDENT = 0.01  # share of them that may be left in memory
 CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 
 
 def cores() -> Finding:
-    """Affinity against the machine's cores."""
+    """Compares this process's CPU affinity with the machine's cores."""
     mine, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     if mine < all_of_them:
         return warning(
@@ -48,13 +51,15 @@ def cores() -> Finding:
 
 
 def quota() -> Finding:
-    """The CPU quota of the cgroup (v1 or v2) against the cores that affinity leaves."""
+    """Compares the CPU quota of the cgroup (v1 or v2) with the cores that affinity allows."""
     allowed, mine, denied = cpu_quota(), len(os.sched_getaffinity(0)), throttled_seconds()
     so_far = f"; kept from running for {denied:.1f} s so far" if denied else ""
+
     if allowed is None:
         return ok("no limit")
     if allowed >= mine:
         return ok(f"{allowed:g} cores, no less than the {mine} it may run on{so_far}")
+
     return warning(
         f"{allowed:g} of the {mine} cores it may run on{so_far}",
         "loaders here count it, libraries that start a thread a core do not: raise it "
@@ -64,11 +69,12 @@ def quota() -> Finding:
 
 
 def memory() -> Finding:
-    """Free memory against the need of a process with CUDA, DALI and workers."""
+    """Compares free memory with what a process with CUDA, DALI and workers needs."""
     total, left = psutil.virtual_memory().total, memory_left()
     amounts = f"{size(left)} left, of {size(total)} on this machine"
     if left >= TIGHT:
         return ok(amounts)
+
     return warning(
         amounts,
         (
@@ -79,14 +85,17 @@ def memory() -> Finding:
 
 
 def shared_memory(workers: int, batch_size: int) -> Finding:
-    """/dev/shm against the need of loader=torch's workers: two uint8 batches of 224 × 224 pixels
-    each.
+    """Compares the space in /dev/shm with what the workers of loader=torch need.
+
+    Each worker has two uint8 batches of 224 × 224 pixels there.
     """
     need = workers * 2 * batch_size * 3 * 224 * 224
     there = shutil.disk_usage(SHM)
+
     room = f"{size(there.free)} of {size(there.total)} free in {SHM}"
     if there.free >= need:
         return ok(room)
+
     return warning(
         (
             f"{room}; {workers} workers of loader=torch need {size(need)} at "
@@ -100,15 +109,19 @@ def shared_memory(workers: int, batch_size: int) -> Finding:
 
 
 def locked_memory() -> Finding:
-    """RLIMIT_MEMLOCK; memory that CUDA locks for copies to a GPU does not count against it, memory
-    that InfiniBand locks does.
+    """Checks RLIMIT_MEMLOCK, which matters with InfiniBand only.
+
+    Memory that CUDA locks for copies to a GPU does not count against it; memory that InfiniBand
+    locks does.
     """
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
         return ok("no limit")
+
     adapters = sorted(path.name for path in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
     if not adapters:
         return ok(f"{size(limit)}; only InfiniBand would need more, and there is none")
+
     return warning(
         (
             f"{size(limit)}, and there is InfiniBand ({', '.join(adapters)}), through which "
@@ -122,13 +135,15 @@ def locked_memory() -> Finding:
 
 
 def open_files(workers: int) -> Finding:
-    """RLIMIT_NOFILE against the files that a process with these workers opens: pipes, and one for
-    each tensor in flight.
+    """Compares RLIMIT_NOFILE with the files that a process with these workers opens.
+
+    They are pipes, and one file for each tensor in flight.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = FILES_OF_A_PROCESS + workers * FILES_OF_A_WORKER
     if soft == resource.RLIM_INFINITY or soft >= need:
         return ok("no limit" if soft == resource.RLIM_INFINITY else f"{soft:,}")
+
     higher = (
         ""
         if hard == resource.RLIM_INFINITY or hard >= need
@@ -141,8 +156,9 @@ def open_files(workers: int) -> Finding:
 
 
 def driver_and_gpus() -> Finding:
-    """Whether PyTorch can compute on a GPU; if not, whether there is none or the driver is too old
-    for PyTorch's CUDA.
+    """Checks that PyTorch can compute on a GPU; if not, says what is missing or does not fit.
+
+    One after the other: the driver, PyTorch's build, their CUDA versions, a visible GPU, a sum.
     """
     try:
         version, cuda = driver()
@@ -157,17 +173,21 @@ def driver_and_gpus() -> Finding:
             f"no GPU: {error}",
             (f"install NVIDIA's driver, or start the container with --gpus all. {CPU_LOADERS}"),
         )
+
     versions = f"driver {version} for CUDA {cuda[0]}.{cuda[1]}"
     if torch.version.cuda is None:
         return failed(
             f"no GPU for this build of PyTorch; {versions}",
             f"install a build with CUDA. {CPU_LOADERS}",
         )
+
+    # within one major version, older drivers run code that was built for newer ones
     if cuda[0] < int(torch.version.cuda.split(".")[0]):
         return failed(
             f"{versions} is too old: PyTorch is built for CUDA {torch.version.cuda}",
             f"update the driver, or install the builds for CUDA {cuda[0]}. {CPU_LOADERS}",
         )
+
     if not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}"
@@ -175,26 +195,31 @@ def driver_and_gpus() -> Finding:
             f"no GPU that PyTorch can use; {versions}{hidden}",
             f"nvidia-smi -L must list one. {CPU_LOADERS}",
         )
+
     if not adds():
         return failed(
             f"the GPU computes wrongly; {versions}",
             f"nvidia-smi -q shows its errors; take another one. {CPU_LOADERS}",
         )
+
     return ok(f"{', '.join(map(_describe, range(torch.cuda.device_count())))}; {versions}")
 
 
 def adds() -> bool:
-    """Whether 1 + 1 is 2 on the GPU. Raises on a GPU that this build of PyTorch has no kernels
-    for.
+    """Whether 1 + 1 is 2 on the GPU.
+
+    PyTorch raises on a GPU that this build has no kernels for.
     """
     return bool((torch.ones(1000, device="cuda") + 1 == 2).all())
 
 
 def nvml_figures() -> Finding:
-    """Each figure of telemetry, or why it is not available."""
+    """Reports each figure of telemetry, or why it is not available."""
     gpu = Gpu(uuid())
+    # the shares of a sample are of the time since the one before, here since `Gpu` was made
     time.sleep(0.2)
     sample = gpu.sample()
+
     units = {"memory_mib": "{:,.0f} MiB", "energy_j": "{:,.0f} J"}
     there = [
         f"{name} {units.get(name, '{:.0%}').format(value)}"
@@ -206,6 +231,7 @@ def nvml_figures() -> Finding:
         for name in FIGURES
         if sample[name] is None
     ]
+
     if not absent:
         return ok(", ".join(there))
     return warning(
@@ -215,7 +241,7 @@ def nvml_figures() -> Finding:
 
 
 def uuid() -> str:
-    """The first visible GPU, by NVML's UUID."""
+    """The NVML UUID of the first visible GPU."""
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 
@@ -232,22 +258,23 @@ def not_asked() -> Finding:
 
 
 def page_cache(manifest: Manifest) -> Finding:
-    """The data set's size against the memory that is left, and how much of it is in the page
-    cache.
-    """
+    """Compares the data set's size with free memory, and says how much is in the page cache."""
     total, left, share = (
         manifest.bytes_in_all,
         memory_left(),
         resident_share(files(sample(manifest, FILES))),
     )
+
     now = (
         "how much of it is there now is unknown (another owner's files)"
         if share is None
         else f"{share:.0%} of it is there now"
     )
+
     sizes = f"{size(total)} in {len(manifest):,} images, {size(left)} of memory left; {now}"
     if total <= left:
         return ok(sizes)
+
     return warning(
         f"does not fit into memory: {sizes}",
         "every epoch reads from storage: add memory, or check below that its speed is enough",
@@ -255,8 +282,7 @@ def page_cache(manifest: Manifest) -> Finding:
 
 
 def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
-    """Reads images that are not in memory for a few seconds, different ones with each number of
-    threads.
+    """Measures how fast images that are not in memory are read, with each number of `THREADS`.
 
     Args:
         images_per_s: the rate that the storage must reach so that training does not wait for it.
@@ -264,11 +290,14 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
     extents = sample(manifest, FILES * len(THREADS))
     if len(extents) < THREADS[-1] * len(THREADS):
         return warning(f"unknown: {len(extents)} images are too few", "name more images")
+
     rates, rate = [], 0.0
     for number, threads in enumerate(THREADS):
+        # other images for each number of threads, so that none is in memory already
         some = extents[number :: len(THREADS)]
         evict(files(some))
         share = resident_share(files(some))
+
         if share is None or share > _RESIDENT:
             unknown = "the kernel does not report whether another owner's files left memory"
             why = unknown if share is None else f"{share:.0%} of them stayed in memory"
@@ -276,11 +305,13 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
                 f"unknown: {why}",
                 "name images that this user owns, on a disk or network (tmpfs is memory)",
             )
+
         megabytes, rate = read_speed(some, threads)
         rates.append(
             f"{megabytes:,.0f} MB/s, {rate:,.0f} images/s with {threads} "
             f"thread{'s' if threads > 1 else ''}"
         )
+
     if rate >= images_per_s:
         return ok("; ".join(rates))
     return warning(
@@ -295,9 +326,7 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
 def read_speed(
     extents: Sequence[Extent], threads: int, seconds: float = SECONDS
 ) -> tuple[float, float]:
-    """MB (10**6 bytes) and images per second; ends after `seconds` or with the last image,
-    whichever comes first.
-    """
+    """Reads images for at most `seconds`; returns MB (10**6 bytes) and images per second."""
     reader, start = Reader(), time.monotonic()
 
     def read(extent: Extent) -> int | None:
@@ -305,18 +334,21 @@ def read_speed(
 
     with ThreadPoolExecutor(threads) as pool:
         done = [count for count in pool.map(read, extents) if count is not None]
+
     elapsed = time.monotonic() - start
     return sum(done) / 1e6 / elapsed, len(done) / elapsed
 
 
 def sample(manifest: Manifest, count: int) -> list[Extent]:
-    """At most `count` images, each once, from anywhere in the data set, in random order; the same
-    ones every time.
+    """At most `count` images from anywhere in the data set, in random order, each extent once.
+
+    They are the same every time.
     """
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
+    # a manifest may repeat its images, and a repeated one would be read from memory
     return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
 
 
 def files(extents: Sequence[Extent]) -> list[Path]:
-    """The files that hold them."""
+    """The files that hold these extents."""
     return [Path(extent.file) for extent in extents]

@@ -1,4 +1,4 @@
-"""What a check finds, and all findings as a table and as JSON."""
+"""Defines what a check finds, and shows all findings as a table and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ _STYLES = {OK: "green", WARNING: "yellow", FAILED: "bold red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check.
+    """The result of a check; `ok`, `warning` and `failed` make one.
 
     Attributes:
         status: "ok"; "warning": training on a GPU can work, with a drawback or in doubt; "failed":
@@ -43,7 +43,7 @@ ok, warning, failed = (partial(Finding, status) for status in (OK, WARNING, FAIL
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A finding and its check."""
+    """A finding, with its check and the check's group."""
 
     group: str
     check: str
@@ -55,7 +55,7 @@ def can_train_on_gpu(lines: Sequence[Line]) -> bool:
 
 
 def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
-    """The JSON for stdout; docs/doctor.md lists the keys."""
+    """Returns the JSON for stdout; docs/doctor.md lists the keys."""
     findings = [
         {"group": line.group, "check": line.check, **asdict(line.finding)} for line in lines
     ]
@@ -68,8 +68,10 @@ def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
-    """A table for each group, then one sentence."""
+    """Prints a table for each group of checks, then one sentence."""
+    # the same in all tables, so that their columns are aligned
     width = max(len(line.check) for line in lines)
+
     for group, members in groupby(lines, lambda line: line.group):
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(width=len(WARNING))
@@ -83,7 +85,9 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
                 Text(line.check),
                 Text.assemble(line.finding.found, (remedy, style)),
             )
+
         console.print(Text(group, "bold"), table, "", sep="\n")
+
     console.print(Text(closing_sentence(lines)), soft_wrap=True)
 
 
@@ -94,6 +98,7 @@ def closing_sentence(lines: Sequence[Line]) -> str:
     warnings = (
         f"{len(doubts)} warning{'' if len(doubts) == 1 else 's'}" if doubts else "no warnings"
     )
+
     if wrong:
         names = ", ".join(f"{line.check} ({line.group})" for line in wrong)
         return f"Training on a GPU cannot work here; failed: {names}; {warnings}."
@@ -101,9 +106,10 @@ def closing_sentence(lines: Sequence[Line]) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as the largest binary unit that leaves at least 1 of it."""
+    """Formats a number of bytes, in the largest binary unit up to GiB of which there is one."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             break
         count /= 1024
+
     return f"{count:,.0f} {unit}" if count >= 100 or unit == "B" else f"{count:,.1f} {unit}"

@@ -1,4 +1,7 @@
-"""All checks, one after the other."""
+"""Runs all checks of the doctor, one after the other, and prints what they find.
+
+`all_checks` lists them in order. Those that a broken library may crash run in a child process.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,10 +42,10 @@ WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"
 
 
 def doctor(config: DoctorConfig) -> bool:
-    """Prints the findings, a table on stderr and, unless stdout is a terminal, a line of JSON
-    there.
+    """Runs all checks; prints tables to stderr and, unless stdout is a terminal, JSON to stdout.
 
-    Returns: whether training on a GPU can work here.
+    Returns:
+        whether training on a GPU can work here.
 
     Raises:
         ConfigError, ManifestError: the images do not exist, or the loader is not DALI's.
@@ -52,12 +55,14 @@ def doctor(config: DoctorConfig) -> bool:
             "the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or "
             "one that tune.py wrote"
         )
+
     named = (
         config.data.source(config.split)
         if config.data.root or config.data.train or config.data.val
         else None
     )
     manifest = open_images(config.data, config.split) if named else None
+
     lines = examine(all_checks(config, manifest), config.limit_s)
     print_lines(lines, Console(stderr=True, highlight=False))
     print_json(as_json(lines, installed()))
@@ -69,10 +74,10 @@ class Check:
     """One line of the doctor.
 
     Attributes:
-        look: a function without arguments, or "module:function" for one that is called in a
-            separate process.
-        broken: the status if it raises, crashes or hangs.
-        remedy: what to do then.
+        look: the function that checks, without arguments; or "module:function", which is called in
+            a separate process.
+        remedy: what to do if it raises, crashes or hangs.
+        broken: the status then.
         needs_gpu: skipped if `gate` has failed.
         gate: the check whether there is a GPU at all.
     """
@@ -86,9 +91,7 @@ class Check:
     gate: bool = False
 
     def run(self, limit_s: float) -> Finding:
-        """The finding; it takes at most about `limit_s` seconds if it runs in a separate
-        process.
-        """
+        """Returns the finding; a separate process is ended after about `limit_s` seconds."""
         try:
             return (
                 Finding(**in_child(self.look, limit_s).value)
@@ -97,30 +100,35 @@ class Check:
             )
         except ChildError as error:
             return Finding(self.broken, str(error), self.remedy)
+        # a check may raise whatever a broken library raises, and the others go on
         except Exception as error:
             return Finding(self.broken, explain(error), self.remedy)
 
 
 def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
-    """A line for each check; without a GPU, one for all that need it."""
+    """Runs the checks; those that need a GPU are skipped after the check for one has failed."""
     lines, there_is_a_gpu = list[Line](), True
     for check in track(checks, lambda check: f"{check.group}: {check.name}", len(checks)):
         if check.needs_gpu and not there_is_a_gpu:
             continue
+
         finding = check.run(limit_s)
         there_is_a_gpu &= not (check.gate and finding.status == FAILED)
+
         lines.append(Line(check.group, check.name, finding))
     return lines
 
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
-    """In the order in which they run and are shown."""
+    """Lists the checks in the order in which they run and are shown."""
     software_, limits, disk = (
         partial(Check, group) for group in ("software", "CPU and memory", "storage")
     )
     gpu = partial(Check, "GPU", needs_gpu=True)
+
     workers = available_cpus() if config.num_workers is None else config.num_workers
     decoding = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
+
     checks = [
         software_("Python", software.python_version),
         software_("PyTorch", software.pytorch),

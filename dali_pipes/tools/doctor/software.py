@@ -1,7 +1,7 @@
-"""The installed versions, whether they fit into one process, and whether nvImageCodec and CuPy
-work.
+"""Checks the installed versions, whether they fit together, and whether nvImageCodec and CuPy work.
 
-The last two run in a child process, and are imported there only, since a broken library may crash.
+nvImageCodec and CuPy are checked in a child process and imported only there, since a broken library
+may crash it.
 """
 
 import platform
@@ -26,6 +26,7 @@ _RELEVANT = re.compile(
 _CUDA_IN_NAME = re.compile(
     r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?"
 )
+# beginnings of the names of distributions that share libraries of CUDA
 _OF_NVIDIA, _OF_PYTORCH = ("nvidia-dali", "nvidia-nvimgcodec"), ("torch", "cupy")
 
 
@@ -33,6 +34,7 @@ def python_version() -> Finding:
     running, (oldest, newest) = sys.version_info[:2], TESTED
     text = f"Python {platform.python_version()}"
     between = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+
     if running < oldest:
         return failed(
             f"{text}; the package needs {between}",
@@ -43,6 +45,7 @@ def python_version() -> Finding:
             f"{text}; tested are {between}",
             "if a wheel is missing or a test fails, take one of those",
         )
+
     return ok(text)
 
 
@@ -61,17 +64,18 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """Whether builds that share libraries of CUDA are built for the same major version of it.
+    """Checks that builds that share libraries of CUDA are built for the same major version of it.
 
-    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. DALI has its own CUDA runtime
-    linked into it, and nvJPEG's files have other names for another major version: DALI of CUDA 12
-    has run beside PyTorch and CuPy of CUDA 13 (docs/cuda13.md).
+    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. The two pairs may differ: DALI's
+    CUDA runtime is linked into it, and nvJPEG's file names contain the major version. DALI for CUDA
+    12 has run beside PyTorch and CuPy for CUDA 13 (docs/cuda13.md).
     """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
     if torch.version.cuda:
         majors["torch"] = int(torch.version.cuda.split(".")[0])
     if not majors:
         return ok("no CUDA build is installed")
+
     for sharing in (_OF_NVIDIA, _OF_PYTORCH):
         theirs = {name: major for name, major in sorted(majors.items()) if name.startswith(sharing)}
         if len(set(theirs.values())) > 1:
@@ -80,6 +84,7 @@ def one_cuda() -> Finding:
                 f"they share libraries of CUDA, of different versions: {found}",
                 f"install builds for one of them; {SETUP}",
             )
+
     by_major = {
         major: [name for name in sorted(majors) if majors[name] == major]
         for major in sorted(set(majors.values()))
@@ -88,20 +93,20 @@ def one_cuda() -> Finding:
 
 
 def cuda_major(distribution: str) -> int | None:
-    """12 for nvidia-dali-cuda120, cupy-cuda12x or nvidia-nvimgcodec-cu12; None if the name has
-    none.
+    """The major CUDA version in a distribution's name; None if there is none.
+
+    It is 12 for nvidia-dali-cuda120, cupy-cuda12x and nvidia-nvimgcodec-cu12.
     """
     match = _CUDA_IN_NAME.fullmatch(distribution)
     if not match:
         return None
+    # DALI's names contain the minor version too, as in cuda120
     number = int(match[1])
     return number // 10 if number >= 100 else number
 
 
 def installed() -> dict[str, str]:
-    """Versions of Python and of what image loading and training on a GPU depend on, by
-    distribution.
-    """
+    """The versions of Python and of the distributions that loading and training depend on."""
     names = {(each.metadata["Name"] or "").lower(): each.version for each in distributions()}
     relevant = {
         name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)
@@ -110,12 +115,14 @@ def installed() -> dict[str, str]:
 
 
 def nvimagecodec() -> Finding:
-    """A header read; with a GPU, an image decoded. Reports the version, and the choice of
-    loader.decode=auto with it.
+    """Reads the header of a JPEG and, with a GPU, decodes it.
+
+    Reports the version, and what loader.decode=auto chooses with it.
     """
     from nvidia import nvimgcodec
 
     encoded, expected = make_jpeg()
+
     version = f"nvImageCodec {nvimgcodec.__version__}"
     stream = nvimgcodec.CodeStream(encoded)
     if (stream.height, stream.width) != expected.shape[:2]:
@@ -126,9 +133,12 @@ def nvimagecodec() -> Finding:
             ),
             SETUP,
         )
+
     auto = f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"
     if not torch.cuda.is_available():
         return ok(f"{version} reads headers; it decodes on a GPU only; {auto}")
+
+    # with the same chroma upsampling as Pillow, so that the pixels may be compared
     image = nvimgcodec.Decoder(options=":fancy_upsampling=1").decode(stream)
     if image is None:
         return failed(f"{version} cannot decode a JPEG", SETUP)
@@ -139,12 +149,14 @@ def nvimagecodec() -> Finding:
 
 
 def cupy_kernel() -> Finding:
-    """A raw kernel compiled and run on the GPU; without one, compiled to PTX, which needs none.
-    Raises if it does not compile.
+    """Compiles a raw kernel and runs it on the GPU; without a GPU, only compiles it to PTX.
+
+    Raises what CuPy raises if the kernel does not compile.
     """
     import cupy
 
     nvrtc = cupy.cuda.nvrtc
+
     versions = "CuPy {}, NVRTC {}.{}".format(cupy.__version__, *nvrtc.getVersion())
     if not torch.cuda.is_available():
         program = nvrtc.createProgram(KERNEL, "add_one.cu", [], [])
@@ -153,6 +165,7 @@ def cupy_kernel() -> Finding:
             f"{versions} compiles a kernel to {len(nvrtc.getPTX(program))} bytes of PTX; there "
             "is no GPU to run it on"
         )
+
     values = cupy.zeros(32, dtype=cupy.float32)
     cupy.RawKernel(KERNEL, "add_one")((1,), (32,), (values,))
     if not (values == 1).all():

@@ -1,4 +1,4 @@
-"""The model of a prediction: its weights, and what is kept of its outputs."""
+"""Loads the model of a prediction, and selects which of its outputs are kept."""
 
 import hashlib
 import inspect
@@ -22,12 +22,14 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Model(NamedTuple):
-    """
+    """A loaded model.
+
     Attributes:
-        outputs: of images (N, 3, H, W) the columns of the output, each (N, K) on their device.
-        name: of the network, or "module:function".
-        files: SHA-256 of the checkpoint and of the function's module.
-        classes: names, if the checkpoint has them.
+        outputs: takes images (N, 3, H, W); returns the output's columns by name, each (N, K), on
+            the images' device.
+        name: the name of the network, or "module:function".
+        files: SHA-256 of the checkpoint and of the file that the function is in.
+        classes: the names of the classes, if the checkpoint has them.
     """
 
     outputs: Callable[[Tensor], dict[str, Tensor]]
@@ -37,7 +39,7 @@ class Model(NamedTuple):
 
 
 def load_model(config: PredictConfig, device: torch.device) -> Model:
-    """The model with its weights, on the device, in evaluation mode.
+    """Loads the model with its weights, on the device, in evaluation mode.
 
     Raises:
         ConfigError, CheckpointError: there is no such model or file, or they do not belong
@@ -45,10 +47,12 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     """
     saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
     ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
+
     if config.function:
         model, files["function"] = _made_by(config.function)
     else:
         model = _network(config, saved)
+
     if config.checkpoint:
         weights = (
             saved
@@ -57,27 +61,31 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
             if saved["ema"]
             else saved["model"]
         )
+
         try:
             model.load_state_dict(weights)
         except Exception as error:
-            # also of an object that is not an nn.Module, or weights that are none
+            # any error: the object may be no nn.Module, and the weights may be no state dict
             raise CheckpointError(
                 f"{config.checkpoint}: not the weights of this model "
                 f"({' '.join(str(error).split())[:300]})"
             ) from None
+
     if isinstance(model, nn.Module):
         model = model.to(device).eval()
+
     name = str(config.function or config.model.name or saved["name"])
     hashes = {
         what: hashlib.sha256(Path(file).read_bytes()).hexdigest()
         for what, file in files.items()
         if file
     }
+
     return Model(_outputs(config, model, name), name, hashes, saved["classes"] if ours else None)
 
 
 def _made_by(function: str) -> tuple[Any, str | None]:
-    """What the function returns, and the file that it is in."""
+    """Returns what the function returns, and the file that the function is in."""
     make = named_function(function)
     if callable(model := make()):
         return model, inspect.getsourcefile(make)
@@ -88,8 +96,10 @@ def _made_by(function: str) -> tuple[Any, str | None]:
 
 
 def _network(config: PredictConfig, saved: Any) -> nn.Module:
-    """Of the name and the classes that our checkpoint has; from a state dict, with the outputs of
-    its last tensor.
+    """Builds the network that the weights belong to.
+
+    A checkpoint of our training has the network's name and classes. For a state dict, the number of
+    outputs is the length of its last tensor.
     """
     path, model = Path(str(config.checkpoint)), config.model
     if checkpoint.is_ours(saved):
@@ -108,7 +118,9 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
                 "model.state_dict()"
             )
         outputs = len(tensors[-1])
+
     network = build_network(model, outputs)
+    # torchvision's transformers take images of one size only
     check_size(str(model.name), config.transform.size_at(0))
     return network
 
@@ -116,17 +128,23 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
 def _outputs(
     config: PredictConfig, model: Callable[[Tensor], Any], name: str
 ) -> Callable[[Tensor], dict[str, Tensor]]:
-    """A function that raises a ConfigError if the model does not give (N, K) numbers."""
+    """Makes the function `Model.outputs`.
+
+    It raises a ConfigError if the model does not return a tensor (N, K).
+    """
     forward = _before_last_linear(model, name) if config.output == "embeddings" else model
     if config.model.compile:
         check_compiler()
         forward = torch.compile(forward)
+
     dtype = AUTOCAST.get(config.precision)
 
     @torch.inference_mode()
     def run(images: Tensor) -> dict[str, Tensor]:
         with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+            # the model gets float32, or uint8 pixels as they are (docs/predict.md)
             found = forward(images.float() if images.is_floating_point() else images)
+
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
             raise ConfigError(
@@ -135,6 +153,7 @@ def _outputs(
                 f"{name} gives {shape}; function=module:function can return a model that "
                 "gives such a tensor"
             )
+
         if config.output == "topk":
             if found.shape[1] < config.k:
                 raise ConfigError(
@@ -142,14 +161,19 @@ def _outputs(
                 )
             scores, classes = found.float().softmax(1).topk(config.k)
             return {"classes": classes.int(), "scores": scores}
+
         return {config.output.replace("embeddings", "embedding"): found.float()}
 
     return run
 
 
 def _before_last_linear(model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], Tensor]:
-    """What goes into the nn.Linear that is called last; a ConfigError if none is."""
+    """Makes a function that returns the input of the nn.Linear that the model calls last.
+
+    It raises a ConfigError if the model calls none.
+    """
     inputs: list[Tensor] = []
+    # which of them is the last one is known only when the model runs
     for each in model.modules() if isinstance(model, nn.Module) else []:
         if isinstance(each, nn.Linear):
             each.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))

@@ -1,5 +1,7 @@
-"""The folder of a prediction: what it is of, and its parts, each of which is there whole or not at
-all.
+"""The folder of a prediction: what it was made from, and its parts.
+
+`claim` writes _predict.json or checks it; `Parts` are the Parquet files. Each is written under
+another name first, so that a file which exists is complete.
 """
 
 import contextlib
@@ -20,37 +22,45 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.loader.fingerprint import changes
 from dali_pipes.system.files import written
 
-NAME = "_predict.json"  # readers of a folder of Parquet files leave out names that begin so
+NAME = "_predict.json"  # readers of a folder of Parquet files skip names that begin with "_"
 
 
 def claim(
     out: Path, facts: dict[str, Any], chosen: dict[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
-    """The facts of `out`, as the first process has written them there; the others take part in the
-    same work, or are refused.
+    """Records what the folder `out` is made from, or checks that it is made from the same.
+
+    The first process writes the facts; the others join the same work, or are refused.
 
     Args:
-        facts: what decides the outputs, as JSON keeps it.
+        facts: what decides the outputs, in values that JSON does not change.
         chosen: facts that later processes take from the folder, unless `facts` has them.
-        known: what readers may want besides.
+        known: more that readers may want.
+
+    Returns:
+        the folder's facts.
 
     Raises:
-        ConfigError: the folder is of something else, which the text names.
+        ConfigError: the folder holds something else, or was made from other facts; the text names
+            them.
     """
     out.mkdir(parents=True, exist_ok=True)
+
     file, aside = out / NAME, out / f".{NAME}.{uuid.uuid4().hex}"
     if any(not name.startswith(".") for name in os.listdir(out)) and not file.exists():
         raise ConfigError(
             f"{out} is not empty and holds no prediction; choose another folder with out=DIR, "
             "nothing was changed"
         )
+
     try:
         aside.write_text(json.dumps({"facts": chosen | facts, **known}, indent=1))
         with contextlib.suppress(FileExistsError):
-            # whole at once, and unlike a rename never over what another process has written
+            # complete at once, and unlike a rename it never replaces what another process wrote
             os.link(aside, file)
     finally:
         aside.unlink(missing_ok=True)
+
     then = json.loads(file.read_text())["facts"]
     if changed := [
         f"{name} was {before}, and now is {after}"
@@ -60,16 +70,16 @@ def claim(
             f"{out} was begun differently: {'; '.join(changed)}; restore that, or choose "
             "another folder with out=DIR"
         )
+
     return then
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The files: `size` consecutive ids in each, and in the last one the images that the scan found
-    unusable, which have no id.
+    """The files: `size` consecutive ids in each; the last one has the images without an id.
 
-    What a part holds depends on nothing else, so that any number of processes share the work, and
-    another number goes on with it.
+    Those are the images that the scan found unusable. What a part holds depends on nothing else, so
+    any number of processes can share the work, and another number can continue it.
     """
 
     out: Path
@@ -86,12 +96,15 @@ class Parts:
         return [part for part in range(len(self)) if not self._file(part).exists()]
 
     def write(self, part: int, outputs: dict[str, NDArray[Any]], problems: dict[int, str]) -> None:
-        """
+        """Writes one part.
+
         Args:
-            outputs: (N, K) each; for images without an id only the dtype and K matter.
-            problems: of images that have no outputs, by id.
+            outputs: the columns by name, (N, K) each; for images without an id only the dtype and
+                K matter.
+            problems: why images have no outputs, by id.
         """
         ids = self.ids(part)
+
         if len(ids):
             columns = (
                 self.manifest.subset(ids).samples.select(["path", "member"]).to_pydict().values()
@@ -100,19 +113,24 @@ class Parts:
                 path + b"/" + member if member else path
                 for path, member in zip(*columns, strict=True)
             ]
+
             why = [problems.get(each) for each in ids.tolist()]
         else:
             paths, why = (
                 [os.fsencode(path) for path, _ in self.manifest.problems],
                 [each for _, each in self.manifest.problems],
             )
+
         bad, values = np.array([each is not None for each in why]), dict[str, pa.Array]()
         for name, rows in outputs.items():
+            # resized, since the part without ids gets the columns of one blank image
             flat = pa.array(np.resize(rows, (len(why), rows.shape[1])).ravel())
             values[name] = pa.FixedSizeListArray.from_arrays(
                 flat, rows.shape[1], mask=pa.array(bad)
             )
+
         numbers = pa.array(ids) if len(ids) else pa.nulls(len(why), pa.int64())
+        # paths are bytes, and Parquet's strings are UTF-8
         names = pa.array([path.decode(errors="backslashreplace") for path in paths])
         with written(self._file(part)) as file:
             table = pa.table(
@@ -121,11 +139,13 @@ class Parts:
             pq.write_table(table, file, use_dictionary=False)
 
     def finish(self) -> int:
-        """All parts are there: removes what killed processes have left, and counts the images with
-        a problem.
+        """Removes what killed processes have left; returns the number of images with a problem.
+
+        All parts must be there.
         """
         for left in self.out.glob(".part-*"):
             left.unlink(missing_ok=True)
+
         found = [
             pq.read_table(self._file(part), columns=["problem"])["problem"]
             for part in range(len(self))

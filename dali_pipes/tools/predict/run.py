@@ -1,4 +1,11 @@
-"""A prediction from start to end, by one process of any number."""
+"""Runs a prediction from start to end, in one of any number of processes.
+
+    the model, tried on a blank image → `claim` the folder → this rank's missing parts
+    for each part: batches → outputs → one Parquet file
+
+Ranks exchange nothing: part i belongs to rank i modulo their number. The last rank that ends finds
+all files there, and reports that the prediction is complete.
+"""
 
 import json
 import os
@@ -29,16 +36,14 @@ from dali_pipes.tools.predict.parts import Parts, claim
 
 
 def predict(config: PredictConfig) -> None:
-    """Writes those parts of `config.out` that are this rank's, i modulo the number of ranks, and
-    not there yet.
-
-    Ranks exchange nothing; the last one to end says that all is there.
+    """Writes the parts of `config.out` that belong to this rank and are not there yet.
 
     Raises:
         DaliPipesError: a user's mistake, or too many bad images; finished parts are kept.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO")  # see training.launch
     rank, device = Rank.from_env(), _device()
+
     if config.transform.training or (config.transform.dtype == "uint8" and not config.function):
         raise ConfigError(
             "the transform is random, or not normalized (uint8), and the outputs would "
@@ -49,21 +54,28 @@ def predict(config: PredictConfig) -> None:
             "this loader is for benchmarks only, and does not say which image is which; use "
             "loader=dali or torch"
         )
+
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     manifest = open_images(config.data, config.split, with_labels=False, **checks)
     model = load_model(config, device)
     parts = Parts(Path(str(config.out)), manifest, config.batch_size * config.part_batches)
+
     cores = max(1, available_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     dtype = torch.uint8 if config.transform.dtype == "uint8" else torch.float32
+
     blank = torch.zeros(1, 3, *config.transform.shape, device=device, dtype=dtype)
     model.outputs(blank)  # what the model cannot do is known before anything is written
+
     known = {"root": str(manifest.root), "classes": model.classes}
+    # the last bits depend on the number of threads, so later processes take the first one's
     torch.set_num_threads(
         claim(parts.out, _facts(config, manifest, model, device), {"threads": cores}, known)[
             "threads"
         ]
     )
+
     mine = [part for part in parts.missing() if part % rank.count == rank.index]
+
     start = time.perf_counter()
     try:
         if mine:
@@ -75,11 +87,12 @@ def predict(config: PredictConfig) -> None:
             file=sys.stderr,
         )
         raise
+
     _report(parts, rank, sum(len(parts.ids(part)) for part in mine), time.perf_counter() - start)
 
 
 def _device() -> torch.device:
-    """This rank's; ranks may share a GPU."""
+    """The device of this rank; ranks may share a GPU."""
     if not (gpus := torch.cuda.device_count()):
         return torch.device("cpu")
     torch.cuda.set_device(
@@ -91,10 +104,13 @@ def _device() -> torch.device:
 def _facts(
     config: PredictConfig, manifest: Manifest, model: Model, device: torch.device
 ) -> dict[str, Any]:
-    """What decides the outputs bit for bit, on one kind of machine."""
+    """Returns what decides the outputs bit for bit, on one kind of machine."""
+
     loader = described(config.loader)
+    # the loader's threads do not change the pixels
     loader.pop(config.loader.cores_option, None)
     options = ("precision", "batch_size", "part_batches", "threads")
+
     facts = {
         **{name: value for name in options if (value := getattr(config, name)) is not None},
         "output": f"top-{config.k}" if config.output == "topk" else config.output,
@@ -105,6 +121,7 @@ def _facts(
         "device": device.type,
         "versions": provenance({}, [])["versions"],
     }
+    # as `claim` reads them back: tuples become lists
     return json.loads(json.dumps(facts))
 
 
@@ -118,10 +135,13 @@ def _make(
     show: bool,
 ) -> None:
     ids = np.concatenate([parts.ids(part) for part in mine])
+    # the part of images without an id is the last one
     if not len(parts.ids(mine[-1])):
         parts.write(mine[-1], _on_host([model.outputs(blank)]), {})
+
     if not len(ids):
         return
+
     with build_loader(
         parts.manifest.subset(ids),
         config.loader.on_cores(cores),
@@ -133,6 +153,7 @@ def _make(
         device=blank.device,
     ) as loader:
         done: list[dict[str, Tensor]] = []
+
         for step, images in enumerate(
             track(_batches(loader, blank), "predicting", len(loader), show)
         ):
@@ -148,10 +169,9 @@ def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
-    """The images (N, 3, H, W) of every batch of one epoch; `blank` ones where all are bad, also
-    those around it.
-    """
+    """Yields the images (N, 3, H, W) of every batch of one epoch, blank ones if all are bad."""
     start, total, size = 0, len(loader.plan.manifest), loader.plan.batch_size
+
     while start < total:
         try:
             for batch in loader:
@@ -160,20 +180,25 @@ def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
         except BadSampleError as error:
             if error.bad_samples:
                 raise  # more than max_bad_fraction
+
+            # a batch without a good image, which has nothing to substitute the bad ones with
             bad = min(size, total - start)
             start += bad
             yield blank.expand(bad, -1, -1, -1)
+            # goes on after that batch
             if start < total:
                 loader.load_state_dict(loader.state_dict() | {"samples": start})
 
 
 def _report(parts: Parts, rank: Rank, images: int, seconds: float) -> None:
-    """What this rank has done; and if no other is still at work, what is there."""
+    """Prints what this rank has done and, if all parts are there, what the folder holds."""
     who = f"rank {rank.index} of {rank.count}: " if rank.count > 1 else ""
     said = f"{who}{images:,} images now, {images / seconds:,.1f} images/s with start-up"
+
     if left := len(parts.missing()):
         print(f"{said}; {left:,} files of other ranks are still to come", file=sys.stderr)
         return
+
     counts = {
         "images": len(parts.manifest) + len(parts.manifest.problems),
         "problems": parts.finish(),
@@ -186,6 +211,7 @@ def _report(parts: Parts, rank: Rank, images: int, seconds: float) -> None:
         ),
         file=sys.stderr,
     )
+
     own = {
         "rank": rank.index,
         "ranks": rank.count,

@@ -1,3 +1,4 @@
-"""Prepares images once, before training: smaller JPEGs, shards, CIFAR as PNGs. dali-pipes
-prepare.
+"""dali-pipes prepare: makes smaller JPEGs, shards, or PNGs of CIFAR, once before training.
+
+See docs/prepare.md.
 """

@@ -1,5 +1,7 @@
-"""What a sample has besides its image and its label, as members of a shard: a text, a mask, and
-columns of its own.
+"""Turns what a sample has besides its image and its label into members of a shard.
+
+That is a text, a mask, and columns of a table. `Beside` makes the members except the mask, which
+`encode_mask` resizes and turns as its image was.
 """
 
 import io
@@ -20,21 +22,21 @@ from dali_pipes.plan.coordinates import turned
 
 TEXT, MASK, COLUMNS = "txt", "mask.png", "json"  # not .png, by which a mask would be a second image
 _TARGETS = ("text", "mask")
-_LONGEST_TEXT = 2**20  # bytes, of which a scan reads no more
+_LONGEST_TEXT = 2**20  # bytes; a scan reads no longer text
 
 
 def kept_beside(source: Manifest) -> list[str]:
-    """ "text", "mask", and the names of columns, as far as a manifest has them."""
+    """Names what the manifest has besides labels: "text", "mask", and its columns."""
     has_mask = source.has_target("mask") or source.has_target("mask_bytes")
     there = {"text": source.has_target("text"), "mask": has_mask}
     return [name for name in _TARGETS if there[name]] + list(source.columns)
 
 
 def without(source: Manifest, drop: list[str]) -> Manifest:
-    """The same images without some of what `kept_beside` names.
+    """Returns the same images without some of what `kept_beside` names.
 
     Raises:
-        ConfigError: it has none of that name.
+        ConfigError: the manifest has nothing of that name.
     """
     there = kept_beside(source)
     if unknown := [name for name in drop if name not in there]:
@@ -46,27 +48,28 @@ def without(source: Manifest, drop: list[str]) -> Manifest:
 
 
 def usage(source: Manifest) -> str:
-    """The options by which what is beside the images is read again."""
+    """Returns the options that read texts and masks from the shards, each after a space."""
     there = kept_beside(source)
     options = [f"data.targets.text=.{TEXT}"] * ("text" in there) + [
         f"data.targets.mask=.{MASK}"
     ] * ("mask" in there)
+
     pairs = ", ".join(f"{value}: {number}" for value, number in source.mask_values.becomes.items())
     return " ".join(["", *options, *([f"'data.targets.mask_values={{{pairs}}}'"] if pairs else [])])
 
 
 class Beside:
-    """The members of the samples of one manifest, but for masks, which change with their image."""
+    """Makes the members of samples, except masks, which change with their image."""
 
     def __init__(self, source: Manifest):
         self._source, self._has_text = source, source.has_target("text")
         self._columns = {name: source.columns[name] for name in source.columns}
 
     def members(self, sample_id: int) -> dict[str, bytes]:
-        """By their extension.
+        """Returns the members of one sample, by extension.
 
         Raises:
-            PreparationError: a text that no scan would read.
+            PreparationError: its text is longer than a scan reads.
         """
         found: dict[str, bytes] = {}
         if self._has_text:
@@ -77,17 +80,21 @@ class Beside:
                     f"{name}: its text has {size:,} bytes, and shards keep {_LONGEST_TEXT:,}; "
                     "shorten it"
                 )
+
         if self._columns:
             values = {name: _plain(column[sample_id]) for name, column in self._columns.items()}
+            # a lone surrogate in a text is kept, which UTF-8 alone would refuse
             found[COLUMNS] = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
+
         return found
 
     def sizes(self) -> list[list[int]]:
-        """Of each sample the bytes of its members; a mask's are those of the source."""
+        """The sizes in bytes of each sample's members; a mask's is its size in the source."""
         sizes = [
             [len(each) for each in self.members(sample_id).values()]
             for sample_id in range(len(self._source))
         ]
+
         if "mask" in kept_beside(self._source):
             for sample_id, some in enumerate(sizes):
                 extent = self._source.mask_extent(sample_id)
@@ -96,7 +103,7 @@ class Beside:
 
 
 def _as_member(text: str) -> bytes:
-    """A scan takes one line end off."""
+    """Encodes a text so that a scan, which removes one line end, reads the same text."""
     return (
         text + ("\r\n" if text.endswith("\r") else "\n" if text.endswith("\n") else "")
     ).encode()
@@ -111,44 +118,55 @@ def _plain(value: Any) -> Any:
 def encode_mask(
     source: Manifest, sample_id: int, image: bytes, orientation: int
 ) -> bytes | str | None:
-    """A sample's mask, resized and turned as its image was; a text: why it cannot be used; None:
-    the source has no masks.
+    """Resizes and turns a sample's mask as its image was.
 
     Args:
-        image: as it was encoded.
-        orientation: EXIF's, by which it was turned; 1: it was not.
+        image: the encoded image.
+        orientation: the EXIF orientation that was applied to the image; 1: none.
+
+    Returns:
+        the mask's file; or, as a text, why it cannot be used; None: the source has no masks.
     """
     if "mask" not in kept_beside(source):
         return None
+
     if (extent := source.mask_extent(sample_id)) is None:
         return "it has no mask, and others have"
+
     try:
         data = Reader(keep=1).read(extent).tobytes()
     except OSError as error:
         return f"its mask {extent}: {error.strerror.lower() if error.strerror else error}"
+
     height, width = source.take_sizes(np.array([sample_id]))[0].tolist()
     if why := mask_problem(io.BytesIO(data), height, width, "full"):
         return f"its mask {extent}: {why}"
+
     with open_stored(io.BytesIO(image)) as written:
         to = written.height, written.width
+    # the source's file, so that its bytes stay the same
     if orientation == 1 and to == (height, width):
         return data
     return _resized(data, orientation, to)
 
 
 def _resized(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
-    """Each of its values is one that was there: that of the nearest pixel."""
+    """Turns a mask and resizes it to (H, W) by nearest neighbor, so that no new value appears."""
     with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette
     values = turned(values.astype(np.uint8) if values.dtype == bool else values, orientation)
+
     rows, columns = map(_nearest, values.shape, to)
     made = Image.fromarray(np.ascontiguousarray(values[rows[:, None], columns]))
+
     if palette:
         made.putpalette(palette)
+
     file = io.BytesIO()
     made.save(file, "PNG")
     return file.getvalue()
 
 
 def _nearest(length: int, to: int) -> NDArray[np.int64]:
+    # the pixel whose centre is nearest, in integers
     return (2 * np.arange(to) + 1) * length // (2 * to)

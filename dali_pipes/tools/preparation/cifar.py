@@ -1,9 +1,11 @@
-"""CIFAR-10 and CIFAR-100 from their binary versions to a folder of PNGs. No pickle is read: a
-pickle can run any code.
+"""Converts the binary versions of CIFAR-10 and CIFAR-100 to a folder of PNGs.
 
-The archive is untrusted: it is checked, read by name into memory, and never extracted. The format
-is that of https://www.cs.toronto.edu/~kriz/cifar.html: records of one label byte (CIFAR-100: a
-coarse and a fine one), then 32 × 32 red, green and blue values, one color after the other.
+`check_archive`, `read_archive` and `write_pngs` are called in this order. The archive is untrusted:
+its hash is checked, its files are read by name into memory, and nothing is extracted. The Python
+version is refused, since its pickles can run any code.
+
+https://www.cs.toronto.edu/~kriz/cifar.html defines the format: records of one label byte
+(CIFAR-100: a coarse and a fine one), then 32 × 32 red values, as many green and as many blue ones.
 """
 
 import hashlib
@@ -28,10 +30,10 @@ from dali_pipes.system.workers import in_order
 from dali_pipes.tools.preparation.folder import class_folders
 from dali_pipes.tools.preparation.record import Record
 
-_MARGIN = 2**20  # bytes
-_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
+_MARGIN = 2**20  # bytes, for the other files in an archive
+_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)  # raised by damaged archives
 _PIXELS = 3 * 32 * 32
-_NAMES_BYTES = 64 * 1024
+_NAMES_BYTES = 64 * 1024  # at most, of the file of class names
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,12 @@ class Layout:
     """The layout of an archive.
 
     Attributes:
-        sha256: of the official archive.
+        sha256: the hash of the official archive.
         folder: the folder of all its files.
-        names: file of the class names, one per line.
+        names: the file of the class names, one per line.
         files: the files of each split.
         records: maximum number of records in a file.
-        label_bytes: of each record; the last one is the label.
+        label_bytes: how many bytes of each record are labels; the last one is used.
     """
 
     sha256: str
@@ -55,8 +57,8 @@ class Layout:
     label_bytes: int
 
 
-# SHA-256: github.com/tensorflow/datasets, tensorflow_datasets/url_checksums/cifar10.txt and
-# cifar100.txt
+# the hashes are those of github.com/tensorflow/datasets: cifar10.txt and cifar100.txt in
+# tensorflow_datasets/url_checksums
 LAYOUTS = {
     "cifar10": Layout(
         sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -81,35 +83,41 @@ LAYOUTS = {
 
 
 class Split(NamedTuple):
-    """labels: (N,) uint8; pixels: (N, 32, 32, 3) uint8."""
+    """The images of one split. labels: (N,) uint8; pixels: (N, 32, 32, 3) uint8."""
 
     labels: NDArray[np.uint8]
     pixels: NDArray[np.uint8]
 
 
 def check_archive(archive: Path, source: str, expected: str | None) -> str:
-    """Its SHA-256, checked against the official or the expected one.
+    """Checks an archive's SHA-256 against the expected or the official one, and returns it.
 
     Raises:
         PreparationError: they differ, or there is no such file.
     """
     if not archive.is_file():
         raise PreparationError(f"{archive}: no such file; give the archive as it was downloaded")
+
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
+
     wanted = (expected or LAYOUTS[source].sha256).lower()
     if found == wanted:
         return found
+
     name = LAYOUTS[source].folder.removesuffix("-batches-bin").removesuffix("-binary")
+    # the Python version is a common mistake, so its error says which file is needed
     first = ""
     with suppress(*_BROKEN), tarfile.open(archive, "r|gz") as tar:
         first = getattr(tar.next(), "name", "")
+
     if "-batches-py" in first or "-python" in first:
         raise PreparationError(
             f"{archive} is the Python version, made of pickles, which can run any code "
             "when they are read; "
             f"give the binary version, {name}-binary.tar.gz"
         )
+
     whose = "that was asked for" if expected else f"of the official {name}-binary.tar.gz"
     raise PreparationError(
         f"{archive}: its SHA-256 is {found}, and not {wanted}, the one {whose}; download it again"
@@ -117,7 +125,7 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
 
 
 def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split]]:
-    """Class names, and the images of "train" and "val".
+    """Reads the names of the classes, and the images of "train" and "val".
 
     Raises:
         PreparationError: a file is missing, or does not have the format.
@@ -129,8 +137,10 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
         for files in layout.files.values()
         for file in files
     }
+
     members = _read_members(archive, largest | {f"{layout.folder}/{layout.names}": _NAMES_BYTES})
     classes = members[f"{layout.folder}/{layout.names}"].decode("ascii", "replace").split()
+
     splits = {}
     for split, files in layout.files.items():
         contents = [members[f"{layout.folder}/{file}"] for file in files]
@@ -140,29 +150,34 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
                     f"{archive}: {file} has {len(content):,} bytes, and records of {record:,} "
                     "do not fill that"
                 )
+
         records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, record)
         planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
         images = splits[split] = Split(
             records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1)
         )
+
         if images.labels.max() >= len(classes):
             raise PreparationError(
                 f"{archive}: {split} has label {images.labels.max()}, and there are "
                 f"{len(classes)} classes"
             )
+
     return classes, splits
 
 
 def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]:
-    """The regular files of these names. Links, folders and other names are skipped; of two with the
-    same name the first counts.
+    """Reads the regular files with these names.
+
+    Links, folders and other names are skipped; of two files with the same name the first counts.
 
     Args:
-        largest: by name, the maximum size of the file in bytes.
+        largest: the maximum size in bytes of each file, by name.
     """
     found: dict[str, bytes] = {}
     passed = 0
     try:
+        # a stream, so that a gzip bomb is noticed before all of it is unpacked
         with tarfile.open(archive, "r|gz") as tar:
             for member in track(tar, "reading the archive", len(largest) + 3):
                 passed += member.size
@@ -170,18 +185,21 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
                     raise PreparationError(
                         f"{archive} holds far more than it should; download it again"
                     )
+
                 if not member.isreg() or member.name not in largest or member.name in found:
                     continue
                 if member.size > largest[member.name]:
                     raise PreparationError(
                         f"{archive}: {member.name} has {member.size:,} bytes, more than it can have"
                     )
+
                 file = tar.extractfile(member)
                 found[member.name] = file.read() if file else b""
     except _BROKEN as error:
         raise PreparationError(
             f"{archive} is damaged or cut short ({error}); download it again"
         ) from None
+
     if missing := [name for name in largest if name not in found]:
         raise PreparationError(
             f"{archive} holds no {missing[0]}; give the binary version as it was downloaded"
@@ -190,15 +208,17 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
 
 
 def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:
-    """CLASS/NUMBER.png, the number being the image's index in the archive. An existing file is
-    kept.
+    """Writes CLASS/NUMBER.png; the number is the image's index in the archive.
+
+    Existing files are kept.
 
     Returns:
-        How many images there are, and how many of them were kept.
+        how many images there are, and how many of them were kept.
     """
     folders = [record.out / split / name for name in class_folders(classes)]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
+
     count = len(images.labels)
     written = in_order(
         partial(_write, record, folders, images), range(count), available_cpus(), chunk=256
@@ -207,10 +227,11 @@ def write_pngs(record: Record, split: str, classes: list[str], images: Split) ->
 
 
 def _write(record: Record, folders: list[Path], images: Split, number: int) -> bool:
-    """Whether it existed already."""
+    """Writes one image; returns whether it existed already."""
     file = folders[images.labels[number]] / f"{number:05d}.png"
     if file.exists() and file.stat().st_size:
         return True
+
     buffer = io.BytesIO()
     Image.fromarray(images.pixels[number]).save(buffer, "PNG")
     record.write(file, buffer.getvalue())

@@ -17,12 +17,12 @@ MERGE = "merge"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The work of one of several processes that need not know of each other; by default all of it.
+    """The part of the work that one of several independent processes does; by default all of it.
 
     Attributes:
-        name: in its files' names; empty of all of the work, and of what comes after all parts.
-        index, count: it is the index-th of so many, from 0.
-        merges: it is what comes after all of them.
+        name: stands in the names of the part's files; empty for all of the work and for merging.
+        index, count: which of how many parts it is, from 0.
+        merges: whether it is the last step, after all parts.
     """
 
     name: str = ""
@@ -32,18 +32,21 @@ class Part:
 
     @classmethod
     def read(cls, text: str) -> "Part":
-        """
+        """Reads the value of `part=`.
+
         Raises:
-            ConfigError: neither such as 2/8 nor "merge".
+            ConfigError: it is neither such as 2/8 nor "merge".
         """
         if text == MERGE:
             return cls(merges=True)
+
         numbers = re.fullmatch(r"(\d+)/(\d+)", text)
         if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
             raise ConfigError(
                 f"part is {text}; it takes 1/8 to 8/8 for eight processes, and merge when all "
                 "of them have ended"
             )
+
         index, count = int(numbers[1]), int(numbers[2])
         return cls(f"-{index}-of-{count}", index - 1, count)
 
@@ -106,6 +109,7 @@ class PrepareConfig(MeasureConfig):
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
         _ = self.work  # refuses what is no part
+
         if self.source == "parquet":
             self._check_parquet()
         if self.source in ("images", "parquet"):
@@ -116,7 +120,7 @@ class PrepareConfig(MeasureConfig):
 
     @property
     def work(self) -> Part:
-        """What `part` says."""
+        """The part of the work that `part` names."""
         return Part() if self.part is None else Part.read(self.part)
 
     @property
@@ -148,15 +152,18 @@ class PrepareConfig(MeasureConfig):
                 "nothing to do: resize=N makes the images smaller, quality=Q makes JPEGs "
                 "of them, to=shards packs them"
             )
+
         if self.exif == "apply" and not self.encodes:
             raise ConfigError(
                 "exif=apply turns pixels, and without resize or quality the bytes are not "
                 "changed; give quality=Q"
             )
+
         if self.engine == "ray" and self.to != "shards":
             raise ConfigError("engine=ray writes shards; add to=shards, or leave engine out")
         if self.engine == "ray" and find_spec("ray") is None:
             raise ConfigError("engine=ray needs Ray; pip install 'dali_pipes[ray]'")
+
         if self.measure and self.part:
             raise ConfigError("measure=true measures all images; leave part out")
         if self.measure and self.to == "shards":
@@ -173,6 +180,7 @@ class PrepareConfig(MeasureConfig):
             )
         if self.sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", self.sha256):
             raise ConfigError(f"sha256 is {self.sha256!r}; it takes 64 hexadecimal digits")
+
         if (
             self.to == "shards"
             or self.encodes
@@ -186,6 +194,7 @@ class PrepareConfig(MeasureConfig):
                 "quality, exif, to, part, engine and measure "
                 "are for source=images, so run prepare.py once more on the folder that this makes"
             )
+
         if self.data.root or self.data.train or self.data.val:
             raise ConfigError(
                 f"source={self.source} takes its images from the archive; leave data.root, "

@@ -1,8 +1,13 @@
-"""Encodes one image, as a JPEG that hardware decoders take; one that is such already only loses its
-metadata.
+"""Encodes one image as a JPEG that hardware decoders take.
 
-Markers and segments of a JPEG are those of ITU-T T.81, annex B; the decoder is known to accept
-baseline JPEG only, with one scan.
+    encode_sample → encode: read, decode with Pillow, check against the scan
+        no `Encoding`                             the bytes stay as they are
+        small enough, and suits the hardware      only its metadata is removed (`without_metadata`)
+        else                                      resized, turned if asked for, encoded (`_jpeg`)
+    → Encoded, or the reason why the image is left out
+
+Hardware decoders take baseline JPEGs with one scan only. ITU-T T.81, annex B, defines the markers
+and segments of a JPEG.
 """
 
 import io
@@ -21,7 +26,7 @@ from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, uprig
 from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.beside import encode_mask
 
-EXTENSIONS = {
+EXTENSIONS = {  # by Pillow's name of the format
     "JPEG": "jpg",
     "MPO": "jpg",
     "PNG": "png",
@@ -32,10 +37,11 @@ EXTENSIONS = {
 }
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
 _START = b"\xff\xd8"
+# markers, by their second byte
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _ADOBE = 0xE0, 0xEE
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-# the remaining ones define the color space
+# JFIF's and Adobe's segments are no metadata: they define the color space
 _METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}
 _GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
 # anything but a stuffed byte or a restart marker ends the coded data
@@ -43,8 +49,12 @@ _AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 class Segment(NamedTuple):
-    """One segment: its marker's second byte, what it holds (of a scan: only its header), and all of
-    its bytes.
+    """A segment of a JPEG.
+
+    Attributes:
+        marker: the second byte of its marker.
+        payload: what it contains; for a scan, only the header.
+        whole: all of its bytes.
     """
 
     marker: int
@@ -53,10 +63,10 @@ class Segment(NamedTuple):
 
 
 def segments(content: bytes) -> Iterator[Segment]:
-    """From after the start of the image to its end; anything after that is dropped.
+    """Yields the segments after the start of the image up to its end; drops what follows.
 
     Raises:
-        ValueError: it does not consist of segments.
+        ValueError: the content does not consist of segments.
     """
     at = len(_START)
     while True:
@@ -64,19 +74,24 @@ def segments(content: bytes) -> Iterator[Segment]:
             raise ValueError(f"no marker at byte {at}")
         while content[at + 1 : at + 2] == b"\xff":  # fill bytes
             at += 1
+
         marker = content[at + 1 : at + 2]
         if marker == bytes([_END]):
             yield Segment(_END, b"", content[at : at + 2])
             return
+
         length = int.from_bytes(content[at + 2 : at + 4], "big")
         end = header_end = at + 2 + length
         if length < 2 or end > len(content):
             raise ValueError(f"a segment at byte {at} leaves the file")
+
+        # the coded data after a scan's header has no length: it ends at a marker
         if marker[0] == _SCAN:
             after = _AFTER_SCAN.search(content, header_end)
             if after is None:
                 raise ValueError("the image has no end")
             end = after.start()
+
         yield Segment(marker[0], content[at + 4 : header_end], content[at:end])
         at = end
 
@@ -87,31 +102,35 @@ def suits_hardware(content: bytes) -> bool:
         parts = list(segments(content))
     except ValueError:
         return False
+
     frames = [part for part in parts if part.marker in _FRAMES]
     scans = sum(part.marker == _SCAN for part in parts)
+
     if (
         [frame.marker for frame in frames] != [_BASELINE]
         or scans != 1
         or frames[0].payload[:1] != b"\x08"
     ):
         return False
+
     components = frames[0].payload[6:]
+    # libjpeg takes components named R, G, B, or Adobe's transform 0, for RGB
     is_rgb = components[::3] == b"RGB" or any(
         part.marker == _ADOBE and part.payload[11:12] == b"\0" for part in parts
     )
+
     sampling = tuple(components[1::3])
     return sampling == _GRAY or (sampling == _COLOR and not is_rgb)
 
 
 def without_metadata(content: bytes, orientation: int = 1) -> bytes:
-    """The same image without EXIF, color profile, comments, thumbnails and whatever follows its
-    end.
+    """Removes EXIF, color profile, comments, thumbnails and whatever follows the image's end.
 
     Args:
-        orientation: EXIF's, kept as the only tag if it is not 1.
+        orientation: the EXIF orientation, kept as the only tag if it is not 1.
 
     Raises:
-        ValueError: it is not made of segments.
+        ValueError: the content does not consist of segments.
     """
 
     def is_metadata(part: Segment) -> bool:
@@ -122,7 +141,8 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
     kept = [part for part in segments(content) if not is_metadata(part)]
     tag = orientation_tag(orientation)
     exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
-    first = 1 if kept[0].marker == _JFIF else 0  # JFIF has to come first of all
+
+    first = 1 if kept[0].marker == _JFIF else 0  # JFIF's segment has to be the first one
     return b"".join(
         [
             _START,
@@ -134,7 +154,7 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
 
 
 def orientation_tag(orientation: int) -> bytes:
-    """EXIF data of nothing else; empty for 1, an upright image."""
+    """Returns EXIF data with the orientation only; empty for 1, an upright image."""
     if orientation == 1:
         return b""
     exif = Image.Exif()
@@ -147,9 +167,9 @@ class Encoding:
     """How images are encoded.
 
     Attributes:
-        resize: maximum length of the shorter side; None: unchanged.
-        quality: of the JPEGs.
-        exif: "keep" or "apply".
+        resize: the maximum length of the shorter side, in pixels; None: unchanged.
+        quality: the quality of the JPEGs, 1 to 100.
+        exif: "keep" or "apply" the orientation.
     """
 
     resize: int | None
@@ -161,9 +181,9 @@ class Encoded(NamedTuple):
     """The bytes to write.
 
     Attributes:
-        extension: that of the true format, without a dot.
-        same_pixels: the image was not encoded again.
-        mask: a PNG; None: the source has none.
+        extension: the extension of the true format, without a dot.
+        same_pixels: whether the image was not encoded again.
+        mask: the file of its mask; None: the source has none.
     """
 
     content: bytes
@@ -183,23 +203,25 @@ class LeftOutError(Exception):
 def encode(
     read: Callable[[], bytes], scanned: tuple[int, int], orientation: int, encoding: Encoding | None
 ) -> Encoded:
-    """Reads and decodes one image, and encodes it as `encoding` says; None: the bytes are
-    unchanged.
+    """Reads and decodes one image, and encodes it.
 
     Args:
-        read: gives its bytes, or raises an OSError.
-        scanned: its height and width when it was scanned.
-        orientation: EXIF's, by the manifest, as loaders turn it.
+        read: returns the image's bytes, or raises an OSError.
+        scanned: the height and width that the scan found.
+        orientation: the EXIF orientation that the manifest has, which loaders apply.
+        encoding: None: the bytes are unchanged.
 
     Raises:
-        LeftOutError: it cannot be read or decoded, or has changed since.
+        LeftOutError: it cannot be read or decoded, or has changed since the scan.
+        FetchError: `read` raised it.
     """
     try:
         content = read()
         with warnings.catch_warnings():
-            # the scan has already judged what Pillow only warns about
+            # what Pillow only warns about was judged by the scan
             warnings.simplefilter("ignore")
             with open_stored(io.BytesIO(content)) as image:
+                # the manifest's sizes, and regions planned by them, would be wrong
                 if (image.height, image.width) != scanned:
                     height, width = scanned
                     mismatch = (
@@ -207,6 +229,7 @@ def encode(
                         "it was scanned"
                     )
                     raise LeftOutError(f"{mismatch}; scan again")
+
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
@@ -222,7 +245,7 @@ def encode(
 
 
 def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
-    """The encoded image, or the reason why there is none."""
+    """Encodes one sample with its mask; returns a text, the reason, if it cannot be used."""
     height, width = source.sizes[sample_id].tolist()
     orientation = int(source.take_orientations(np.array([sample_id]))[0])
 
@@ -230,6 +253,7 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
         try:
             return source.read(sample_id).tobytes()
         except OSError as error:
+            # a local file that cannot be read is left out, as a damaged one
             if not source.is_fetched:
                 raise
             raise FetchError(
@@ -241,37 +265,44 @@ def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -
         encoded = encode(read, (height, width), orientation, encoding)
     except LeftOutError as error:
         return str(error)
+
     turned = encoding is not None and encoding.exif == "apply"
     mask = encode_mask(source, sample_id, encoded.content, orientation if turned else 1)
     return mask if isinstance(mask, str) else encoded._replace(mask=mask)
 
 
 def relative_name(source: Manifest, sample_id: int) -> str:
-    """As problems of a manifest name their file."""
+    """The name of a sample's file, as a manifest's problems name files."""
     return os.path.relpath(source.name(sample_id), source.root)
 
 
 def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
-    """A JPEG that is small enough and suits the hardware decoder loses only its metadata; all
-    others are encoded.
+    """Encodes an image, unless it is a JPEG that only has to lose its metadata.
+
+    Such a JPEG is small enough, need not be turned, and suits the hardware decoder.
     """
     turned = encoding.exif == "apply" and orientation > 1
+
     shorter = min(image.size)
     resize = min(shorter, encoding.resize or shorter)
-    # the longer is truncated, as by torchvision's Resize
+    # the longer side is truncated, as by torchvision's Resize
     size = image.width * resize // shorter, image.height * resize // shorter
+
     if max(size) > LONGEST_SIDE:
         raise LeftOutError(
             f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most"
         )
+
     if size == image.size and not turned and suits_hardware(content):
         return Encoded(without_metadata(content, orientation), "jpg", True)
-    # as loaders do: alpha and profile are dropped
+
+    # alpha and color profile are dropped, as loaders do
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     if size != image.size:
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     if turned:
         pixels = upright(pixels, orientation)
+
     return Encoded(
         _jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)),
         "jpg",
@@ -280,8 +311,8 @@ def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Enc
 
 
 def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:
-    """Baseline, 4:2:0 or gray."""
-    pixels.info.clear()  # Pillow would write a comment from there
+    """Encodes pixels as a baseline JPEG, 4:2:0 or gray."""
+    pixels.info.clear()  # Pillow would write a comment that it finds there
     options = {"exif": exif} if exif else {}
     buffer = io.BytesIO()
     pixels.save(

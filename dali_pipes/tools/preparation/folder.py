@@ -1,4 +1,8 @@
-"""Writes images to a folder of JPEGs with a subfolder for each class, in the same order."""
+"""Writes images to a folder of JPEGs with a subfolder for each class, in the source's order.
+
+`to_folder` writes; `check_order` checks afterwards that a scan gives the images the same order, so
+that ids and labels stay the same. A source whose order class folders cannot keep is refused.
+"""
 
 import itertools
 import os
@@ -16,16 +20,18 @@ from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoding, encode_sample, relative_name
 from dali_pipes.tools.preparation.record import Outcome, Record
 
-LONGEST = 255  # bytes of a name, on nearly all file systems
+LONGEST = 255  # maximum bytes of a name on nearly all file systems
 _JPEG = (".jpg", ".jpeg")
 
 
 def class_folders(classes: Sequence[str]) -> list[str]:
-    """A folder name for each class, which sort as the classes do; numbers get leading zeros for
-    that. Raises as `to_folder`.
+    """Returns a folder name for each class; the names sort as the classes do.
+
+    If all names are numbers, they get leading zeros for that. Raises as `to_folder`.
     """
     numbers = all(name.isascii() and name.isdecimal() for name in classes)
     folders = [name.zfill(max(map(len, classes))) for name in classes] if numbers else list(classes)
+
     for name in folders:
         if (
             name in ("", ".", "..")
@@ -36,17 +42,18 @@ def class_folders(classes: Sequence[str]) -> list[str]:
             raise ConfigError(
                 f"class {name!r} cannot be the name of a folder; to=shards keeps any class"
             )
+
     if any(one >= other for one, other in itertools.pairwise(folders)):
         raise ConfigError(
             "the classes are not in sorted order, and folders would renumber them; to=shards "
             "keeps their order"
         )
+
     return folders
 
 
 def output_names(manifest: Manifest) -> list[str]:
-    """The path of each sample below the output's root, by sample id; every name ends in .jpg or
-    .jpeg.
+    """Returns the path of each sample below the output's root, by id; each ends in .jpg or .jpeg.
 
     An image keeps its folder and name, with .jpg added if it has another extension. In a folder
     where that would change the order or make two names the same or too long, the images are
@@ -59,6 +66,7 @@ def output_names(manifest: Manifest) -> list[str]:
             f"{manifest.root}: the images are not sorted by class, and folders would "
             "renumber them; to=shards keeps their order"
         )
+
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda each: each[0])
@@ -67,6 +75,7 @@ def output_names(manifest: Manifest) -> list[str]:
             for folder, files in grouped
             for name in _renamed([file for _, file in files])
         ]
+
     by_class = itertools.groupby(labels)
     return [
         os.path.join(folders[label], name)
@@ -76,12 +85,13 @@ def output_names(manifest: Manifest) -> list[str]:
 
 
 def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
-    """Whether each image is in its class's folder, in the order of an ImageFolder."""
+    """Whether each image is in the folder of its class, in the order of an ImageFolder."""
     parts = [path.split("/") for path in paths]
     inside = all(
         part[0] == folder and len(part) > 1 and not {"", ".", ".."} & {*part}
         for part, folder in zip(parts, folders, strict=True)
     )
+
     by_class = list(zip(folders, map(os.path.split, paths), strict=True))
     return inside and all(one < other for one, other in itertools.pairwise(by_class))
 
@@ -89,6 +99,7 @@ def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
 def _renamed(names: list[str]) -> list[str]:
     new = [name if name.lower().endswith(_JPEG) else f"{name}.jpg" for name in names]
     sorted_alike = all(one < other for one, other in itertools.pairwise(new))
+
     return (
         new
         if sorted_alike and all(len(os.fsencode(name)) <= LONGEST for name in new)
@@ -101,7 +112,14 @@ def _numbers(count: int) -> list[str]:
 
 
 class _Written(NamedTuple):
-    """size: bytes after, 0 if it was left out; why: only then."""
+    """The outcome of one image.
+
+    Attributes:
+        size: the bytes of the written file; 0: the image was left out.
+        same_pixels: whether it was not encoded again.
+        kept: whether an earlier run wrote it.
+        why: the reason why it was left out.
+    """
 
     size: int
     same_pixels: bool = False
@@ -112,20 +130,20 @@ class _Written(NamedTuple):
 def to_folder(
     record: Record, split: str, source: Manifest, encoding: Encoding, part: Part
 ) -> tuple[Outcome, list[int]]:
-    """Writes all images of the source below `record.out`/`split`; files that are there already are
-    kept.
+    """Writes all images of the source below `record.out`/`split`; keeps existing files.
 
     Returns:
-        The outcome, and the source's id of each image that was written.
+        the outcome, and the source's id of each image that was written.
 
     Raises:
         ConfigError: a class cannot be the name of a folder, or folders cannot keep the source's
             order.
-        PreparationError: the parts have ended, and an image is missing.
+        PreparationError: this run merges parts, and an image is missing.
     """
     out, names = record.out / split, output_names(source)
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
+
     asked = part.of(range(len(source)))
     done = in_order(
         partial(_write, record, out, source, names, encoding, part.merges),
@@ -133,6 +151,7 @@ def to_folder(
         available_cpus(),
         chunk=8,
     )
+
     outcome, ids = Outcome(left_out=list(source.problems)), list[int]()
     for sample_id, written in zip(
         asked, track(done, f"preparing {split}", len(asked)), strict=True
@@ -140,10 +159,12 @@ def to_folder(
         if written.why:
             outcome.left_out.append((relative_name(source, sample_id), written.why))
             continue
+
         ids.append(sample_id)
         outcome.same_pixels += written.same_pixels
         outcome.kept += written.kept
         outcome.bytes_after += written.size
+
     outcome.images, outcome.bytes_before = len(ids), int(source.bytes_each[ids].sum())
     return outcome, ids
 
@@ -152,12 +173,13 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
     """Checks that a scan of the written images numbers them in the same order.
 
     Raises:
-        PreparationError: there are other files among them.
+        PreparationError: the folder also holds files that this run did not write.
     """
     names = output_names(source)
     found = [
         os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))
     ]
+
     for name, expected in zip(
         [*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
     ):
@@ -167,6 +189,7 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
                 f"{os.path.join(written.root, stray)} was not written by this run; remove it "
                 "and start again"
             )
+
     if (
         len(found) != len(ids)
         or list(written.labels) != list(source.labels[ids])
@@ -188,14 +211,18 @@ def _write(
 ) -> _Written:
     file = out / names[sample_id]
     size = file.stat().st_size if file.exists() else 0
+    # a file is renamed into its place when it is complete
     if size:
         return _Written(size, kept=True)
+
     encoded = encode_sample(source, encoding, sample_id)
     if isinstance(encoded, str):
         return _Written(0, why=encoded)
+
     if must_exist:
         raise PreparationError(
             f"images are missing, such as {file}; run their parts again, and then part=merge"
         )
+
     record.write(file, encoded.content)
     return _Written(len(encoded.content), same_pixels=encoded.same_pixels)

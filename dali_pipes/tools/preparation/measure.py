@@ -1,5 +1,7 @@
-"""What changed: the pixels as a network sees them, after decoding, cropping and resizing; and the
-loader's pace.
+"""Measures what a preparation changed.
+
+`pixel_difference` compares the pixels as a network sees them, after decoding, cropping and
+resizing; `measure` compares the loader's throughput and CPU time before and after.
 """
 
 from dataclasses import replace
@@ -29,10 +31,10 @@ SCHEMA = 3
 def pixel_difference(
     config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest
 ) -> dict[str, Any]:
-    """The difference over images chosen at random.
+    """Compares the pixels before and after, of images chosen at random.
 
-    Training uses the same random numbers before and after, so the windows are the same except for
-    rounding to the new pixels.
+    The training transform gets the same random numbers before and after, so the regions are the
+    same except for rounding to the new pixels.
 
     Args:
         ids: the source's id of each written image.
@@ -47,6 +49,7 @@ def pixel_difference(
         written,
         np.random.default_rng(config.seed).permutation(len(ids))[: config.agreement_images],
     )
+
     found = {
         name: difference(_pixels(config, after, transform), _pixels(config, before, transform))
         for name, transform in (
@@ -65,6 +68,7 @@ def _pairs(
 
 def _pixels(config: PrepareConfig, manifest: Manifest, transform: Transform) -> torch.Tensor:
     exif = "apply" if config.exif == "apply" else transform.exif
+    # before normalization, so that the difference is in steps of 1/255
     as_bytes = replace(transform, dtype="uint8", exif=exif)
     options: dict[str, Any] = {
         "seed": config.seed,
@@ -72,6 +76,7 @@ def _pixels(config: PrepareConfig, manifest: Manifest, transform: Transform) -> 
         "last_batch": "partial",
         "device": "cpu",
     }
+
     with build_loader(
         manifest, TorchConfig(), transform=as_bytes, batch_size=16, **options
     ) as loader:
@@ -81,11 +86,10 @@ def _pixels(config: PrepareConfig, manifest: Manifest, transform: Transform) -> 
 def measure(
     config: PrepareConfig, source: Manifest, ids: list[int], written: Manifest
 ) -> dict[str, Any]:
-    """The loader's gain: the benchmark's A/B with two sets of images instead of two loaders.
-    docs/method.md has the protocol.
+    """Measures the loader's gain: the benchmark's A/B, with two sets of images for two loaders.
 
-    Alternating trials of the source and of the written images, each in a fresh process, with the
-    same loader and plan.
+    The same loader and plan run on the source and on the written images, in alternating trials,
+    each in a new process. docs/method.md has the protocol.
 
     Args:
         ids: the source's id of each written image.
@@ -100,11 +104,13 @@ def measure(
     chosen = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
     folder = new_folder(Path(config.report))
     images = zip((BEFORE, AFTER), _pairs(source, ids, written, chosen), strict=True)
+
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}
     done = [
         trials[turn.arm].run(turn, config.loader)
         for turn in turns([*trials], BEFORE, config.pairs, config.seed)
     ]
+
     facts = {arm: each.facts() for arm, each in trials.items()}
     result = {
         "schema": SCHEMA,
@@ -115,5 +121,6 @@ def measure(
         "provenance": {arm: each["provenance"] for arm, each in facts.items()},
         "folder": str(folder),
     }
+
     save_result(folder, result)
     return result

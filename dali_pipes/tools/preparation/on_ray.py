@@ -1,4 +1,7 @@
-"""Writes shards as tasks of a Ray cluster, or of Ray on this machine alone."""
+"""Writes shards as tasks of a Ray cluster, or of Ray on this machine alone.
+
+`write_all` takes the place of `shards.write_here`; a task writes one shard (`write_shard`).
+"""
 
 import logging
 import os
@@ -15,21 +18,24 @@ from dali_pipes.system.progress import track
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.shards import Shard, Written, write_shard
 
-_ANSWER_S = 10
-_RETRIES = 5  # of a task whose worker or machine was lost
+_ANSWER_S = 10  # how long the cluster may take to accept a connection
+_RETRIES = 5  # how often a task is run again after its worker or machine was lost
 
 
 def write_all(
     source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
 ) -> Iterator[Written]:
-    """What was written, in order. Of the cluster at RAY_ADDRESS, if that is set.
+    """Writes the shards on the cluster at RAY_ADDRESS, or on this machine if that is not set.
+
+    Yields what was written, in order.
 
     Raises:
-        PreparationError: a machine does not see the folders, or too many were lost.
+        PreparationError: a machine does not see the folders, or a task was lost too often.
     """
     started, address = not ray.is_initialized(), os.environ.get("RAY_ADDRESS")
-    handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, and leaves it
+    handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, and does not restore this one
     _check_answers(address)
+
     try:
         if started:
             ray.init(
@@ -53,7 +59,7 @@ def write_all(
 
 
 def _check_answers(address: str | None) -> None:
-    """Ray itself would wait for minutes."""
+    """Raises a PreparationError if nothing answers at the address; Ray would wait for minutes."""
     host, _, port = (address or "").rpartition("/")[2].rpartition(":")
     if port.isdecimal():
         try:
@@ -66,14 +72,18 @@ def _check_answers(address: str | None) -> None:
 
 
 def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> Iterator[Written]:
-    """A bounded number of shards is in work, so that a run that is stopped leaves little to do
-    again.
+    """Starts a task for each shard, and yields what was written, in order.
+
+    Only as many tasks are started ahead as keep all cores busy, so a run that is stopped has little
+    to do again.
     """
     write = ray.remote(num_cpus=1, max_retries=_RETRIES)(_write)
     shared = ray.put(source)
     cores: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+
     ahead = 2 * max(1, int(cores.get("CPU", 1)))
     pending = [write.remote(shared, encoding, shard) for shard in shards[:ahead]]
+
     for shard in shards[ahead:] + [None] * min(ahead, len(shards)):
         yield ray.get(pending.pop(0))
         if shard:

@@ -1,5 +1,7 @@
-"""prepared.json: the source, options and outcome of a prepared folder; and the lock that a run
-holds on it while it writes.
+"""Records the source, the options and the outcome of a prepared folder, and locks the folder.
+
+`recorded` locks the folder while a run writes, and yields its `Record`, prepared.json. A run
+that was killed continues if its options and its source are the recorded ones.
 """
 
 import fcntl
@@ -16,7 +18,7 @@ from dali_pipes.errors import PreparationError
 
 SCHEMA = 1
 NAME = "prepared.json"
-_NAMES = "prepared*.json"  # with those of parts
+_NAMES = "prepared*.json"  # also those of parts
 _SCRATCH = ".unfinished"
 
 
@@ -26,11 +28,12 @@ class Outcome:
 
     Attributes:
         images: number of written images.
-        same_pixels: those of them that this run did not encode.
-        kept: those of them from an earlier run.
-        bytes_before, bytes_after: of the written images, as files or shards.
+        same_pixels: how many of them this run copied without encoding them.
+        kept: how many of them an earlier run wrote.
+        bytes_before, bytes_after: the sizes of the written images, in the source and in the folder
+            (as files or shards).
         left_out: path and reason of every file that could not be used.
-        difference: of the pixels before and after (measure.py), if they were compared.
+        difference: how far the pixels before and after differ (measure.py), if they were compared.
     """
 
     images: int = 0
@@ -43,20 +46,31 @@ class Outcome:
 
 
 class Record:
-    """prepared.json of one folder, or of a part of the work prepared-2-of-8.json; a temporary
-    folder for it is locked already.
+    """The file prepared.json of a folder; for a part of the work, prepared-2-of-8.json.
+
+    It takes over what earlier runs have recorded. The temporary folder must be locked already.
+
+    Args:
+        options: the options that all runs into this folder must share.
+        part: the name of the part; empty for all of the work.
 
     Attributes:
         out: the folder.
+        scratch: the temporary folder inside it.
+
+    Raises:
+        PreparationError: the folder was made with other options, or holds something else.
     """
 
     def __init__(self, out: Path, options: dict[str, Any], part: str):
         self.out, self.scratch = out, out / f"{_SCRATCH}{part}"
         self._file = out / NAME.replace(".", f"{part}.")
         self._content: dict[str, Any] = {"schema": SCHEMA, "options": options, "splits": {}}
+
         earlier = sorted(out.glob(_NAMES))
         for file in earlier:
             self._go_on(file)
+
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
             raise PreparationError(
                 f"{out} is not empty and was not made by prepare.py; choose another folder, "
@@ -64,8 +78,10 @@ class Record:
             )
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
-        """Records the source of a split before anything is written; raises PreparationError if it
-        was begun from another one.
+        """Records the source of a split, before anything is written.
+
+        Raises:
+            PreparationError: the split was begun from another source.
         """
         known = self._content["splits"].setdefault(split, {"source": source, "result": None})
         self._must_match(known["source"], source, f"{split} of ")
@@ -76,10 +92,12 @@ class Record:
         self._save()
 
     def write(self, file: Path, content: bytes) -> None:
-        """Writes a file in the folder, whole or not at all; a killed run leaves nothing but its
-        temporary folder.
+        """Writes a file in the folder, whole or not at all.
+
+        A killed run leaves incomplete files in its temporary folder only.
         """
         aside = self.scratch / str(os.getpid())
+
         try:
             aside.write_bytes(content)
             aside.replace(file)
@@ -98,11 +116,14 @@ class Record:
             raise PreparationError(
                 f"{file} cannot be read ({error}); choose another folder, nothing was changed"
             ) from None
+
         if schema != SCHEMA:
             raise PreparationError(
                 f"{file}: schema {schema}, and this version writes {SCHEMA}; choose another folder"
             )
+
         self._must_match(options, self._content["options"], "")
+        # results of parts are not this file's: merging makes them anew
         other = {} if file == self._file else {"result": None}
         self._content["splits"] |= {name: split | other for name, split in splits.items()}
 
@@ -112,6 +133,7 @@ class Record:
             for name in now
             if then.get(name) != now.get(name)
         ]
+
         if differ:
             raise PreparationError(
                 f"{what}{self.out} was begun differently: {'; '.join(differ)}; choose another "
@@ -124,18 +146,20 @@ class Record:
 
 @contextmanager
 def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Record]:
-    """The folder, made if necessary and locked for this run; parts may run at the same time.
+    """Creates a folder if necessary, and locks it for one run; parts may run at the same time.
 
     Raises:
         PreparationError: another run writes there, it was begun with other options, or it holds
             something else.
     """
     out.mkdir(parents=True, exist_ok=True)
+    # parts share the folder, all of the work needs it alone
     with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
         record = Record(out, options, part)
         record.scratch.mkdir(exist_ok=True)
         with _claimed(record.scratch, fcntl.LOCK_EX):
             try:
+                # of a run that was killed
                 for left in record.scratch.iterdir():
                     left.unlink()
                 yield record
@@ -145,8 +169,13 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
 
 @contextmanager
 def _claimed(folder: Path, how: int) -> Iterator[None]:
-    """A folder that is locked."""
+    """Locks a folder inside the `with` block; `how` is a flag of flock.
+
+    Raises:
+        PreparationError: another process has locked it.
+    """
     number = os.open(folder, os.O_RDONLY)
+
     try:
         fcntl.flock(number, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -156,6 +185,7 @@ def _claimed(folder: Path, how: int) -> Iterator[None]:
         ) from None
     except OSError:
         pass  # a file system without locks
+
     try:
         yield
     finally:

@@ -1,4 +1,11 @@
-"""Preparation from start to end."""
+"""Runs a preparation from start to end.
+
+    scan the source → `_check` that the output can keep all of it → lock the folder (`recorded`)
+    for each split (`_split`): write → scan what was written → compare pixels → record
+    with measure=true: the loader's gain
+
+A part of the work (`config.work`) only writes; the run that merges the parts does the rest.
+"""
 
 import os
 from collections.abc import Iterable
@@ -32,8 +39,9 @@ console = Console(soft_wrap=True)
 
 
 def prepare(config: PrepareConfig) -> None:
-    """Writes `config.out`, and reports counts, sizes and differences of the images. A killed run
-    continues where it stopped.
+    """Writes `config.out`, and reports counts, sizes and differences of the images.
+
+    A run after a killed one continues where that stopped.
 
     Raises:
         ConfigError, ManifestError, PreparationError: a user's mistake; existing files are
@@ -61,19 +69,25 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
 
 def _images(config: PrepareConfig, out: Path) -> None:
     if config.measure:
-        trained_model(config)  # refuses an unknown one before the work begins
+        trained_model(config)  # refuses an unknown model before the work begins
+
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: without(open_images(data, split), list(config.drop)) for split in splits}
+
     for split, source in sources.items():
         _check(source, Path(data.source(split)), out, config.to)
+
     with recorded(out, _options(config, sources.values()), config.work.name) as record:
         made = {split: _split(config, record, split, source) for split, source in sources.items()}
+
     if config.work.name:
         say(console, "When all parts have ended: the same command with part=merge")
         return
+
     place = f"data.root={out}" if len(splits) == 2 else f"data.{splits[0]}={out / splits[0]}"
     say(console, f"Use them with {place}{usage(sources[splits[0]])}")
+
     if columns := list(sources[splits[0]].columns):
         say(
             console,
@@ -82,6 +96,7 @@ def _images(config: PrepareConfig, out: Path) -> None:
                 "shards does not read"
             ),
         )
+
     if config.measure:
         _print_measured(measure(config, sources[splits[0]], *made[splits[0]]))
 
@@ -89,26 +104,33 @@ def _images(config: PrepareConfig, out: Path) -> None:
 def _split(
     config: PrepareConfig, record: Record, split: str, source: Manifest
 ) -> tuple[list[int], Manifest]:
-    """The source's id of each written image, and the written images (of a part of the work, the
-    source).
+    """Prepares one split.
+
+    Returns:
+        the source's id of each written image, and the written images; for a part of the work, the
+        source instead of them.
     """
     record.begin(
         split,
         {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all},
     )
+
     encoding, written = Encoding(config.resize, config.quality or QUALITY, config.exif), source
     if config.to == "folder":
         outcome, ids = to_folder(record, split, source, encoding, config.work)
     else:
         if config.engine == "ray":
-            # Ray is an extra, and takes a second
+            # Ray is an optional dependency, and its import takes a second
             from dali_pipes.tools.preparation.on_ray import write_all
         else:
             write_all = write_here
+
         packed = encoding if config.encodes else None
         outcome, ids = to_shards(
             record, split, source, packed, config.shard_mib * MIB, write_all, config.work
         )
+
+    # only when all parts are there
     if not config.work.name:
         if not ids:
             path, why = outcome.left_out[-1]
@@ -116,6 +138,7 @@ def _split(
                 f"{source.root}: none of its {len(outcome.left_out):,} images can be used, "
                 f"such as {path}: {why}"
             )
+
         if config.to == "folder":
             limit = config.data.max_pixels
             written = Manifest.open(
@@ -127,9 +150,11 @@ def _split(
                 record.out / split, max_pixels=config.data.max_pixels, progress=False
             )
             written.save_index()
+
         if config.encodes and config.agreement_images:
             with Console(stderr=True).status("comparing pixels before and after"):
                 outcome.difference = pixel_difference(config, source, ids, written)
+
     record.finish(
         split, asdict(outcome) | {"provenance": provenance(source.describe(), config.overrides)}
     )
@@ -138,12 +163,14 @@ def _split(
 
 
 def _options(config: PrepareConfig, sources: Iterable[Manifest]) -> dict[str, Any]:
-    """The options that two runs must share to write into the same folder."""
+    """Returns the options that two runs must share to write into the same folder."""
     quality = (config.quality or QUALITY) if config.encodes else None
     options: dict[str, Any] = {"source": config.source, "to": config.to, "resize": config.resize}
     options |= {"quality": quality, "exif": config.exif}
+
     beside = sorted({name for source in sources for name in kept_beside(source)})
     options |= {"beside": beside} if beside else {}
+
     return options | ({"shard_mib": config.shard_mib} if config.to == "shards" else {})
 
 
@@ -153,6 +180,7 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
             f"{named}: its labels are not one class for each image, and class folders and "
             ".cls files cannot hold others"
         )
+
     if not len(source):
         raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
     if to == "folder" and (lost := kept_beside(source)):
@@ -163,6 +191,8 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
             f"{named}: masks of upright pictures are not written into shards; leave them out "
             "with drop=[mask]"
         )
+
+    # a scan of the images would find what is written
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
         raise ConfigError(
@@ -171,7 +201,7 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
 
 
 def _print_outcome(split: str, outcome: Outcome) -> None:
-    """A table of one split, and every file that was left out."""
+    """Prints a table of one split, and every file that was left out."""
     table = Table(title=escape(split), show_header=False)
     made = outcome.images - outcome.kept
     table.add_row("images", f"{outcome.images:,}")
@@ -180,6 +210,7 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
     if outcome.kept:
         table.add_row("kept from an earlier run", f"{outcome.kept:,}")
     table.add_row("left out", f"{len(outcome.left_out):,}")
+
     share = outcome.bytes_after / max(outcome.bytes_before, 1)
     table.add_row(
         "size",
@@ -188,6 +219,7 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
             f"{share:.2f} ×"
         ),
     )
+
     if outcome.difference:
         for name in ("evaluation", "training"):
             found = outcome.difference[name]
@@ -195,6 +227,7 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
             table.add_row(
                 f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images"
             )
+
     console.print(table)
     for path, why in outcome.left_out:
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")

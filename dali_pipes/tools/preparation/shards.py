@@ -1,15 +1,19 @@
-"""Writes images to shards: tars in the WebDataset format, with a file for the image and one for the
-label of each sample.
+"""Writes images to shards: tars in the WebDataset format.
 
-A sample's files are named by its id, nine digits, and follow each other: 000000123.jpg, then
-000000123.cls, the class number as text; then, as far as the source has them, 000000123.txt, its
-text, 000000123.json, its columns, and 000000123.mask.png. The tars are USTAR and hold neither times
-nor owners, so that the same images give the same bytes. classes.json beside them is the list of
-class names. In WebDataset (https://github.com/webdataset/webdataset) a sample is the files whose
-names agree up to the first dot.
+A sample is several files that follow each other, named by its id with nine digits:
 
-Which images a shard holds follows from their sizes in the source alone, so each shard can be
-written by any process on any machine.
+    000000123.jpg         the image; the extension is that of its format
+    000000123.cls         the class number as text
+    000000123.txt         its text, if the source has texts
+    000000123.json        its columns, if the source has columns
+    000000123.mask.png    its mask, if the source has masks
+
+classes.json beside the shards is the list of class names. In WebDataset
+(https://github.com/webdataset/webdataset) a sample is the files whose names agree up to the first
+dot. The tars are USTAR, without times and owners, so that the same images give the same bytes.
+
+Which images a shard holds follows from their sizes in the source alone (`_planned`), so any process
+on any machine can write any shard (`write_shard`).
 """
 
 import io
@@ -38,11 +42,11 @@ from dali_pipes.tools.preparation.record import Outcome, Record
 
 
 class Shard(NamedTuple):
-    """What a shard is made of.
+    """A shard to be written.
 
     Attributes:
-        first, end: the ids of its samples.
-        aside: where it is written until it is complete.
+        first, end: the ids of its samples; `end` is not among them.
+        aside: the path where it is written until it is complete.
     """
 
     file: Path
@@ -52,7 +56,12 @@ class Shard(NamedTuple):
 
 
 class Written(NamedTuple):
-    """ids: of the samples that are in the shard; same_pixels: how many of them were not encoded."""
+    """A written shard.
+
+    Attributes:
+        ids: the ids of the samples that are in it.
+        same_pixels: how many of them were not encoded.
+    """
 
     ids: list[int]
     same_pixels: int
@@ -70,17 +79,16 @@ def to_shards(
     write_all: WriteAll,
     part: Part,
 ) -> tuple[Outcome, list[int]]:
-    """Writes all images of the source into shards in `record.out`/`split`; existing shards are
-    kept.
+    """Writes all images of the source into shards in `record.out`/`split`; keeps existing shards.
 
     Args:
         encoding: None: the bytes go in unchanged, after a check that they can be decoded.
-        limit: maximum size of a shard, in bytes, if the bytes go in unchanged.
-        write_all: writes shards, and gives what was written in order: `write_here`, or that of
-            on_ray.py.
+        limit: the maximum size of a shard in bytes, if the bytes go in unchanged.
+        write_all: writes shards and yields what was written, in order: `write_here`, or
+            `on_ray.write_all`.
 
     Returns:
-        The outcome, and the source's id of each image that was written.
+        the outcome, and the source's id of each image that was written.
 
     Raises:
         PreparationError: the folder holds files that no earlier run wrote; or parts are to be
@@ -89,19 +97,24 @@ def to_shards(
     folder = record.out / split
     folder.mkdir(exist_ok=True)
     record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
+
     shards = _planned(record, folder, source, limit)
     if strays := sorted({*folder.glob("*.tar")} - {shard.file for shard in shards}):
         raise PreparationError(f"{strays[0]} was not written by this run; choose another folder")
+
     mine = part.of(shards)
     kept = {shard: _kept(shard) for shard in mine if shard.file.exists()}
     missing = [shard for shard in mine if shard not in kept]
+
     if part.merges and missing:
         raise PreparationError(
             f"{len(missing)} of {len(shards)} shards are missing, such as "
             f"{missing[0].file}; run their parts again"
         )
+
     made = dict(zip(missing, write_all(source, encoding, missing, f"packing {split}"), strict=True))
     ids = [sample_id for shard in mine for sample_id in (kept | made)[shard].ids]
+
     left_out = list(source.problems)
     for sample_id in sorted(
         {each for shard in mine for each in range(shard.first, shard.end)} - {*ids}
@@ -110,6 +123,7 @@ def to_shards(
         reason = encode_sample(source, encoding, sample_id)
         why = reason if isinstance(reason, str) else "could not be decoded by an earlier run"
         left_out.append((relative_name(source, sample_id), why))
+
     same_pixels, from_earlier = (
         sum(each.same_pixels for each in made.values()),
         sum(len(each.ids) for each in kept.values()),
@@ -118,12 +132,17 @@ def to_shards(
         int(source.bytes_each[ids].sum()),
         sum(shard.file.stat().st_size for shard in mine),
     )
+
     return Outcome(len(ids), same_pixels, from_earlier, before, after, left_out), ids
 
 
 def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
-    """Each as many samples as fit by their sizes in the source, one at least."""
-    # the image's header and content, and those of its label
+    """Plans the shards: each gets as many samples as fit by their sizes in the source.
+
+    A tar is made of blocks of 512 bytes: each file has one for its header, and as many as its
+    content fills.
+    """
+    # the image's header and content, and two blocks for its label
     blocks = 1 + -(-source.bytes_each // tarfile.BLOCKSIZE) + 2
     if kept_beside(source):
         beside = [
@@ -131,11 +150,15 @@ def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list
             for some in Beside(source).sizes()
         ]
         blocks = blocks + np.array(beside, np.int64)
+
     ends, starts = blocks.cumsum(), [0]
+    # a tar ends with zeros up to a whole record of 20 blocks
     room = (limit - tarfile.RECORDSIZE) // tarfile.BLOCKSIZE
+
     while starts[-1] < len(source):
         before = int(ends[starts[-1] - 1]) if starts[-1] else 0
         starts.append(max(int(np.searchsorted(ends, before + room, side="right")), starts[-1] + 1))
+
     names = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
     return [
         Shard(folder / name, *ids, record.scratch / name)
@@ -152,19 +175,23 @@ def write_shard(
     """Writes one shard, whole or not at all.
 
     Args:
-        images: of its samples; None: they are encoded here.
+        images: the encoded images of the shard's samples, and perhaps of later ones, which are not
+            taken; a text stands for an image that is left out. None: they are encoded here.
     """
     if images is None:
         images = (
             encode_sample(source, encoding, sample_id)
             for sample_id in range(shard.first, shard.end)
         )
+
     beside = Beside(source)
+    # named by machine and process, since Ray runs the task of a lost machine again elsewhere
     aside, ids, same = (
         shard.aside.with_suffix(f".{socket.gethostname()}-{os.getpid()}"),
         list[int](),
         0,
     )
+
     try:
         with tarfile.open(aside, "w", format=tarfile.USTAR_FORMAT) as tar:
             for sample_id, image in enumerate(islice(images, shard.end - shard.first), shard.first):
@@ -181,6 +208,7 @@ def write_shard(
         aside.replace(shard.file)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(shard.file)) from None
+
     return Written(ids, same)
 
 
@@ -193,30 +221,37 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 def write_here(
     source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
 ) -> Iterator[Written]:
-    """Images are encoded by several processes, and the shards written by this one."""
+    """Encodes images in several processes of this machine, and writes the shards in this one."""
     ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
+
     images = track(
         in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8),
         what,
         len(ids),
     )
+
     return (write_shard(source, encoding, shard, images) for shard in shards)
 
 
 def _kept(shard: Shard) -> Written:
-    """A shard of an earlier run; a PreparationError if it cannot be read, or holds other
-    samples.
+    """Reads which samples are in a shard of an earlier run.
+
+    Raises:
+        PreparationError: it cannot be read, or holds samples of another shard.
     """
     try:
         with tarfile.open(shard.file, "r:") as tar:
+            # the label of a sample comes after its image
             ids = [int(name.split(".")[0]) for name in tar.getnames() if name.endswith(".cls")]
     except (tarfile.TarError, ValueError) as error:
         raise PreparationError(
             f"{shard.file} was not written by an earlier run ({error}); remove it"
         ) from None
+
     if ids != sorted(set(ids)) or not {*ids} <= {*range(shard.first, shard.end)}:
         raise PreparationError(
             f"{shard.file} was not written by an earlier run: it holds other samples; choose "
             "another folder"
         )
+
     return Written(ids, 0)

@@ -1,5 +1,7 @@
-"""What a loader yields, for people to look at, with a picture of a batch: its images, all views,
-what is known of them.
+"""Shows people what a loader yields: speed, order, and a picture of the first batch.
+
+`draw` makes the picture: a tile (`_tile`) for each image, with all of its views, and over the first
+view its mask, boxes and keypoints; its text is below.
 """
 
 import hashlib
@@ -27,9 +29,9 @@ from dali_pipes.system.progress import track
 
 SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
 LARGEST = 480  # pixels of a view's longer side
-_LEAST = 128  # pixels of an image's shorter side that has room for names
+_LEAST = 128  # an image whose shorter side has fewer pixels has no room for names
 _FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
-_COLORS = (  # of classes, one after the other: the ten of Tableau
+_COLORS = (  # of the classes in turn: Tableau's ten colors
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
     *("#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f"),
 )
@@ -64,15 +66,15 @@ class PreviewConfig:
 
 
 def preview(config: PreviewConfig) -> None:
-    """Loads some batches, prints what they are, and saves a picture of the first images and what is
-    known of them.
+    """Loads some batches, prints what they are, and saves a picture of the first images.
 
-    The digest is a hash of the sample ids in order: it is the same for every loader that carries
-    out the same plan.
+    The printed order is a hash of the sample ids in order: it is the same for every loader that
+    carries out the same plan.
     """
     console = Console(soft_wrap=True)
     Path(config.out).mkdir(parents=True, exist_ok=True)
     manifest = open_images(config.data, config.split)
+
     with build_loader(
         manifest,
         config.loader,
@@ -81,12 +83,14 @@ def preview(config: PreviewConfig) -> None:
         seed=config.seed,
         sampling=config.sampling,
         last_batch="partial",
-        max_bad_fraction=1,  # what is there is to be seen, however little it is
+        max_bad_fraction=1,  # show the good images, however few they are
     ) as loader:
         total = min(config.batches or len(loader), len(loader))
         digest, images, start = hashlib.sha256(), 0, time.perf_counter()
+
         for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
             if number == 0:
+                # ids only, since pixels differ from decoder to decoder
                 console.print(f"first batch: {batch}", highlight=False)
                 picture = Path(config.out) / "batch.png"
                 draw(batch, config.transform, manifest.classes).save(picture)
@@ -102,24 +106,27 @@ def preview(config: PreviewConfig) -> None:
 
 
 def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
-    """The first images of a batch; images larger than `LARGEST` are made smaller.
+    """Draws the first images of a batch; images larger than `LARGEST` are made smaller.
 
-    Each class has a color. Of a mask the value 0 is not drawn, and `ignore_index` is gray. Of
-    keypoints those that are hidden are empty circles, and those that are not known are left out.
-    With views each image has a row, and the first view all that.
+    Each class has a color. A mask's value 0 is not drawn, and its `ignore_index` is gray. Hidden
+    keypoints are empty circles, and unknown keypoints are left out. If there are views, each image
+    has a row of them, and the objects are drawn on the first view.
     """
     shown, columns = (SHOWN_WITH_VIEWS, 1) if batch.views else (SHOWN, COLUMNS)
     batch = batch.to("cpu")
     tiles = [_tile(batch, place, transform, classes) for place in range(min(shown, len(batch)))]
+
     width, rows = (
         max(tile.width for tile in tiles) + GAP,
         [tiles[at : at + columns] for at in range(0, len(tiles), columns)],
     )
     tops = np.cumsum([0, *(max(tile.height for tile in row) + GAP for row in rows)]).tolist()
     picture = Image.new("RGB", (min(columns, len(tiles)) * width - GAP, tops[-1] - GAP), "white")
+
     for top, row in zip(tops, rows, strict=False):
         for column, tile in enumerate(row):
             picture.paste(tile, (column * width, top))
+
     return picture
 
 
@@ -128,18 +135,22 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
         batch.images[place]
     ]
     images = [_picture(view, transform) for view in views]
+
     objects = {
         name: each[place].numpy()
         for name, each in batch.targets.items()
         if isinstance(each, Ragged)
     }
+
     mask = batch.targets.get("mask")
     if isinstance(mask, torch.Tensor) and mask.ndim == 3:
         _draw_mask(images[0], mask[place].int().numpy(), transform.ignore_index, classes)
     if "boxes" in objects:
         _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, classes)
+
     lefts = np.cumsum([0, *(image.width + GAP for image in images)]).tolist()
     width = lefts[-1] - GAP
+    # about six pixels for a letter
     lines = (
         textwrap.wrap(
             batch.text[place], max(width // 6, 8), max_lines=_MOST_LINES, placeholder=" …"
@@ -147,12 +158,15 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
         if "text" in batch
         else []
     )
+
     height = max(image.height for image in images)
     tile = Image.new("RGB", (width, height + _LINE * len(lines)), "white")
+
     for left, image in zip(lefts, images, strict=False):
         tile.paste(image, (left, 0))
     for number, line in enumerate(lines):
         ImageDraw.Draw(tile).text((2, height + _LINE * number), line, "black", _font())
+
     return tile
 
 
@@ -164,15 +178,18 @@ def _picture(image: torch.Tensor, transform: Transform) -> Image.Image:
 
 
 def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: list[str]) -> None:
-    """A mask of classes: their colors, and the name of each at one of its pixels, in the middle
-    where that is possible.
+    """Draws a mask of classes (H, W): each in its color, with its name.
+
+    The name is at the pixel of the class that is nearest to the median of its pixels.
     """
     small = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
     present = [value for value in np.unique(small).tolist() if value]
+
     for value in present:
         _cover(image, small == value, "#808080" if value == ignored else _color(value))
     for value in present:
         if value != ignored:
+            # a pixel of the class itself: the middle of a ring is not in it
             pixels = np.argwhere(small == value)
             top, left = pixels[
                 np.abs(pixels - np.median(pixels, axis=0)).sum(axis=1).argmin()
@@ -183,9 +200,10 @@ def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: li
 def _draw_objects(
     image: Image.Image, scale: float, objects: dict[str, NDArray[Any]], classes: list[str]
 ) -> None:
-    """
+    """Draws masks, boxes with names, and keypoints.
+
     Args:
-        scale: from pixels of the coordinates to those of the image.
+        scale: the factor from the pixels of the coordinates to those of `image`.
     """
     labels = objects["box_labels"].tolist()
     for mask, label in zip(objects.get("masks", []), labels, strict=False):
@@ -194,12 +212,15 @@ def _draw_objects(
             np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST)),
             _color(label),
         )
+
     drawn = ImageDraw.Draw(image)
     boxes = list(zip((objects["boxes"] * scale).tolist(), labels, strict=True))
+    # names after all boxes, so that no line crosses them
     for box, label in boxes:
         drawn.rectangle(box, outline=_color(label), width=2)
     for box, label in boxes:
         _write(image, (box[0], box[1] - _LINE + 2), _name(label, classes), _color(label))
+
     for points, label in zip(objects.get("keypoints", []), labels, strict=False):
         for x, y, visibility in points.tolist():
             if visibility:
@@ -219,11 +240,13 @@ def _cover(image: Image.Image, where: NDArray[np.bool_], color: str) -> None:
 
 
 def _write(image: Image.Image, place: tuple[float, float], text: str, color: str) -> None:
-    """On a ground of this color, from `place` on or near it, where the image has room; on a small
-    one nothing.
+    """Writes white text on a ground of this color, at `place` or as near as the image has room.
+
+    A small image gets no text.
     """
     if min(image.size) < _LEAST:
         return
+
     drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5
     left = max(0, min(round(place[0]), image.width - width))
     top = max(0, min(round(place[1]), image.height - _LINE))

@@ -1,1 +1,1 @@
-"""What is in a data set: a summary, a picture, and every file that is not used."""
+"""dali-pipes scan and index: summary and picture of a data set, and every file that is not used."""

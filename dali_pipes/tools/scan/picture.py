@@ -1,6 +1,4 @@
-"""What is in a data set, as one picture: classes, sizes, formats, chroma subsampling,
-orientation.
-"""
+"""Draws what is in a data set: classes, sizes, formats, chroma subsampling, EXIF orientation."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from dali_pipes.errors import ConfigError
 COLOUR = "#4269d0"
 BARS = 12  # at most
 _STYLE = {
-    "text.parse_math": False,
+    "text.parse_math": False,  # names of classes may contain "$"
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -27,34 +25,43 @@ _STYLE = {
 
 
 def save_picture(manifest: Manifest, file: Path) -> None:
-    """Writes six charts of the usable images; the file's ending names the format.
+    """Writes six charts of the usable images into one file; its ending decides the format.
 
     Raises:
-        ConfigError: a format that Matplotlib does not write.
+        ConfigError: Matplotlib does not write this format.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10, 6), layout="constrained")
         if file.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
             raise ConfigError(f"picture={file}: end its name in .png or .svg")
+
         figure.suptitle(f"{manifest.root}: {len(manifest):,} images")
+
         for axes, draw in zip(figure.subplots(2, 3).flat, _CHARTS, strict=True):
             draw(axes, manifest)
         figure.savefig(file, dpi=120)
 
 
 def _classes(axes: Axes, manifest: Manifest) -> None:
-    """A bar for each class, or, of more than fit, how many classes have so many images."""
+    """Draws a bar for each class or, if there are too many, a histogram of their sizes.
+
+    For regression, a histogram of the first number to predict.
+    """
     if manifest.task == "regression":
         axes.hist(manifest.labels.reshape(len(manifest), -1)[:, 0], bins=40, color=COLOUR)
         axes.set_title("first number to predict")
         return
+
+    # a label below 0 means none
     counts = np.bincount(manifest.labels[manifest.labels >= 0], minlength=len(manifest.classes))
     if len(counts) <= BARS:
         _bars(
             axes, dict(zip(manifest.classes, counts.tolist(), strict=True)), "images of each class"
         )
         return
+
     axes.hist(counts, bins=40, color=COLOUR)
+
     axes.set_title(
         f"images of a class: {counts.min():,} to {counts.max():,} ({len(counts):,} classes)"
     )
@@ -63,7 +70,9 @@ def _classes(axes: Axes, manifest: Manifest) -> None:
 
 def _sides(axes: Axes, manifest: Manifest) -> None:
     height, width = manifest.sizes.T
+    # a few huge images would squeeze all others into a corner
     top = [int(np.percentile(side, 99.5)) + 1 for side in (width, height)]
+
     axes.hexbin(
         width,
         height,
@@ -74,6 +83,7 @@ def _sides(axes: Axes, manifest: Manifest) -> None:
         cmap="GnBu",
         linewidths=0,
     )
+
     axes.set_title("width and height in pixels, darker: more images")
     axes.set_xlabel("width")
     axes.set_ylabel("height")
@@ -83,6 +93,7 @@ def _bytes(axes: Axes, manifest: Manifest) -> None:
     kib = manifest.bytes_each / 1024
     axes.hist(
         kib,
+        # equal widths on the logarithmic axis
         bins=np.geomspace(max(kib.min(), 0.01), max(kib.max(), 0.02), 50).tolist(),
         color=COLOUR,
     )
@@ -93,9 +104,12 @@ def _bytes(axes: Axes, manifest: Manifest) -> None:
 
 def _bars(axes: Axes, counts: dict[str, int], title: str) -> None:
     shown = dict(sorted(counts.items(), key=lambda each: -each[1])[:BARS])
+
     bars = axes.barh(range(len(shown)), list(shown.values()), color=COLOUR)
     axes.set_yticks(range(len(shown)), [name or "unknown" for name in shown])
     axes.bar_label(bars, [f"{count:,}" for count in shown.values()], padding=3)
+
+    # bars of a few classes are no thicker than those of five
     axes.set_ylim(max(len(shown), 5) - 0.5, -0.5)
     axes.margins(x=0.2)
     axes.set_title(title)

@@ -1,4 +1,8 @@
-"""What a scan found, for people: the summary, and every file that will not be used."""
+"""Scans a data set for people: prints a summary, and every file that will not be used.
+
+`scan` opens one split as training does, and may save its manifest; `index` writes the index of a
+source beside it.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -48,24 +52,27 @@ class ScanConfig:
 
 
 def scan(config: ScanConfig) -> None:
-    """Scans one split, prints what is there and what is wrong, and saves the manifest if asked
-    to.
-    """
+    """Scans one split, prints what is there and what is wrong, and saves what `config` asks for."""
     console = Console(soft_wrap=True)
+
     limit = config.max_pixels or config.data.max_pixels
     manifest = open_images(
         config.data, config.split, verify=config.verify, max_pixels=limit, unchanged="file"
     )
     manifest.verify()
+
     _report(console, manifest)
+
     if config.out:
         manifest.save(config.out)
         say(console, f"Manifest: {config.out}")
+
     if config.picture and len(manifest):
         from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
 
         save_picture(manifest, Path(config.picture))
         say(console, f"Picture: {config.picture}")
+
     manifest.tell_omissions(config.strict)
 
 
@@ -74,19 +81,24 @@ def index(
 ) -> None:
     """Scans images, prints what `scan` does, and writes their index beside them.
 
-    Images of which none has a label are read without labels: who opens them with an index finds
-    them all.
+    If no image has a label, they are read without labels, so that the index contains all of them.
     """
     console = Console(soft_wrap=True)
+
+    # an index of a part would pass for one of the whole source
     refuse_partial_index(source)
+
     read = Manifest.from_table if kind_of(source) == "table" else Manifest.scan
     manifest = read(source, verify=verify, targets=targets, with_labels=with_labels)
+
     if (
         with_labels
         and not len(manifest)
+        # the text of data/shards/tar.py for an image without a label
         and any(why.startswith("no label: no ") for _, why in manifest.problems)
     ):
         manifest = read(source, verify=verify, targets=targets, with_labels=False)
+
         do = "to have texts or masks in it, index again with --target, such as --target text=.txt"
         say(
             console,
@@ -95,6 +107,7 @@ def index(
                 f"{do}"
             ),
         )
+
     _report(console, manifest)
     say(console, f"Index: {manifest.save_index()}")
 
@@ -103,10 +116,12 @@ def _report(console: Console, manifest: Manifest) -> None:
     console.print(_summary(manifest))
     if manifest.omissions:
         console.print(_omissions(manifest))
+
     say(console, *(printable(f"{path}: {why}") for path, why in manifest.problems))
     for each in merge(manifest.passed_over):
         names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
         say(console, printable(f"{each.kind}: {names}"))
+
     if manifest.dropped:
         say(
             console,
@@ -119,9 +134,10 @@ def _report(console: Console, manifest: Manifest) -> None:
 
 
 def _omissions(manifest: Manifest) -> Table:
-    """How much is left out of each kind."""
+    """A table of how much is left out, by reason."""
     table = Table("not used, because", "how many", title="left out")
     units = {"image": "", "object": " objects", "folder": " folders", "file": ", no images"}
+
     for each in manifest.omissions:
         table.add_row(escape(printable(each.kind)), f"{each.number:,}{units[each.unit]}")
     return table
@@ -130,7 +146,9 @@ def _omissions(manifest: Manifest) -> Table:
 def _summary(manifest: Manifest) -> Table:
     table = Table(title=escape(str(manifest.root)), show_header=False)
     usable = manifest.samples
+
     table.add_row("images", f"{len(manifest):,}")
+
     if manifest.task == "regression":
         table.add_row(
             "numbers to predict",
@@ -144,29 +162,36 @@ def _summary(manifest: Manifest) -> Table:
             f"{len(manifest.classes):,}{several}"
             + (f" ({empty:,} without a usable image)" if empty else ""),
         )
+
     if objects := manifest.take_objects(np.arange(len(manifest))):
         table.add_row(
             "objects",
             f"{len(objects.boxes):,}"
             + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""),
         )
+
     if targets := [
         name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
     ]:
         table.add_row("targets", ", ".join(targets))
+
     if manifest.columns:
         table.add_row("columns", escape(", ".join(manifest.columns)))
     table.add_row(
         "not used", f"{sum(each.number for each in manifest.omissions if each.unit == 'image'):,}"
     )
+
     if len(manifest):
         table.add_row("size", f"{usable['bytes'].to_numpy().sum() / 1e9:,.2f} GB")
         height, width = np.median(manifest.sizes, axis=0)
         table.add_row("median height × width", f"{height:.0f} × {width:.0f}")
+
         formats = Counter(usable["format"].to_pylist())
         table.add_row(
             "formats", ", ".join(f"{name} {count:,}" for name, count in formats.most_common())
         )
+
+        # formats other than JPEG have none
         chroma = Counter(filter(None, usable["subsampling"].to_pylist()))
         if chroma:
             table.add_row(
@@ -176,4 +201,5 @@ def _summary(manifest: Manifest) -> Table:
         table.add_row(
             "rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}"
         )
+
     return table
