@@ -531,7 +531,7 @@ class Loader(RefusesMisuse):
             fingerprint(self.plan, self._transform, self._batch_transform),
             self.plan.global_batch_size,
         )
-        # JSON and torch.save keep numbers in several types; index() takes integers of any, only
+        # index() takes integers of any library, as torch.load may give them, and no fractions
         try:
             epoch, samples, then = (
                 *map(operator.index, (state["epoch"], state["samples"])),
