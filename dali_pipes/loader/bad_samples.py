@@ -232,7 +232,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
     except OSError as error:
         return None if error.errno in _OF_THE_PROCESS else os_problem(error)
 
-    # the kinds of images that decoders disagree on were refused by the scan
+    # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
     header = examine(
         BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False
     )
