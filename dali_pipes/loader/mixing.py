@@ -27,8 +27,8 @@ from dali_pipes.errors import ConfigError, check_min, check_options, check_range
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
-# Numbers of the draws of one batch. None is ever used for something else: it would change the
-# batches of earlier runs. Those from 16 on are the user's.
+# Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
+# are the user's.
 MIX_DRAW = 0  # the first two values give λ, the others the box's centre
 CHOICE_DRAW = 1  # whether to mix at all, and which of several transforms
 
@@ -238,10 +238,10 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
 
 
 def apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """An order of the batch in which no image is next to itself, unless it is more than half of the
-    batch; last and first are next to each other. (N,) places, or None if all images differ.
+    """Finds an order of the batch, as a ring, in which no image is next to itself; impossible only
+    for an image that is more than half of the batch. (N,) places, or None if all images differ.
 
-    The most frequent images come first, on every other place, and then on the places between.
+    The images go to every other place, the most frequent first, and then to the places between.
     """
     _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
     if len(counts) == len(ids):

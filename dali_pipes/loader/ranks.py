@@ -73,7 +73,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     ):
         return
 
-    # a loop builds several loaders at one place, so the count belongs to it
+    # a program may build several loaders at one place, so their count is a part of it
     place = _find_place()
     _built[place] += 1
     block = next((block for most, block in _BLOCKS.items() if len(plan.manifest) <= most), 0)
