@@ -112,7 +112,8 @@ class Work:
         """Whether this thread has the lock. Only the lock knows: an interrupt could come between
         taking it and noting that.
         """
-        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it
+        # threading.Condition asks a lock in the same way
+        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return owned
 
     def describe(self, epoch: int) -> "Description":
