@@ -199,11 +199,12 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
 
 
 def _automatic(config: LoaderConfig) -> str:
-    """The GPU, if the loader needs one or PyTorch can use one."""
+    """The device of "auto": the GPU, if the loader needs one or PyTorch can use one."""
     if config.needs_gpu:
         return "cuda"
     if not torch.cuda.is_available():
         return "cpu"
+
     if reason := why_no_gpu():  # PyTorch warns of it only where is_available() is False
         log.warning(
             (
@@ -631,6 +632,7 @@ class Loader(RefusesMisuse):
             if self._work.closed
             else f"next is step {self._place[1]} of epoch {self._place[0]}"
         )
+
         return (
             f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, "
             f"{self._made_by}; {where})"

@@ -17,7 +17,9 @@ def replacing(file: Path) -> Iterator[Path]:
     Its folder is made if it is missing.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
+    # a name of its own for each writer, in the same folder: a rename between disks would copy
     aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+
     try:
         yield aside
         aside.replace(file)

@@ -35,6 +35,7 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if _is_left():
             return function(*args, **kwargs)
+
         own = _OwnModes()
         try:
             own.enter()

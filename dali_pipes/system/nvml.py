@@ -124,7 +124,7 @@ def _handle(uuid: str) -> Any:
 
 
 def _ask(read: Callable[[], Answer]) -> Answer:
-    """Returns NVML's answer. Any error becomes NoGpu, also one of ctypes, or of a pynvml or a driver
+    """Returns NVML's answer. Any error becomes NoGpu, also one of ctypes, or of a pynvml or driver
     that lacks a function.
     """
     try:
