@@ -3,8 +3,8 @@
 Backends cannot tell: DALI's errors name no file, or the wrong one. So after an error the loader
 (loader.py) gives the planned batch to `find_bad_samples`, which decodes its files one by one, and
 the result to `BadSamples.record`, which raises or remembers it. From then on
-`BadSamples.planned_from` yields the plan with good samples in the place of the bad ones. This is a
-pure function of the plan and the bad ids, so all ranks keep in step.
+`BadSamples.planned_from` yields the plan with good samples in place of the bad ones. Batches keep
+their sizes, so all ranks keep in step.
 """
 
 import errno
@@ -50,7 +50,7 @@ class BadSamples:
 
     def planned_from(self, epoch: int, step: int) -> Iterator[PlannedBatch]:
         """Yields the planned batches from a step on, as long as the size of the images stays, with
-        good samples in the place of those that have failed so far.
+        good samples in place of those that have failed so far.
 
         Raises:
             BadSampleError: neither the first of these batches nor those around it have a good
@@ -209,7 +209,7 @@ def find_bad_samples(
     if not suspects:
         return {}
 
-    # is it the backend? where all fail, samples of other batches are tried
+    # if all fail, samples of other batches tell whether the backend is broken
     others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
     others_work = len(suspects) < len(alone) or any(
         _fails(each, backend) is None for each in others

@@ -98,6 +98,7 @@ def _run(
             for each in loader
             for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)
         }
+
         cpu_ms = _cpu_ms(loader, use)
         return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 

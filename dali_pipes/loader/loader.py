@@ -151,7 +151,7 @@ def build_loader(
     backend, target = entry_of(config).load(), _resolve_device(device, config)
     config = config.on_cores()
 
-    # once for all backends that are built for other sizes: what this GPU decodes stays the same
+    # cached: each size of images has another backend, and what this GPU decodes stays the same
     @cache
     def probe() -> str:
         return try_regions(manifest, transform.exif, config, batch_size, target)
@@ -392,7 +392,7 @@ class Loader(RefusesMisuse):
                 self._move_to(epoch + 1, 0)
             return None
 
-        handled = sys.exception()  # of the caller's: no cause of what fails from here on
+        handled = sys.exception()  # what the caller is handling did not cause what fails below
         try:
             batch = self._next_batch(epoch, step)
             if step + 1 == self.plan.steps:
@@ -400,6 +400,7 @@ class Loader(RefusesMisuse):
             else:
                 self._place = (epoch, step + 1, True)
             running.step = step + 1
+
         except BaseException as error:
             # the backend may have stopped half-way: the next batch is made by a new one
             self._work.end_backend()
@@ -573,7 +574,7 @@ class Loader(RefusesMisuse):
                 "loader; pass on what state_dict() gave"
             )
 
-        # the JPEG engine rounds otherwise than the CUDA decoder: docs/gpu-path.md
+        # the JPEG engine rounds in another way than the CUDA decoder: docs/gpu-path.md
         mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(

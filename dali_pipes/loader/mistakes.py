@@ -59,6 +59,7 @@ def refuse_other_kinds(
         raise ConfigError(f"config is {_named(config)}; {_instead_of_config(config)}")
     if not isinstance(transform, Transform):
         raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
+
     if not isinstance(rank, Rank | None):
         raise ConfigError(
             f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under "
@@ -73,6 +74,7 @@ def refuse_other_kinds(
     ):
         instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
         raise ConfigError(f"batch_transform is {_named(batch_transform)}; it takes {instead}")
+
     if type(batch_transform).__module__.startswith("torchvision."):
         name = type(batch_transform).__name__
         instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"

@@ -97,6 +97,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         others = [each for each in known if each["rank"] != rank]
         if any(each["options"] == mine["options"] for each in others):
             return
+
         if there := next(
             (
                 each
@@ -114,6 +115,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
             again["places"] += mine["places"]
         else:
             known.append(mine)
+
         more = json.dumps(known)
         # written only if the store still has what was read, and returned as it is there then
         found = store.compare_set(key, text, more).decode()
@@ -125,7 +127,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
 def _find_place() -> tuple[str, ...]:
     """The lines of the program that call this, the innermost first.
 
-    Those of libraries are left out: ranks may be started by different ones.
+    Those of libraries are left out: they start the ranks, and maybe not all in the same way.
     """
     places: list[str] = []
     frame: FrameType | None = sys._getframe(1)
@@ -157,13 +159,14 @@ def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:
         f"{mine['images']:,} images in {mine['steps']:,} steps, and rank {other} "
         f"{first['images']:,} in {first['steps']:,}"
     )
-    # the first sum that differs tells, up to a block, which image is the first to differ
+    # the first checksum that differs tells in which block the first image differs
     equal = sum(
         1
         for _ in takewhile(
             lambda both: both[0] == both[1], zip(first["sums"], mine["sums"], strict=False)
         )
     )
+
     if not mine["block"] or mine["block"] != first["block"] or equal == len(mine["sums"]):
         return images
     return f"{images}; they differ from {plan.manifest.name(equal * mine['block'])} on"

@@ -148,7 +148,7 @@ class Work:
             planned: gives the planned batches from this step on; called if none are under way.
         """
         if self._stream is None:
-            # before the rest: where it builds a backend, it drops the targets that were begun
+            # first, since to build a new backend drops the targets that were begun
             backend = self.backend_at(epoch)
             self._begun, self._plan_errors = {}, []
             given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)

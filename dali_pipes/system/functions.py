@@ -27,7 +27,7 @@ def named_function(name: str) -> Callable[..., Any]:
             "for my_train.py here"
         )
 
-    # a file or a module
+    # a path gives the folder to import from, and the name of the module
     file = Path(module).expanduser()
     folder = Path.cwd()
     if is_path := "/" in module or (module.endswith(".py") and file.is_file()):

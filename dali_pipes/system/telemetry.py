@@ -130,6 +130,7 @@ class Sampler:
         # the caller's thread and the sampling thread may both be here
         with self._one_at_a_time:
             start = time.thread_time()
+
             processes = [process for root in self._roots for process in _tree(root)]
             sample: Sample = {
                 "at": time.monotonic(),
@@ -172,6 +173,7 @@ class Sampler:
         )
         if self.samples and pss:
             self.samples[-1]["pss_mib"] = pss / MIB
+
         cost = time.thread_time() - start
         self._spent_on_pss += cost
         return cost
