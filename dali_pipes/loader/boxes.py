@@ -1,4 +1,4 @@
-"""Boxes that a model has found in a batch, in pixels of the images as stored."""
+"""Takes the boxes that a model found in a batch back to pixels of the images as stored."""
 
 from collections.abc import Iterable
 
@@ -10,45 +10,50 @@ from dali_pipes.errors import ConfigError
 
 
 def boxes_to_image(boxes: Iterable[Tensor] | Ragged, batch: Batch) -> list[Tensor]:
-    """Takes back resize, crop, padding, flips and the turn by EXIF: what COCO's evaluation compares
-    with its annotations.
+    """Undoes resize, crop, padding, flips and the turn by EXIF for the boxes of a batch, so that
+    COCO's evaluation can compare them with its annotations.
 
-    Of annotations of upright pictures (`annotated="upright"`) it takes them back to these, also
-    where the batch is as stored.
-
-    A box may reach out of its image, as it may have done in the batch.
+    If the annotations were made on upright pictures (`annotated="upright"`), the boxes come back in
+    pixels of the upright pictures, also where the batch has the images as stored. A box may reach
+    beyond its image, if it did so in the batch.
 
     Args:
-        boxes: of each image of the batch (M, 4) left, top, right, bottom in pixels of
-            `batch.images`, such as a detector's.
-        batch: as the loader gave it.
+        boxes: (M, 4) for each image of the batch: left, top, right, bottom in pixels of
+            `batch.images`, as a detector finds them.
+        batch: as the loader delivered it.
 
     Returns:
-        Of each image (M, 4), on the device and of the type that its boxes had.
+        (M, 4) for each image, on the device of its boxes; in their dtype if that is a floating
+        point type, else in float64.
 
     Raises:
-        ConfigError: the batch is of a manifest without boxes, or has another number of images; or
-            an image was sheared or rotated.
+        ConfigError: the batch comes from a manifest without boxes, or has another number of images;
+            or augmentation has sheared, moved or rotated an image.
     """
     if "to_image" not in batch.targets:
         raise ConfigError(
             "boxes_to_image needs a batch of a manifest with boxes, as the loader gave it"
         )
+
     every, matrices = list(boxes), batch.targets["to_image"]
     if len(every) != len(matrices):
         raise ConfigError(
             f"boxes_to_image was given boxes of {len(every)} images, and the batch has "
             f"{len(matrices)}"
         )
+
+    # one copy to the CPU for all matrices: each is checked for NaN there
     return [_moved(each, matrix) for each, matrix in zip(every, matrices.cpu(), strict=True)]
 
 
 def _moved(boxes: Tensor, matrix: Tensor) -> Tensor:
-    if torch.isnan(matrix).any():
+    if torch.isnan(matrix).any():  # such a step has no inverse that takes a box to a box
         raise ConfigError(
             "boxes_to_image: an image was sheared, moved or rotated by augment, which no box "
             "can take back"
         )
+
+    # two corners of each box; a flip or a turn changes which of them is the left or top one
     matrix = matrix.to(boxes.device)
     corners = boxes.double().reshape(-1, 2, 2) @ matrix[:, :2].T + matrix[:, 2]
     found = torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)

@@ -1,4 +1,6 @@
-"""Training and evaluation in one program: a class number must mean the same class in both."""
+"""Checks that a class number means the same class in the training and in the evaluation images of
+one program.
+"""
 
 import os
 import weakref
@@ -15,13 +17,13 @@ _evaluated_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
 
 
 def refuse_other_classes(manifest: Manifest, training: bool) -> None:
-    """Raises ManifestError for images to evaluate on, of the set that is trained on, if a class has
-    another number in them.
+    """Raises a ManifestError if images for training and images for evaluation belong to one set,
+    and a class has different numbers in them.
 
-    It is the same set if both lie in one folder, or in folders of two splits beside each other,
+    They belong to one set if both are in one folder, or in folders of two splits beside each other,
     such as train and val. Images of another set may have other classes.
     """
-    # another thread may build a loader meanwhile
+    # list(): another thread may build a loader meanwhile, and add to the set
     for other in list(_evaluated_on if training else _trained_on):
         trained, evaluated = (manifest, other) if training else (other, manifest)
         if _are_of_one_set(trained, evaluated) and _clash(trained.classes, evaluated.classes):
@@ -38,6 +40,7 @@ def _are_of_one_set(first: Manifest, second: Manifest) -> bool:
     roots = [os.fspath(each.root).rstrip("/") for each in (first, second)]
     if roots[0] == roots[1]:
         return True
+
     splits = [split_of(root.rpartition("/")[2]) for root in roots]
     return (
         roots[0].rpartition("/")[0] == roots[1].rpartition("/")[0]
@@ -47,6 +50,6 @@ def _are_of_one_set(first: Manifest, second: Manifest) -> bool:
 
 
 def _clash(first: list[str], second: list[str]) -> bool:
-    """Whether a class that both have has two numbers."""
+    """Whether a class that is in both lists has two numbers."""
     numbers: dict[str, Any] = {name: number for number, name in enumerate(first)}
     return any(numbers.get(name, number) != number for number, name in enumerate(second))

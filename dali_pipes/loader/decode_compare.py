@@ -1,5 +1,6 @@
-"""The pixels of a loader's options against those of DALI on the CPU, as decode_probe.py asks for
-them in a separate process.
+"""Compares the pixels that a loader's options give with those of DALI on the CPU.
+
+decode_probe.py calls `compare` in a separate process, which a decoder may crash.
 """
 
 import hashlib
@@ -17,33 +18,40 @@ from dali_pipes.loader.loader import build_loader
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 
-# minimum run of a loader while it is measured: NVML's counters are means over up to a second
+# a loader is measured for at least so long: NVML's counters are means over up to a second
 SECONDS = 1.0
 
 
 class _Run(NamedTuple):
-    pixels: dict[int, NDArray[np.uint8]]  # by id
-    cpu_ms: float  # per image
+    pixels: dict[int, NDArray[np.uint8]]  # of each image, by id
+    cpu_ms: float  # CPU time per image
     bad: set[str]  # names of images that could not be decoded
-    decodes: str
+    decodes: str  # how the loader decodes, in one line
 
 
 def compare(
     file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
 ) -> dict[str, Any]:
-    """The fields of `decode_probe.Probed`, except `fallbacks`; `file` is a saved manifest, `config`
-    a DaliConfig's.
+    """Returns the fields of `decode_probe.Probed`, except `fallbacks`.
+
+    Arguments and result go through JSON. `file` is a saved manifest, `config` has the options of a
+    DaliConfig.
     """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
     use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
+
     run = _run(manifest, exif, ours, batch_size, device, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
+
+    # a mean over each image: a fault of one image must not disappear among the others
     good = sorted(run.pixels.keys() & reference.pixels.keys())
     apart = {
         each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean())
         for each in good
     }
+    # the CPU always upsamples chroma in the fancy way
     bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
+
     return {
         "images": len(good),
         "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
@@ -70,8 +78,10 @@ def _run(
     device: str,
     use: "_Use | None" = None,
 ) -> _Run:
-    """One epoch for its pixels, then some more for the CPU time."""
+    """Runs a loader for one epoch to get the pixels, then for some more to measure CPU time."""
+    # random regions, the same ones for every config: the plan does not depend on it
     transform = TrainTransform(dtype="uint8", exif=exif)
+
     with build_loader(
         manifest,
         config,
@@ -88,13 +98,14 @@ def _run(
             for each in loader
             for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)
         }
+
         cpu_ms = _cpu_ms(loader, use)
         return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 
 
 def _cpu_ms(loader: Any, use: "_Use | None") -> float:
-    """CPU time per image over whole epochs. Batches are not copied: waiting for a copy would count
-    as CPU time.
+    """CPU milliseconds per image, over whole epochs. Batches are not copied to the host, since
+    waiting for a copy would count as CPU time.
     """
     images, start, before = 0, time.monotonic(), time.process_time()
     while time.monotonic() < start + SECONDS:
@@ -106,7 +117,7 @@ def _cpu_ms(loader: Any, use: "_Use | None") -> float:
 
 
 class _Use:
-    """How busy a GPU has been; other devices have no figures."""
+    """Samples how busy a GPU is; for other devices there are no figures."""
 
     def __init__(self, device: str):
         self._samples: list[dict[str, float | None]] = []

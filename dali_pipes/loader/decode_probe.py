@@ -1,5 +1,8 @@
-"""Tests DALI's decoding before it is used: with a loader's own options, in a separate process
-(decode_compare.py).
+"""Tests DALI's decoding before it is used, with a loader's own options.
+
+`probe` decodes some images of a manifest with these options and on the CPU, and compares them. It
+does so in a separate process (decode_compare.py), since decoders may crash or hang. `try_regions`
+is what `loader.decode=probe` asks; the doctor and the tests of a GPU use `probe` itself.
 """
 
 import re
@@ -16,25 +19,26 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.child import ChildError, in_child
 
-IMAGES = 500  # at most
+IMAGES = 500  # how many are decoded, at most
 LIMIT_S = 120.0
-# mean |difference| of an image, of 255
-CLOSE = 1.0  # rounding
+# bounds on the mean |difference| of an image, of 255
+CLOSE = 1.0  # decoders round in different ways
 FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
 STIR = 0.01  # use of the JPEG engines above this is not noise
 
+# a line on stderr as nvImageCodec writes it (src/default_debug_messenger.h), maybe with a color
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
 _LAST_ON_GPU = "nvjpeg_cuda_decoder"  # what it rejects goes to the CPU
-# the latter: "… not available. Skip preallocation"
+# beginnings of warnings that reject no image; the second: "… not available. Skip preallocation"
 _HARMLESS = ("Fancy upsampling enabled", "nvjpegBuffer")
 
 
-# in the documents in the same words
+# the documents say it in the same words
 PARTS_ON_GPU = "nvJPEG may deliver the part that is there of a truncated JPEG"
 
 
 class Message(NamedTuple):
-    """A message of nvImageCodec about a sample: severity, decoder and text."""
+    """A message of nvImageCodec about an image: severity, decoder and text."""
 
     severity: str
     decoder: str
@@ -43,30 +47,29 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The result of decoding `images`."""
+    """What differs between images decoded with a loader's options and on the CPU."""
 
-    images: int
+    images: int  # how many both have decoded
     mean: float  # |difference| from the CPU's pixels, of 255, over all images
     # names of images that differ by more than the bound, with their mean |difference|
     far: dict[str, float]
     refused: list[str]  # names of images that only the CPU decodes
     accepted: list[str]  # names of images that only the CPU refuses
-    # cpu_ms, cpu_ms_on_cpu: CPU time per image, with these options and with those of a loader on
-    # the CPU
-    cpu_ms: float
-    cpu_ms_on_cpu: float
+    cpu_ms: float  # CPU time per image with these options
+    cpu_ms_on_cpu: float  # and with those of a loader on the CPU
     engine_load: float  # the share of a batch that is given to the JPEG engines; 0 on the CPU
-    # nvjpg, sm: highest use of the JPEG engines and of the multiprocessors, 0 to 1; None: unknown
-    nvjpg: float | None
-    sm: float | None
+    nvjpg: float | None  # highest use of the JPEG engines, 0 to 1; None: unknown
+    sm: float | None  # the same of the multiprocessors
     digest: str  # of all pixels; equal digests are equal bits
     decodes: str  # how the loader decodes, in one line
     # messages of nvImageCodec about images that it decoded on the CPU, and how often
     fallbacks: dict[str, int]
 
     def faults(self) -> list[str]:
-        """Each in a few words; empty: everything is as on the CPU."""
+        """Describes each fault in a few words; an empty list if everything is as on the CPU."""
         found = []
+
+        # decoded on the CPU: nvImageCodec says so, or the cost of the CPU gives it away
         if self.fallbacks:
             text, count = max(self.fallbacks.items(), key=lambda one: one[1])
             found.append(f"decoded on the CPU, at least {count} × nvImageCodec: {text}")
@@ -77,6 +80,8 @@ class Probed:
                 f"{self.cpu_ms_on_cpu:.2f}, and the counter of the JPEG engines stayed at "
                 f"{self.nvjpg:.0%}"
             )
+
+        # other pixels, or none
         if self.far:
             name, mean = max(self.far.items(), key=lambda one: one[1])
             found.append(
@@ -91,9 +96,10 @@ class Probed:
         return found
 
     def doubts(self) -> list[str]:
-        """What differs from the CPU without being wrong."""
+        """Describes what differs from the CPU without being wrong."""
         if not self.accepted:
             return []
+
         some = (
             f"{len(self.accepted)} damaged images are delivered that the CPU refuses, such as "
             f"{self.accepted[0]}"
@@ -102,12 +108,13 @@ class Probed:
 
     @property
     def _costs_what_the_cpu_costs(self) -> bool:
-        """Whether engines that were given work were idle while the CPU did as much as for a loader
-        that also resizes there.
+        """Whether the JPEG engines were given work and stayed idle, while the CPU did as much as
+        for a loader that also resizes there.
 
-        Only what is beyond doubt: decoding alone is 0.5 of that for regions and 0.8 for whole
-        images (docs/doctor.md), but Huffman decoding for nvJPEG's CUDA decoder may cost as much.
-        Where the engines' counter cannot be read, CPU time proves nothing.
+        This finds only what is beyond doubt: decoding alone takes 0.5 of that CPU time for regions
+        and 0.8 for whole images (docs/doctor.md), but the Huffman decoding for nvJPEG's CUDA
+        decoder may cost as much. Where the engines' counter cannot be read, CPU time proves
+        nothing.
         """
         still = self.nvjpg is not None and self.nvjpg <= STIR
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
@@ -116,8 +123,8 @@ class Probed:
 def try_regions(
     manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device
 ) -> str:
-    """What is wrong with decoding regions of these images on this GPU, in one line; "" if nothing
-    is.
+    """Says in one line what is wrong with decoding regions of these images on this GPU; "" if
+    nothing is.
     """
     try:
         return "; ".join(
@@ -137,10 +144,11 @@ def probe(
     device: torch.device,
     limit_s: float = LIMIT_S,
 ) -> Probed:
-    """Decodes random windows of at most `IMAGES` images spread over the manifest, twice, and
-    compares them image by image.
+    """Decodes random regions of at most `IMAGES` images spread over the manifest, with this config
+    and on the CPU, and compares them image by image.
 
-    A ChildError says that the process crashed, hung or raised.
+    Raises:
+        ChildError: the process crashed, hung or raised.
     """
     ids = np.unique(np.linspace(0, len(manifest) - 1, IMAGES).astype(np.int64))
     with tempfile.TemporaryDirectory() as folder:
@@ -152,15 +160,14 @@ def probe(
 
 
 def messages(output: str) -> list[Message]:
-    """Messages of nvImageCodec on stderr (src/default_debug_messenger.h): severity, decoder, text;
-    colors are removed.
-    """
+    """The messages of nvImageCodec in what a process wrote to stderr, without colors."""
     return [Message(*found) for found in _MESSAGE.findall(output)]
 
 
 def cpu_fallbacks(found: list[Message]) -> list[str]:
-    """Why images were not decoded on the GPU. An ERROR is about a damaged image, which no decoder
-    accepts.
+    """The reasons why images were not decoded on the GPU.
+
+    Only warnings count: an ERROR is about a damaged image, which no decoder accepts.
     """
     return [
         each.text

@@ -1,4 +1,9 @@
-"""Fetches the shards of the window that comes next while the present one is read."""
+"""Fetches the shards of the next window while the present one is read.
+
+Only for shards that are copied into a local cache before they are read. `check_room` refuses plans
+that the cache cannot hold. A Fetcher holds copies of what is needed soon: `start` at the first
+batch, then `plan` for each batch that is about to be read and `deliver` for each that is delivered.
+"""
 
 import logging
 import math
@@ -26,9 +31,9 @@ from dali_pipes.plan.windows import Lanes, Window
 from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.nodes import nodes_of_run
 
-Place = tuple[float, float]  # epoch and step
-_AT_ONCE = 8  # shards; each is fetched in parts, one after the other
-_PAUSE_S = 0.1  # for room
+Place = tuple[float, float]  # epoch and step; (math.inf, 0.0): nothing was started yet
+_AT_ONCE = 8  # shards that are fetched at a time; each is fetched in parts, one after the other
+_PAUSE_S = 0.1  # between two looks for room in the cache
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +44,15 @@ def check_room(plan: Plan) -> None:
     """
     if not plan.manifest.copied:
         return
+
     check_folder()
     sizes, room = plan.manifest.shards.bytes, cache_bytes()
     for lanes in plan.all_lanes:
+        # in windows the present and the next one of each lane, in order one shard after the other,
+        # else all shards
         if lanes:
-            # the lanes that this machine reads; if it is not known how many machines there are,
-            # this rank
+            # the ranks of a machine share its cache; if the number of machines is not known, only
+            # the lanes of this rank count
             mine = len(lanes.lanes_of(plan.rank.index, plan.rank.count))
             here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
             least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
@@ -62,6 +70,7 @@ def check_room(plan: Plan) -> None:
                 "load them with sampling='windows', which needs a few at a time",
             )
             what = f"{_gb(least)} of shards"
+
         if least > room:
             raise ConfigError(
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache "
@@ -90,43 +99,45 @@ def _gb(size: int) -> str:
 
 
 class Fetcher:
-    """Holds copies of the shards of a rank's present windows and of those that follow, and fetches
-    what is missing.
+    """Holds copies of the shards of a rank's present windows and of the next ones, and fetches what
+    is missing, in threads.
 
-    What cannot be fetched is left to the readers, which name it.
+    A shard that cannot be fetched is left to the readers, whose error names it.
     """
 
     def __init__(self, plan: Plan):
         self._plan, self._shards = plan, plan.manifest.shards
         self._wanted: list[int] = []  # shards, the most urgent first
-        self._held: dict[int, int] = {}  # by shard the open copy
-        # the last epoch and step that present windows serve, and that the next ones do
+        self._held: dict[int, int] = {}  # the open copy's file descriptor, by shard
+        # the last epoch and step that the present windows serve, and the last that the next ones do
         self._until = self._reach = (math.inf, 0.0)
         self._lock = threading.Lock()
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def deliver(self, epoch: int, step: int) -> None:
-        """This batch is the next to be delivered."""
+        """Says that this batch is the next to be delivered."""
         if (epoch, step) > self._until:
             self.start(epoch, step)
 
     def plan(self, epoch: int, step: int) -> None:
-        """This batch is about to be read. Windows that are so small that it lies beyond the next
-        one move on with it.
+        """Says that this batch is about to be read, ahead of the one that is delivered.
+
+        If windows are so small that it is beyond the next one, they move on with it.
         """
         if (epoch, step) > self._reach:
             self.start(epoch, step)
 
     def start(self, epoch: int, step: int) -> None:
-        """Fetches what is needed from this batch on."""
+        """Begins to fetch what is needed from this batch on, and lets go of everything else."""
         wanted, self._until, self._reach = self._windows_at(epoch, step)
         with self._lock:
             self._wanted = wanted
             for shard in self._held.keys() - set(wanted):
                 release(self._held.pop(shard))
             missing = [shard for shard in wanted if shard not in self._held]
-        # as daemons: a store that hangs does not keep the program from its end
+
+        # daemons: a store that hangs does not keep the program from ending
         if missing and not self._threads:
             self._threads = [
                 threading.Thread(target=self._work, name="fetch", daemon=True)
@@ -146,30 +157,35 @@ class Fetcher:
             return len(self._held), len(self._wanted)
 
     def _windows_at(self, epoch: int, step: int) -> tuple[list[int], Place, Place]:
-        """The shards of the windows at a step and of those that follow, and the last steps that
-        both serve.
+        """The shards of the windows at a step and of the next ones, and the last places that the
+        present and that the next windows serve.
         """
         lanes, rank, end = self._plan.lanes(epoch), self._plan.rank, (epoch, self._plan.steps - 1)
         if lanes is None:
             return [], end, end
+
+        # two windows of each source of each lane; the present ones of all lanes come first
         mine = lanes.lanes_of(rank.index, rank.count)
         endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
         each = [list(islice(filter(self._is_delivered, windows), 2)) for windows in endless]
         windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
-        # ranks of one lane; they begin with different shards
+
+        # the ranks that share a lane begin with different shards, so that none fetches for all
         sharing = max(1, rank.count // lanes.count)
         begin = [rank.index % sharing * len(window.shards) // sharing for window in windows]
         wanted = [
             np.roll(window.shards, -first).tolist()
             for window, first in zip(windows, begin, strict=True)
         ]
+
+        # windows move on with the lane whose window ends first
         until, reach = (
             min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1)
         )
         return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
 
     def _is_delivered(self, window: Window) -> bool:
-        """Whether any batch of it is: the last ones of an epoch may be left out."""
+        """Whether a batch of this window is delivered: an epoch's last ones may be left out."""
         return window.first[1] < self._plan.steps or window.last[0] > window.first[0]
 
     def _work(self) -> None:
@@ -182,14 +198,17 @@ class Fetcher:
             with self._lock:
                 if shard in self._held or shard not in self._wanted:
                     return
+
             try:
                 number = hold_copy(self._shards.files[shard], version)
                 break
             except NoRoomError:
-                time.sleep(_PAUSE_S)
+                time.sleep(_PAUSE_S)  # until the readers are done with older shards
             except Exception as error:
                 log.info("%s: not fetched ahead (%s)", self._shards.files[shard], error)
                 return
+
+        # the windows may have moved on meanwhile
         with self._lock:
             if shard in self._wanted and shard not in self._held:
                 self._held[shard] = number

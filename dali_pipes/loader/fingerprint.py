@@ -1,4 +1,8 @@
-"""What must not change between saving a loader's state and resuming from it."""
+"""The fingerprint of a loader: what must not change between saving its state and resuming from it.
+
+`fingerprint` makes it, of values that JSON keeps. `changes` lists how two of them differ, which a
+resume refuses, as does the comparison of ranks (ranks.py).
+"""
 
 import hashlib
 import math
@@ -20,11 +24,12 @@ from dali_pipes.plan.transforms import Transform
 def fingerprint(
     plan: Plan, transform: Transform, batch_transform: BatchTransform | None
 ) -> dict[str, Any]:
-    """Everything that determines the order of the samples and their pixels."""
+    """Returns everything that determines the order of the samples and their pixels."""
+    # the two simple orders as `shuffle`, as states of earlier versions have it
     sampling = plan.sampling_state
-    # as `shuffle`, which is all that states of earlier versions have
     shuffles = {"Uniform": True, "Sequential": False}
     shuffle = shuffles.get(sampling["kind"]) if len(sampling) == 1 else None
+
     return {
         "manifest": plan.manifest.fingerprint,
         **(
@@ -40,8 +45,8 @@ def fingerprint(
 
 
 def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """An earlier state's fingerprint; options that its transform did not have yet had their
-    defaults.
+    """Completes an earlier state's fingerprint with the defaults of the options that its transform
+    did not have yet.
     """
     defaults = {
         each.name: each.default for each in fields(transform) if each.default is not MISSING
@@ -51,7 +56,7 @@ def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
 
 
 def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """What differs: its name, and its values then and now."""
+    """Yields what differs between two fingerprints: its name, and its values then and now."""
     for name in sorted(then.keys() | now.keys(), key=str):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -61,8 +66,9 @@ def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, An
 
 
 def described(value: Any) -> Any:
-    """As text and numbers that JSON keeps unchanged; of a function only its name, of arrays only
-    what tells them apart.
+    """Returns a value as text, numbers, lists and dicts that JSON keeps unchanged.
+
+    A function becomes its name only, an array its shape and a part of its hash.
     """
     if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
         array = np.ascontiguousarray(
@@ -74,14 +80,16 @@ def described(value: Any) -> Any:
             "shape": list(array.shape),
             "sha256": hashlib.sha256(array.tobytes()).hexdigest()[:16],
         }
+
     value = plain(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)  # JSON has no others
+        return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
+
     if is_dataclass(value) and not isinstance(value, type):
         values = {each.name: described(getattr(value, each.name)) for each in fields(value)}
-        # states of earlier versions have no empty values
+        # without empty values, as in states of earlier versions
         return {
             "kind": type(value).__name__,
             **{name: each for name, each in values.items() if each not in ([], {})},
@@ -92,6 +100,7 @@ def described(value: Any) -> Any:
         return sorted(map(described, value), key=str)
     if isinstance(value, Mapping):
         return {str(name): described(each) for name, each in value.items()}
+
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, PurePath):

@@ -1,5 +1,16 @@
-"""build_loader(), and what all backends share: epochs, resume, and what happens when an image
-fails.
+"""build_loader() and the Loader that it returns: what all backends share, such as epochs, resume,
+and what happens when an image fails.
+
+How a batch comes about:
+
+    next() of _Epoch        asks the loader for the batch of its next step
+    Loader._deliver         refuses abandoned epochs, and moves the loader's place on
+    Loader._next_batch      measures the wait, joins labels and targets, applies batch_transform
+    Loader._make            asks Work for the decoded batch; if that fails, finds the bad samples
+                            and asks again, with others in their place
+
+`Work` (work.py) owns the backend and its threads, and lets one thread in at a time. The loader
+itself keeps only its place: epoch and step.
 """
 
 import logging
@@ -56,7 +67,7 @@ from dali_pipes.system.traces import span
 log = logging.getLogger(__name__)
 
 OTHER_PIXELS = "pixels are made in another way than before this resume"
-_END_S = 10.0  # how long the end of the program waits for a next() in another thread
+_END_S = 10.0  # how long the end of the program waits for a next() in another thread, at most
 
 
 @checks_arguments(
@@ -80,8 +91,8 @@ def build_loader(
     device: str | torch.device = "auto",
     batch_transform: BatchTransform | None = None,
 ) -> "Loader":
-    """A loader of `manifest`, by whichever backend `config` belongs to. Everything else means the
-    same for all of them.
+    """Builds a loader of `manifest` with the backend that `config` belongs to. All other options
+    mean the same for every backend.
 
     Args:
         batch_size: images per batch and rank.
@@ -94,32 +105,34 @@ def build_loader(
         last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training
             transforms, else "partial".
         on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute"
-            delivers another image in its place and lists it in `bad_samples`: one of its class or
-            source where the sampling has such, else of the same batch, or of those around it if all
-            of it are bad.
+            delivers another image in its place and lists the bad one in `bad_samples`. The other
+            image is of the same class or source where the sampling can give one, else of the same
+            batch, or of the batches around it if that whole batch is bad.
         max_bad_fraction: the share of the images that may be bad: those that the scan found, and
-            with "substitute" those that are found while loading.
-        strict: images and objects that the scan left out are an error; without it they are said in
-            one line of the log.
+            with "substitute" also those that are found while loading.
+        strict: makes an error of images and objects that the scan left out; without it the log
+            counts them in one line.
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if
             there is one.
-        batch_transform: makes another batch of each, on the device: MixUp, CutMix, RandomChoice, or
-            a function of your own of a batch and its random numbers (docs/mixing.md).
+        batch_transform: changes each batch, on the device: MixUp, CutMix, RandomChoice, or your own
+            function of a batch and its random numbers (docs/mixing.md).
 
     Raises:
-        ConfigError: options that cannot work, or a GPU asked for where there is none.
+        ConfigError: options cannot work, or a GPU is asked for where there is none.
         ManifestError: the scan has left out more images than `max_bad_fraction` allows; or a class
             has another number than in the images that are trained on.
-        OmissionError: `strict`, and it has left out any.
+        OmissionError: `strict` is set, and the scan has left something out.
     """
     refuse_other_kinds(manifest, config, transform, rank, sampling, batch_transform)
-    # checked again; what is set later is of no effect
+    # own copies: what the caller sets later has no effect; replace() checks what was set until now
     config, transform = replace(deepcopy(config)), replace(deepcopy(transform))
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
+
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
     refuse_other_classes(manifest, transform.training)
+
     plan = Plan(
         manifest,
         transform,
@@ -134,11 +147,11 @@ def build_loader(
     check_flips(manifest, transform)
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
+
     backend, target = entry_of(config).load(), _resolve_device(device, config)
     config = config.on_cores()
 
-    # images of another size are made by another backend, and what this GPU can decode stays the
-    # same
+    # cached: each size of images has another backend, and what this GPU decodes stays the same
     @cache
     def probe() -> str:
         return try_regions(manifest, transform.exif, config, batch_size, target)
@@ -159,7 +172,8 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
     try:
         target = torch.device(_automatic(config) if device == "auto" else device)
     except (RuntimeError, TypeError):
-        target = torch.device("meta")
+        target = torch.device("meta")  # refused in the next lines, like any other device
+
     if target.type not in ("cpu", "cuda") or isinstance(device, bool):
         raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
@@ -167,6 +181,7 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
             f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave "
             "device at auto"
         )
+
     if target.type == "cuda" and (reason := why_no_gpu()):
         wanted = what if config.needs_gpu else f"device={device}"
         instead = "use DaliConfig(device='cpu') or TorchConfig(), or check the driver (nvidia-smi)"
@@ -177,17 +192,19 @@ def _resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.d
             f"device={device}, but PyTorch sees {count} GPUs here, cuda:0 to cuda:{count - 1}; "
             "choose one of these"
         )
+
     if target.type == "cuda" and target.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return target
 
 
 def _automatic(config: LoaderConfig) -> str:
-    """The GPU, if the loader needs one or PyTorch can use one."""
+    """The device of "auto": the GPU, if the loader needs one or PyTorch can use one."""
     if config.needs_gpu:
         return "cuda"
     if not torch.cuda.is_available():
         return "cpu"
+
     if reason := why_no_gpu():  # PyTorch warns of it only where is_available() is False
         log.warning(
             (
@@ -204,15 +221,15 @@ class LoaderStats(NamedTuple):
     """What a loader has waited for and fetched so far.
 
     Attributes:
-        wait_s: time inside `next()`.
-        fetch_wait_s: as much of it, at most, as readers waited for shards meanwhile; the rest is
-            preparation.
-        fetched, fetched_bytes: shards, or row groups, that were copied into the local cache by this
-            process and its workers.
-        found: times that one was opened whose copy was there.
+        wait_s: seconds inside `next()`.
+        fetch_wait_s: how much of `wait_s`, at most, was the wait for shards: the readers' waiting
+            in that time. The rest is preparation.
+        fetched, fetched_bytes: shards, or row groups, that this process and its workers copied into
+            the local cache.
+        found: how often one was opened that was in the cache already.
         retries: requests to the object store that were sent again.
-        window: of `sampling="windows"`, how many shards of the present and the next windows are
-            here, and how many they are.
+        window: with `sampling="windows"`, how many shards of the present and the next windows are
+            in the cache, and how many there are.
     """
 
     wait_s: float
@@ -251,22 +268,23 @@ class Loader(RefusesMisuse):
         self._bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
         fetcher = Fetcher(plan) if plan.manifest.copied else None
         self._work = Work(transform, build_backend, TargetReader(plan, transform), fetcher)
+        # a method of Work, which does not know the loader: its own would keep the loader alive
         weakref.finalize(self, self._work.close_unowned, _END_S)
 
-        # Epoch and step of the next batch, and whether the next iter() leaves the rest of that
-        # epoch out: one value, which an interrupt or another thread finds as it was before a batch
-        # or as it is after it.
+        # Epoch and step of the next batch, and whether the next iter() leaves out the rest of that
+        # epoch. It is one value, so that an interrupt or another thread finds the place before a
+        # batch or after it, and nothing between.
         self._place = (0, 0, False)
-        # the number of the one iterator that may deliver; not itself, for it holds the loader
+        # number of the one iterator that may deliver; the iterator itself would hold the loader
         self._running = 0
         self._wait_s = self._fetch_wait_s = 0.0
         self._traffic = traffic.current()
-        self._tried_again = (-1, -1)
+        self._tried_again = (-1, -1)  # epoch and step of the batch that was made a second time
         self._made_by = self._work.describe(0).name
 
     @property
     def bad_samples(self) -> list[tuple[int, str, str]]:
-        """(id, path, reason) of the images that failed so far; the path of one in a shard is
+        """(id, path, reason) of each image that has failed so far. In a shard the path is
         SHARD/MEMBER.
         """
         return self._bad.found
@@ -283,8 +301,8 @@ class Loader(RefusesMisuse):
 
     @property
     def dataset(self) -> Manifest:
-        """The images; `len()` of it is the number of usable ones, as a DataLoader's `dataset` has
-        it.
+        """The images. `len()` of it is the number of usable ones, as of a DataLoader's
+        `dataset`.
         """
         return self.plan.manifest
 
@@ -298,7 +316,7 @@ class Loader(RefusesMisuse):
         return len(self.plan)
 
     def stats(self) -> LoaderStats:
-        """What was waited for and fetched since the loader was built."""
+        """What the loader has waited for and fetched since it was built."""
         fetched = traffic.current().since(self._traffic)
         fetcher = self._work.fetcher
         return LoaderStats(
@@ -311,7 +329,7 @@ class Loader(RefusesMisuse):
         return self._work.describe(self.epoch).explanation
 
     def explain(self) -> str:
-        """The same; with DALI on a GPU also who holds its memory now."""
+        """The text of `decodes`, and with DALI on a GPU also who holds the GPU's memory now."""
         found = self._work.describe(self.epoch)
         return (
             f"{found.explanation}; in GiB, {gpu_memory(found.gpu)}"
@@ -326,16 +344,18 @@ class Loader(RefusesMisuse):
         self._refuse_closed()
         epoch, step, abandoned = self._place
         if abandoned:
+            # where this rank has had its last batch, the stream goes on with the next epoch itself
             if step < len(self.plan):
                 self._work.stop()
             self._move_to(epoch + 1, 0)
+
         self._running += 1
         return _Epoch(self, self._running, *self._place[:2])
 
     @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch of the next `iter()`: from its start, or from where a resume into this
-        very epoch goes on.
+        """Chooses the epoch of the next `iter()`, which begins at its start, or, after a resume
+        into this very epoch, where that goes on.
         """
         self._work.use("set_epoch()", self._choose_epoch, epoch)
 
@@ -345,32 +365,34 @@ class Loader(RefusesMisuse):
             self._go_to(epoch, 0)
 
     def _go_to(self, epoch: int, step: int) -> None:
-        """The next `iter()` begins here; no epoch is running any more."""
+        """Lets the next `iter()` begin here; iterators from before may deliver no more."""
         self._work.stop()
         self._running += 1
         self._move_to(epoch, step)
 
     def _move_to(self, epoch: int, step: int) -> None:
+        # a stream has images of one size only, and ends where the plan changes it
         if self._transform.size_at(epoch) != self._transform.size_at(self._place[0]):
             self._work.stop()
         self._place = (epoch, step, False)
 
     def _deliver(self, running: "_Epoch") -> Batch | None:
-        """The next batch of an epoch; None: it has ended."""
+        """The next batch of an epoch; None when the epoch has ended."""
         self._refuse_closed()
         if running.number != self._running:
             raise RuntimeError(
                 "this epoch was abandoned when another one was begun; a loader delivers one "
                 "epoch at a time"
             )
+
         epoch, step, left = running.epoch, running.step, self._place[2]
         if step == len(self.plan):
-            # others have a part of the last global batch, this rank has none
+            # the last global batch was too small for all ranks, and this one has no part of it
             if self._place[0] == epoch:
                 self._move_to(epoch + 1, 0)
             return None
 
-        handled = sys.exception()
+        handled = sys.exception()  # what the caller is handling did not cause what fails below
         try:
             batch = self._next_batch(epoch, step)
             if step + 1 == self.plan.steps:
@@ -378,11 +400,13 @@ class Loader(RefusesMisuse):
             else:
                 self._place = (epoch, step + 1, True)
             running.step = step + 1
+
         except BaseException as error:
-            # it may be half-way through something: the next batch is made by another one
+            # the backend may have stopped half-way: the next batch is made by a new one
             self._work.end_backend()
             interrupt = interrupt_behind(error, handled)
-            # with an error the epoch is over, also at its first batch: it would come again for ever
+            # an error ends the epoch, also in its first batch, which would fail again for ever; an
+            # interrupt leaves the place, and the same batch comes next
             self._place = (epoch, step, (isinstance(error, Exception) and not interrupt) or left)
             if interrupt:
                 raise interrupt from error
@@ -398,6 +422,7 @@ class Loader(RefusesMisuse):
         finally:
             waited = time.monotonic() - start
             self._wait_s += waited
+            # several readers wait at the same time, so their sum can be more than this wait
             self._fetch_wait_s += (
                 min(waited, traffic.current().waited_s - before) if self._work.fetcher else 0.0
             )
@@ -406,33 +431,36 @@ class Loader(RefusesMisuse):
             batch = self._work.targets.join(decoded, begun)
         if self._batch_transform is None:
             return batch
+
         ids = begun.planned.ids if begun else decoded.ids.numpy()
         with span("mixing"):
             made = self._batch_transform(
                 batch, BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids)
             )
-        if not isinstance(made, Batch):  # None would end the epoch
+        if not isinstance(made, Batch):  # of these, None would end the epoch without a word
             returned = "None" if made is None else f"a {type(made).__name__}"
             instead = "a Batch, such as dataclasses.replace(batch, images=…)"
             raise ConfigError(f"batch_transform returned {returned}; it must return {instead}")
         return made
 
     def _make(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
-        """Without the samples that turn out to be bad, if they are to be substituted."""
+        """The decoded batch and its targets; bad samples are found and substituted until one
+        succeeds.
+        """
         handled = sys.exception()
         while True:
             try:
                 return self._work.next(lambda: self._bad.planned_from(epoch, step), epoch, step)
             except Exception as error:
                 self._work.end_backend()
-                # no fault of a file's
+                # neither says anything about a file
                 if isinstance(error, ConfigError) or interrupt_behind(error, handled):
                     raise
                 self._record_bad_samples(error, epoch, step)
 
     def _record_bad_samples(self, error: Exception, epoch: int, step: int) -> None:
-        """Records the bad samples behind a failed batch; raises, if that is the policy, or if there
-        are none and it fails again.
+        """Records the bad samples of a failed batch. Raises if that is the policy, or if none is
+        bad and the batch fails a second time.
         """
         planned = self._bad.planned_at(epoch, step)
         where, manifest = f"epoch {epoch}, step {step}", self.plan.manifest
@@ -440,6 +468,7 @@ class Loader(RefusesMisuse):
         reasons = find_bad_samples(
             manifest, planned, backend, controls, self._transform.ignore_index
         )
+
         if reasons:
             try:
                 failed = self._bad.record(planned, reasons)
@@ -449,7 +478,8 @@ class Loader(RefusesMisuse):
                 log.warning("%s: %s", path, why)
             return
 
-        if self._tried_again != (epoch, step):  # a file server may have been away for a moment
+        # no file is to blame: a file server may have been away for a moment
+        if self._tried_again != (epoch, step):
             self._tried_again = epoch, step
             log.warning(
                 ("%s: the batch failed (%s), and its files can be read now; trying it once more"),
@@ -459,6 +489,7 @@ class Loader(RefusesMisuse):
             traffic.add(retries=1)
             time.sleep(PAUSE_S)
             return
+
         names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
         what = f", and none of its {len(names)} files is to blame"
         if len(names) == 1:
@@ -474,33 +505,35 @@ class Loader(RefusesMisuse):
             raise RuntimeError("the loader is closed; build a new one")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch stands: epoch, samples delivered in it over all ranks, and what must
-        not change until then.
+        """Where the next batch is: its epoch, the samples delivered in it by all ranks, and what
+        must not change before a resume.
 
-        It is the same on all ranks after the same step. Resuming goes on in the middle of an epoch,
-        also of one that was left with `break`; the loader that was left itself goes on with the
-        next.
+        All ranks have the same state after the same step. A resume goes on in the middle of an
+        epoch, also of one that was left with `break`; the loader that was left with `break` goes on
+        with the next epoch.
         """
         epoch, step, _ = self._place
         return {
             "epoch": epoch,
+            # samples of all ranks and not steps: a resume may have another number of ranks
             "samples": min(step * self.plan.global_batch_size, self.plan.epoch_samples),
             "engine_mix": self._work.describe(epoch).engine_mix,
             "fingerprint": fingerprint(self.plan, self._transform, self._batch_transform),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was called, on any backend and any number of ranks with the
-        same global batch size.
+        """Goes on where `state_dict` was called, with any backend, and any number of ranks that
+        have the same global batch size.
 
         Raises:
-            ConfigError: something that decides the order or the pixels has changed since, which the
-                text names; or no such state.
+            ConfigError: what decides the order or the pixels has changed since, and the text names
+                it; or `state` is not a loader's.
         """
         now, block = (
             fingerprint(self.plan, self._transform, self._batch_transform),
             self.plan.global_batch_size,
         )
+        # index() takes integers of any library, as torch.load may give them, and no fractions
         try:
             epoch, samples, then = (
                 *map(operator.index, (state["epoch"], state["samples"])),
@@ -511,6 +544,7 @@ class Loader(RefusesMisuse):
                 f"not the state of a loader ({type(error).__name__}: {error}); pass on "
                 "what state_dict() gave"
             ) from None
+
         changed = [
             f"{name} ({before} → {after})"
             for name, before, after in changes(with_defaults(then, self._transform), now)
@@ -528,6 +562,8 @@ class Loader(RefusesMisuse):
             )
             what = f"cannot resume, since these have changed: {', '.join(changed)}{images}"
             raise ConfigError(f"{what}; restore them, or {instead}")
+
+        # states are made between two global batches
         if (
             not 0 <= epoch <= LARGEST_EPOCH
             or samples % block
@@ -537,6 +573,8 @@ class Loader(RefusesMisuse):
                 f"epoch {epoch} with {samples} samples delivered is no state of this "
                 "loader; pass on what state_dict() gave"
             )
+
+        # the JPEG engine rounds in another way than the CUDA decoder: docs/gpu-path.md
         mix = self._work.describe(self.epoch).engine_mix
         if (before := state.get("engine_mix", mix)) != mix:
             log.warning(
@@ -548,25 +586,26 @@ class Loader(RefusesMisuse):
                 before or "no GPU",
                 mix or "no GPU",
             )
+
         self._work.use("load_state_dict()", self._go_to, epoch, samples // block)
 
     @checks_arguments()
     def close(self, release: bool = False) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread.
-        It cannot be used afterwards.
+        The loader cannot be used afterwards.
 
         Args:
-            release: gives the memory that DALI's and PyTorch's allocators keep for later back to
-                the GPU and the host. They are shared by all loaders of a program, so those that go
-                on allocate anew.
+            release: also gives the memory that the allocators of DALI and PyTorch keep for later
+                back to the GPU and the host. All loaders of a program share these allocators, so
+                the loaders that go on allocate anew.
         """
         self._work.close()
         if release:
             release_unused()
 
     def __getattr__(self, name: str) -> Any:
-        """What programs ask a DataLoader for, such as Accelerate's `skip_first_batches`, and a plan
-        has not.
+        """Explains attributes that a loader lacks, such as those of a DataLoader that Accelerate's
+        `skip_first_batches` asks for.
         """
         if name in ("sampler", "batch_sampler", "collate_fn"):
             raise AttributeError(
@@ -594,6 +633,7 @@ class Loader(RefusesMisuse):
             if self._work.closed
             else f"next is step {self._place[1]} of epoch {self._place[0]}"
         )
+
         return (
             f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, "
             f"{self._made_by}; {where})"
@@ -616,7 +656,7 @@ class _Epoch(Iterator[Batch]):
 
     def __init__(self, loader: Loader, number: int, epoch: int, step: int):
         self._loader, self.number, self.epoch, self.step = loader, number, epoch, step
-        # whether all is delivered; the name of an error that came out
+        # whether all batches are delivered, and the type of the error that this iterator raised
         self._ended, self._error = False, ""
 
     def __next__(self) -> Batch:
@@ -625,6 +665,7 @@ class _Epoch(Iterator[Batch]):
                 f"this epoch was left with an error ({self._error}); iter() of the loader "
                 "begins another one"
             )
+
         try:
             batch = (
                 None
@@ -634,6 +675,7 @@ class _Epoch(Iterator[Batch]):
         except BaseException as error:
             self._error = type(error).__name__
             raise
+
         if batch is None:
             self._ended = True
             raise StopIteration
@@ -641,6 +683,6 @@ class _Epoch(Iterator[Batch]):
 
 
 def _shown(error: Exception) -> str:
-    """In one line: what was noted of the files, or the error itself."""
+    """An error in one line: what its notes say of the files, or else its own text."""
     text = "; ".join(getattr(error, "__notes__", [])) or f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:200]

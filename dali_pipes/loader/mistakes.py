@@ -1,5 +1,8 @@
-"""What `build_loader` says to those who pass it something else than it takes: what that is, and
-what to write instead.
+"""Errors for arguments of the wrong kind: they say what `build_loader` was given, and what to write
+instead.
+
+Many of them answer habits from PyTorch's DataLoader. `RefusesMisuse`, the base of loaders, does the
+same for what people do to a loader afterwards.
 """
 
 import inspect
@@ -18,7 +21,7 @@ from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
 
-# what people write who know a DataLoader or its like, and what is written here
+# options of a DataLoader and its like, and what is written here instead
 ELSEWHERE = {
     "num_workers": "TorchConfig(num_workers=…) or DaliConfig(num_threads=…) as the config",
     "num_threads": "DaliConfig(num_threads=…) as the config",
@@ -45,10 +48,10 @@ _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 def refuse_other_kinds(
     manifest: Any, config: Any, transform: Any, rank: Any, sampling: Any, batch_transform: Any
 ) -> None:
-    """Checks of what kind the arguments of `build_loader` are.
+    """Checks that the arguments of `build_loader` are of the right kinds.
 
     Raises:
-        ConfigError: one is of another kind, which its text names.
+        ConfigError: one is of another kind; the text names both.
     """
     if not isinstance(manifest, Manifest):
         raise ConfigError(f"manifest is {_named(manifest)}; {_instead_of_manifest(manifest)}")
@@ -56,18 +59,22 @@ def refuse_other_kinds(
         raise ConfigError(f"config is {_named(config)}; {_instead_of_config(config)}")
     if not isinstance(transform, Transform):
         raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
+
     if not isinstance(rank, Rank | None):
         raise ConfigError(
             f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under "
             "torchrun"
         )
+    # other values of sampling are checked where it is chosen: a name or a mapping is one as well
     if isinstance(sampling, type | Sampler):
         raise ConfigError(f"sampling is {_named(sampling)}; {_instead_of_sampling(sampling)}")
+
     if batch_transform is not None and (
         isinstance(batch_transform, type) or not callable(batch_transform)
     ):
         instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
         raise ConfigError(f"batch_transform is {_named(batch_transform)}; it takes {instead}")
+
     if type(batch_transform).__module__.startswith("torchvision."):
         name = type(batch_transform).__name__
         instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"
@@ -83,12 +90,12 @@ def refuse_other_kinds(
 
 
 class RefusesMisuse:
-    """The base of loaders: what Python would let pass without a word, or with one that says nothing
-    of loaders.
+    """The base of loaders. It refuses what Python would let pass silently, or with an error that
+    says nothing about loaders.
     """
 
-    _set_once: ClassVar[tuple[str, ...]] = ()  # its public attributes
-    _set_often: ClassVar[tuple[str, ...]] = ()
+    _set_once: ClassVar[tuple[str, ...]] = ()  # public attributes that the loader itself sets
+    _set_often: ClassVar[tuple[str, ...]] = ()  # public attributes that a program may set
 
     def __setattr__(self, name: str, value: Any) -> None:
         anew = name in self._set_once and name not in self.__dict__
@@ -158,7 +165,7 @@ def _takes_two(function: Any) -> bool:
         inspect.signature(function).bind(None, None)
     except TypeError:
         return False
-    except ValueError:  # of a function of C
+    except ValueError:  # functions in C may have no signature
         pass
     return True
 

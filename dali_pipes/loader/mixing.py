@@ -1,5 +1,9 @@
-"""MixUp and CutMix on the batch: CuPy kernels on CUDA tensors, PyTorch elsewhere, the same numbers
-from both.
+"""MixUp, CutMix and RandomChoice: batch transforms that `build_loader` takes.
+
+On CUDA tensors they are CuPy kernels (mixing.cu), elsewhere PyTorch; both give the same numbers.
+Random numbers come from the plan (`BatchDraws`), so a resumed run mixes as it would have. A batch
+transform with a method `check(manifest)` is asked by the loader whether it fits (`check_fits`).
+`cupy_stream` is for users' own kernels: docs/mixing.md.
 """
 
 import math
@@ -25,8 +29,8 @@ from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
 # are the user's.
-MIX_DRAW = 0  # λ from the first two numbers, the box's centre from the others
-CHOICE_DRAW = 1  # whether to mix at all, and which of several
+MIX_DRAW = 0  # the first two values give λ, the others the box's centre
+CHOICE_DRAW = 1  # whether to mix at all, and which of several transforms
 
 KERNELS = Path(__file__).with_suffix(".cu")
 _C_TYPES = {
@@ -35,7 +39,7 @@ _C_TYPES = {
     torch.bfloat16: "__nv_bfloat16",
     torch.uint8: "unsigned char",
 }
-_THREADS, _IMAGES = 256, 8  # of a block, and of a thread: IMAGES in the source
+_THREADS, _IMAGES = 256, 8  # threads of a block, and images of a thread: IMAGES in mixing.cu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +72,8 @@ class _Mix(ABC):
         check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if the labels of these images do not fit into `num_classes`, or they
-        have boxes or masks.
+        """Raises a ConfigError if these images have boxes or masks, or more classes than
+        `num_classes`.
         """
         if unmixed := [
             name
@@ -80,6 +84,7 @@ class _Mix(ABC):
                 f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; "
                 "leave it out"
             )
+
         classes = len(manifest.classes)
         if manifest.task == "classification" and (self.num_classes or 0) < classes:
             mismatch = (
@@ -95,14 +100,19 @@ class _Mix(ABC):
                 f"{type(self).__name__} mixes one view of each image, and this batch has "
                 "several; leave it out"
             )
+
+        # soft labels also where this batch is not mixed: all batches have them in one shape
         labels = soft_labels(batch.labels, self.num_classes)
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
+
         arranged = None if draws.ids is None else apart(draws.ids)
         if arranged is None:
             images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
             return replace(batch, images=images, labels=_mixed_labels(labels, own))
-        # as if the batch were in this order
+
+        # An image is in the batch twice: mix as if the batch were in the order that keeps it from
+        # itself, and write the results back. copy_to does not make the host wait for the GPU.
         places = copy_to(labels.device, torch.from_numpy(arranged))
         mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
         unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
@@ -117,8 +127,8 @@ class _Mix(ABC):
 
     @abstractmethod
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
-        """New images, in the same dtype and memory format, and the share of each image's own label,
-        by four numbers in [0, 1).
+        """Returns new images in the same dtype and memory format, and the share of each image's own
+        label. `numbers` are four in [0, 1).
         """
 
 
@@ -168,6 +178,7 @@ class RandomChoice:
                     f"RandomChoice is given {shown(each)}; it takes a list: "
                     "RandomChoice([MixUp(…), CutMix(…)])"
                 )
+
         if not self.transforms:
             raise ConfigError(
                 "RandomChoice has nothing to choose from; pass at least one batch transform"
@@ -189,18 +200,20 @@ class RandomChoice:
 
 
 def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
-    """Calls the `check` of a batch transform that has one: whether it can work on these images."""
+    """Calls the `check` of a batch transform that has one; it raises if it cannot work on these
+    images.
+    """
     if check := getattr(transform, "check", None):
         check(manifest)
 
 
 def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
-    """Beta(alpha, alpha), from two numbers uniform in [0, 1); exact for any alpha, without
-    rejection, and in plain floats.
+    """A number with distribution Beta(alpha, alpha), made of two numbers uniform in [0, 1). It is
+    exact for any alpha, needs no rejection, and is computed in plain floats.
 
-    Student's t with 2 × alpha degrees of freedom, by the polar method of Bailey (Mathematics of
-    Computation 62, 1994), is turned into a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye,
-    Random variate generation in one line of code (1996).
+    Bailey's polar method (Mathematics of Computation 62, 1994) gives Student's t with 2 × alpha
+    degrees of freedom, which becomes a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye, Random
+    variate generation in one line of code (1996).
     """
     cosine, power = math.cos(2 * math.pi * angle), radius ** (1 / alpha)
     outside = (1 - power) * cosine**2
@@ -208,10 +221,10 @@ def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
 
 
 def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom (the latter two exclusive) of about 1 - share of the area, cut off
-    at the edges, as in torchvision.
+    """A box of about 1 - share of the area, cut off at the edges, as in torchvision: left, top,
+    right, bottom in pixels, the latter two exclusive.
 
-    x and y are the centre, uniform in [0, 1).
+    x and y are the centre as shares of width and height, uniform in [0, 1).
     """
     half = 0.5 * math.sqrt(1.0 - share)
     column, row, half_width, half_height = (
@@ -225,14 +238,15 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
 
 
 def apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """(N,) the places in an order round which no image stands beside itself, unless it is more than
-    half of them; None: all differ.
+    """Finds an order of the batch, as a ring, in which no image is next to itself; impossible only
+    for an image that is more than half of the batch. (N,) places, or None if all images differ.
 
-    The most frequent first, on every other place, and then on those between.
+    The images go to every other place, the most frequent first, and then to the places between.
     """
     _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
     if len(counts) == len(ids):
         return None
+
     by_count = np.lexsort((which, -counts[which]))
     places = np.empty(len(ids), np.int64)
     places[np.argsort(np.arange(len(ids)) % 2, kind="stable")] = by_count
@@ -244,31 +258,34 @@ def _mixed_labels(labels: Tensor, own: float) -> Tensor:
 
 
 def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
-    """(N, num_classes) float32 of (N,) class numbers; float labels as they are.
+    """Turns (N,) class numbers into (N, num_classes) float32; float labels stay as they are.
 
     Raises:
-        ConfigError: class numbers without num_classes, or larger ones; values on a GPU are not
+        ConfigError: num_classes is missing, or too small for a label. Values on a GPU are not
             checked.
     """
     if labels.is_floating_point():
         return labels
+
     if num_classes is None:
         raise ConfigError(
             "labels are class numbers, and mixing needs the number of classes; pass "
             "num_classes=len(manifest.classes)"
         )
+    # on a GPU the look at the largest label would wait for it
     if labels.device.type == "cpu" and labels.max() >= num_classes:
         raise ConfigError(
             f"a label is {labels.max()}, but num_classes is {num_classes}; pass "
             "num_classes=len(manifest.classes)"
         )
+
     return torch.zeros(
         len(labels), num_classes, dtype=torch.float32, device=labels.device
     ).scatter_(1, labels[:, None], 1.0)
 
 
 def blend_with_previous(images: Tensor, own: float) -> Tensor:
-    """own × each image + (1 - own) × the one before it, the last before the first."""
+    """own × each image + (1 - own) × the one before it; the last comes before the first."""
     other = 1.0 - own
     if images.is_cuda:
         return _launch("mixup", images, np.float32(own), np.float32(other))
@@ -280,12 +297,12 @@ def blend_with_previous(images: Tensor, own: float) -> Tensor:
 
 
 def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
-    """Each image with the box of the one before it, the last before the first; left, top, right,
-    bottom.
+    """Each image with the box (left, top, right, bottom) of the one before it; the last comes
+    before the first.
     """
     if images.is_cuda:
         channels, height, width = images.shape[1:]
-        step = 1 if images.is_contiguous() else channels
+        step = 1 if images.is_contiguous() else channels  # between pixels of a row, in values
         return _launch("cutmix", images, *map(np.int32, (step, height, width, *box)))
     left, top, right, bottom = box
     mixed = images.clone()
@@ -295,10 +312,10 @@ def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
 
 @contextmanager
 def cupy_stream(device: torch.device) -> Iterator[None]:
-    """A `with` block in which CuPy works on this device and on PyTorch's current stream, so that
-    neither waits for the other.
+    """Makes a `with` block in which CuPy works on this device and on PyTorch's current stream, so
+    that neither has to wait for the other.
 
-    It does nothing if `device` is not a GPU.
+    The block does nothing if `device` is not a GPU.
     """
     if device.type != "cuda":
         yield
@@ -312,8 +329,8 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
 
 
 def _as_cupy(stream: torch.cuda.Stream) -> Any:
-    """The same stream for CuPy. From 14 on it asks for `__cuda_stream__`, which PyTorch's streams
-    have from 2.10 on.
+    """The same stream as CuPy takes it. From CuPy 14 on it asks for `__cuda_stream__`, which
+    PyTorch's streams have from 2.10 on.
     """
     import cupy
 
@@ -323,7 +340,7 @@ def _as_cupy(stream: torch.cuda.Stream) -> Any:
 
 
 def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
-    """The kernel's result in a new tensor, on the current stream.
+    """Runs a kernel on the current stream and returns its result, a new tensor.
 
     CuPy is given addresses, not arrays: its `from_dlpack` crashes on bfloat16 (13.3: cupy issue
     8801), refuses it (13.6), or needs the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx,
@@ -333,22 +350,25 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
         images = images.contiguous()
     mixed = torch.empty_like(images)
     count, size = len(images), images[0].numel()
+
+    # a thread reads 16 bytes at once, if each image begins at a multiple of these
     at_once = 16 // images.element_size()
     if size % at_once or images.data_ptr() % 16 or mixed.data_ptr() % 16:
         at_once = 1
+
     with cupy_stream(images.device):
         function = _compiled(f"{kernel}<{_C_TYPES[images.dtype]}, {at_once}>", images.device.index)
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        # its memory is not reused before the kernel has read it
+        # PyTorch must not give the memory away before the kernel has read it
         images.record_stream(torch.cuda.current_stream())
     return mixed
 
 
 @lru_cache
 def _compiled(name: str, device: int) -> Any:
-    """One instance of a kernel template; CuPy caches compiled kernels on disk."""
+    """Compiles one instance of a kernel template, for one device; CuPy caches it on disk."""
     import cupy
 
     return cupy.RawModule(

@@ -1,5 +1,7 @@
-"""Whether all ranks of a run load the same images in the same way: they tell each other by the
-store of their process group.
+"""Checks that all ranks of a run load the same images in the same way.
+
+`build_loader` calls `compare_ranks`, which leaves a description of the loader in the store of
+torch.distributed's process group, and compares it with those that other ranks have left there.
 """
 
 import json
@@ -22,16 +24,18 @@ from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)
 
-# by the most images, how many names have a sum of their own, which tells where ranks differ
+# up to so many images: so many names have one checksum, which tells where the ranks' images differ
 _BLOCKS = {4096: 1, 1_000_000: 256}
 _OF_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 _OURS = str(Path(__file__).parents[1])
-# loaders of this process that were compared, by where they were built
+# how many loaders of this process were compared, by the place where they were built
 _built: Counter[tuple[str, ...]] = Counter()
 
 
 def choose_rank(rank: Rank | None) -> Rank:
-    """The part that was asked for; all, with a warning where several ranks would each load all."""
+    """Returns the rank that was asked for, or one that loads all images, with a warning if several
+    ranks were started.
+    """
     ranks = os.environ.get("WORLD_SIZE", "1")
     if rank is None and ranks.isdecimal() and int(ranks) > 1:
         log.warning(
@@ -45,20 +49,20 @@ def choose_rank(rank: Rank | None) -> Rank:
 
 
 def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
-    """Compares a loader with those that other ranks have built by now, where it is one of as many
-    as the process group has.
+    """Compares a loader with those that other ranks have built until now, if it has as many ranks
+    as the process group.
 
-    A rank leaves in the group's store what it loads, unless another one has left the same. It
-    differs from a loader that another rank has built at the same place of the program, not from one
-    that only a single rank has, such as a further validation. Nobody waits for anybody: a rank that
-    builds a loader for itself alone does not hang, and of two ranks that differ the later one ends,
-    and with it the run.
+    A rank leaves in the group's store what it loads, unless another rank has left the same there.
+    Only loaders that were built at the same place of the program must be equal: a single rank may
+    have one more, as for a further validation. No rank waits for another: one that builds a loader
+    for itself alone does not hang, and if two ranks differ, the later one raises, which ends the
+    run.
 
     Args:
         options: what decides the order of the samples and their pixels, as in a loader's state.
 
     Raises:
-        ConfigError: this rank loads other images, or in another way.
+        ConfigError: this rank loads other images than another one, or in another way.
     """
     count, rank = plan.rank.count, plan.rank.index
     if (
@@ -68,6 +72,8 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         or dist.get_world_size() != count
     ):
         return
+
+    # a program may build several loaders at one place, so their count is a part of it
     place = _find_place()
     _built[place] += 1
     block = next((block for most, block in _BLOCKS.items() if len(plan.manifest) <= most), 0)
@@ -82,14 +88,16 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         "sums": plan.manifest.name_sums(block) if block else [],
         "options": options,
     }
-    mine = json.loads(json.dumps(given))
+    mine = json.loads(json.dumps(given))  # as it comes back from the store, with lists for tuples
 
+    # "" stands for a key that is not in the store yet
     store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
     while True:
         known = json.loads(text or "[]")
         others = [each for each in known if each["rank"] != rank]
         if any(each["options"] == mine["options"] for each in others):
             return
+
         if there := next(
             (
                 each
@@ -107,16 +115,19 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
             again["places"] += mine["places"]
         else:
             known.append(mine)
+
         more = json.dumps(known)
+        # written only if the store still has what was read, and returned as it is there then
         found = store.compare_set(key, text, more).decode()
         if found == more:
             return
-        text = found  # another rank was faster
+        text = found  # another rank was faster: compare with what it has written
 
 
 def _find_place() -> tuple[str, ...]:
-    """The lines of the program that are being run, the innermost first, without those of libraries,
-    by which ranks are started.
+    """The lines of the program that call this, the innermost first.
+
+    Those of libraries are left out: they start the ranks, and maybe not all in the same way.
     """
     places: list[str] = []
     frame: FrameType | None = sys._getframe(1)
@@ -129,8 +140,8 @@ def _find_place() -> tuple[str, ...]:
 
 
 def _is_same(one: list[Any], other: list[Any]) -> bool:
-    """Whether two places are the same. Of a rank that is not started in the same way fewer lines
-    are known.
+    """Whether two places are the same, as far as both are known: a rank that was started in another
+    way may have fewer lines.
     """
     return all(map(operator.eq, one, other))
 
@@ -148,12 +159,14 @@ def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:
         f"{mine['images']:,} images in {mine['steps']:,} steps, and rank {other} "
         f"{first['images']:,} in {first['steps']:,}"
     )
+    # the first checksum that differs tells in which block the first image differs
     equal = sum(
         1
         for _ in takewhile(
             lambda both: both[0] == both[1], zip(first["sums"], mine["sums"], strict=False)
         )
     )
+
     if not mine["block"] or mine["block"] != first["block"] or equal == len(mine["sums"]):
         return images
     return f"{images}; they differ from {plan.manifest.name(equal * mine['block'])} on"

@@ -1,5 +1,8 @@
-"""Labels and targets, joined to the images of a batch by their ids, and moved as the plan moves the
-pixels of its first view.
+"""Makes the labels and targets of batches: boxes, masks, keypoints, texts and columns.
+
+They are looked up by the ids of the batch, and moved as the plan moves the pixels of the first
+view. `TargetReader.begin` starts with a planned batch, in threads, when the backend takes it from
+the plan; `join` adds the result to the images when the backend has made them.
 """
 
 import json
@@ -31,15 +34,15 @@ Values = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The targets of a planned batch, as far as they are made."""
+    """The targets of a planned batch, which threads may still be making."""
 
     planned: PlannedBatch
-    objects: Objects | None  # those that are left; None: this manifest has none
-    masks: list[Future[Values]]  # of each image (H, W), its mask
-    outlines: list[Future[Values]]  # of each image (M, H, W) bool, of its objects
+    objects: Objects | None  # those that are left after the crop; None: this manifest has none
+    masks: list[Future[Values]]  # (H, W) for each image
+    outlines: list[Future[Values]]  # (M, H, W) bool for each image, the masks of its objects
 
     def wait(self) -> None:
-        """Until all masks are there; raises an OSError or a ValueError if one cannot be read."""
+        """Waits for all masks; raises an OSError or a ValueError if one cannot be read."""
         for each in (*self.masks, *self.outlines):
             each.result()
 
@@ -49,8 +52,8 @@ class Begun:
 
 
 class TargetReader:
-    """Makes the targets of batches. Masks are read, decoded, cropped, resized and flipped in
-    threads, as soon as a batch is planned.
+    """Makes the targets of batches. As soon as a batch is planned, threads read, decode, crop,
+    resize and flip its masks.
     """
 
     def __init__(self, plan: Plan, transform: Transform):
@@ -64,6 +67,7 @@ class TargetReader:
             else None
         )
         self._reader = Reader()
+
         if both := ", ".join(sorted({*self._manifest.numeric_columns} & self._names)):
             root = self._manifest.root
             raise ConfigError(
@@ -73,7 +77,7 @@ class TargetReader:
 
     @property
     def _names(self) -> set[str]:
-        """Of the targets that batches have."""
+        """The names of the targets that batches have."""
         has = self._manifest.has_target
         of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
         of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
@@ -84,6 +88,7 @@ class TargetReader:
 
     def begin(self, planned: PlannedBatch) -> Begun:
         objects, kept = self._objects(planned)
+
         masks, outlines = [], []
         if self._threads and self._has_masks:
             masks = [self._threads.submit(self._mask, planned, at) for at in range(len(planned))]
@@ -95,17 +100,20 @@ class TargetReader:
         return Begun(planned, objects, masks, outlines)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
-        """Those that are left, and of each image which of its objects they are."""
+        """The objects that are left in the first view, and for each image which of its objects
+        these are.
+        """
         if (objects := self._plan.objects(planned.ids)) is None:
             return None, []
+
         view, transform = planned.views[0], views_of(self._transform)[0]
         options = self._manifest.keypoints, transform.min_box_size, transform.crops_around_boxes
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
     def _to_image(self, planned: PlannedBatch) -> Values:
-        """(N, 2, 3), what takes x and y of the output to those of the pictures that were
-        annotated.
+        """(N, 2, 3) matrices that take x and y in the output to x and y in the annotated
+        pictures.
         """
         view, turns = planned.views[0], self._transform.exif == "apply"
         orientations = (
@@ -116,6 +124,8 @@ class TargetReader:
         stored = to_stored(view.geometry, view.augmentation, view.shape, orientations)
         if not self._manifest.boxes_upright:
             return stored
+
+        # the annotated pictures are upright: from the stored image on, turn by EXIF
         turn = to_upright(
             self._manifest.take_orientations(planned.ids),
             self._manifest.take_sizes(planned.ids, upright=True),
@@ -128,6 +138,8 @@ class TargetReader:
         extent = self._manifest.mask_extent(int(planned.ids[at]))
         if extent is None:
             return np.full(planned.shape, self._transform.ignore_index, np.int32)
+
+        # a file that was replaced since the scan is found by its header, before it is decoded
         encoded = BytesIO(self._reader.read(extent).data)
         if why := mask_problem(encoded, *self._manifest.mask_size(int(planned.ids[at])), "header"):
             raise ValueError(f"{extent}: {why}")
@@ -136,6 +148,8 @@ class TargetReader:
             values, len(self._manifest.classes), [self._transform.ignore_index]
         ):
             raise ValueError(f"{extent}: {why}")
+
+        # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
             values = mask_as_stored(
                 values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
@@ -159,15 +173,20 @@ class TargetReader:
         return height, width
 
     def _moved(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
-        """A mask of the stored image as the first view shows it."""
+        """Crops, resizes, flips and augments a mask of the stored image as the first view is;
+        `outside` fills what is not in the image.
+        """
         view = planned.views[0]
         if self._transform.exif == "apply":
             mask = turned(mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
+
+        # resize to the nearest pixel, in one step with crop and flips
         lines, columns = mask_indices(view.geometry.take(at), view.shape)
         if outside > np.iinfo(mask.dtype).max:
-            mask = mask.astype(np.int32)
+            mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8
         made = mask[lines[:, None], columns]
         made[lines < 0], made[:, columns < 0] = outside, outside
+
         ops, magnitudes = view.augmentation.ops[at], view.augmentation.magnitudes[at]
         if not ops.any():
             return made
@@ -182,8 +201,8 @@ class TargetReader:
         ).numpy()
 
     def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
-        """The images with labels and targets, all on the images' device; lists of class numbers
-        become multi-hot.
+        """Adds labels and targets to decoded images, all on the images' device. Lists of class
+        numbers become multi-hot.
 
         Without `begun` the backend took no planned batch, and the batch's ids are on the CPU.
         """
@@ -192,6 +211,7 @@ class TargetReader:
         labels = _there(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
+
         targets: dict[str, Any] = {
             name: _there(values, device) for name, values in manifest.take_columns(ids).items()
         }
@@ -199,6 +219,8 @@ class TargetReader:
             targets |= self._targets(begun, device)
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
+
+        # in a group, all images of its first view come first, then those of the second
         groups = (
             images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1)
             for images in decoded.groups
@@ -208,6 +230,7 @@ class TargetReader:
             if (names := getattr(self._transform, "views", None))
             else {}
         )
+
         return Batch(
             decoded.images[: len(ids)],
             labels,
@@ -220,6 +243,8 @@ class TargetReader:
         targets: dict[str, Any] = {}
         if (objects := begun.objects) is not None:
             lengths = objects.counts.tolist()
+
+            # one row for each object: a tensor of all images, with the number of each image's
             named: dict[str, Values | None] = {
                 "boxes": objects.boxes,
                 "box_labels": objects.labels,
@@ -233,21 +258,25 @@ class TargetReader:
                 for name, values in named.items()
                 if values is not None
             }
+
+            # what takes boxes back to the annotated pictures, and their sizes: boxes.py
             targets["to_image"] = _there(self._to_image(begun.planned), device)
             sizes = self._manifest.take_sizes(
                 begun.planned.ids, upright=self._manifest.boxes_upright
             )
             targets["image_sizes"] = _there(sizes, device)
+
         if begun.masks:
             targets["mask"] = _there(
                 np.stack([each.result() for each in begun.masks]), device
             ).long()
+        # the part of each padded image that is not padding
         if self._transform.pads_batches:
             targets["sizes"] = _there(begun.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:
-        """Ends the threads, after the masks in work."""
+        """Ends the threads, after the masks that they are making."""
         if self._threads:
             self._threads.shutdown(cancel_futures=True)
         self._reader.close()
@@ -259,9 +288,10 @@ def _there(values: Values, device: torch.device) -> Tensor:
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:
-    """(N, num_classes) float32, 1 for the classes of each row of (N, L) int64 class numbers, filled
-    up with -1.
+    """Turns (N, L) int64 class numbers, filled up with -1, into (N, num_classes) float32 with 1 for
+    the classes of each row.
     """
+    # -1 goes to one more column, which is left out of the result
     ones = torch.zeros(len(numbers), num_classes + 1, dtype=torch.float32, device=numbers.device)
     ones.scatter_(1, numbers.where(numbers >= 0, num_classes), 1.0)
     return ones[:, :num_classes].contiguous()

@@ -1,5 +1,11 @@
 """What is under way for a loader: its backend, and the targets and shards of the batches that are
 being made.
+
+`Work.use` calls a function of the loader as soon as no other thread is in one. Within it,
+`Work.next` makes one batch: the backend draws planned batches through `_begin`, which starts their
+targets and fetches their shards, and the targets are kept by epoch and step until the backend has
+made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
+forked must not use what it inherited, and never destroys it (`_keep_in_child`).
 """
 
 import ctypes
@@ -24,7 +30,7 @@ R = TypeVar("R")
 
 
 class Description(NamedTuple):
-    """What a backend says of itself; `gpu` is its `own_gpu`."""
+    """What a backend says about itself; `gpu` is its `own_gpu`."""
 
     name: str
     engine_mix: str | None
@@ -39,10 +45,11 @@ class Description(NamedTuple):
 class Work:
     """Makes batches of the plan in order, from a given place on. One thread at a time uses it.
 
-    It does not know its loader, so that one that is dropped ends at once, by its reference count.
+    It does not know its loader, so that a loader that is dropped ends at once, by its reference
+    count.
 
     Args:
-        build_backend: makes the backend for the images of one epoch's size.
+        build_backend: makes the backend for images of the size of one epoch.
 
     Attributes:
         closed: whether it is to end.
@@ -64,22 +71,24 @@ class Work:
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
         self._descriptions = {self._size: Description.of(self._backend)}
+
         self._stream: Iterator[Delivery] | None = None
-        # by epoch and step the targets of what the backend was given
+        # the targets of the batches that the backend was given, by epoch and step
         self._begun: dict[tuple[int, int], Begun] = {}
         self._plan_errors: list[Exception] = []
+
         self.closed = False
         self._lock, self._process = threading.RLock(), os.getpid()
         _all.add(self)
 
     def use(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls a function as soon as no other thread uses it.
+        """Calls a function as soon as no other thread is in one.
 
         Args:
-            what: the method of the loader that was called.
+            what: the method of the loader that was called, for the text of an error.
 
         Raises:
-            RuntimeError: the same thread is in `next()` still, or the process is another one.
+            RuntimeError: this thread is inside `next()` already, or this is a forked process.
         """
         self._refuse_other_process()
         if self._is_in_use_here:
@@ -87,37 +96,41 @@ class Work:
                 f"{what} was called inside next(), by a batch_transform or a signal's "
                 "handler; call it when next() has returned"
             )
-        # The lock itself, and no context manager of Python: an interrupt at the beginning of its
-        # exit would leave the lock taken.
+
+        # The lock itself and not a context manager written in Python, whose exit an interrupt may
+        # prevent: the lock would stay taken.
         with self._lock:
             try:
                 return function(*args, **kwargs)
             finally:
+                # by a close() inside this call, or by another thread, which waits for the lock
                 if self.closed:
                     self._end()
 
     @property
     def _is_in_use_here(self) -> bool:
-        """Whether this thread has the lock. The lock alone knows: an interrupt can come between it
-        and any note of it.
+        """Whether this thread has the lock. Only the lock knows: an interrupt could come between
+        taking it and noting that.
         """
-        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it
+        # threading.Condition asks a lock in the same way
+        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return owned
 
     def describe(self, epoch: int) -> "Description":
-        """Of the backend for this epoch's size. It is asked for at any time, so the one that is in
-        use is left alone.
+        """Describes the backend for this epoch's size. It may be called at any time, also from
+        another thread, so it leaves the backend in use alone.
         """
         size = self._transform.size_at(epoch)
         if size not in self._descriptions:
+            # another backend, built for its description alone
             backend = self._build_backend(self._transform.at(epoch))
             self._descriptions[size] = Description.of(backend)
             backend.close()
         return self._descriptions[size]
 
     def backend_at(self, epoch: int) -> Backend:
-        """The one that makes images of this epoch's size: another one than before, if that has
-        changed or the last has ended.
+        """The backend that makes images of this epoch's size; a new one, if the size has changed or
+        the last backend was ended.
         """
         size = self._transform.size_at(epoch)
         if self._backend is None or size != self._size:
@@ -128,21 +141,21 @@ class Work:
     def next(
         self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int
     ) -> tuple[DecodedBatch, Begun | None]:
-        """The batch of this step, with its targets, unless the backend takes nothing of the plan,
-        as DALI's own reader.
+        """The batch of this step and its targets; None for the targets if the backend takes nothing
+        from the plan, as DALI's own reader.
 
         Args:
-            planned: gives the planned batches from this step on, if they are not under way.
+            planned: gives the planned batches from this step on; called if none are under way.
         """
         if self._stream is None:
-            # first: where it makes another one, it drops what was begun
+            # first, since to build a new backend drops the targets that were begun
             backend = self.backend_at(epoch)
             self._begun, self._plan_errors = {}, []
             given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
-            # a thread or a process that is started while its owner is given up would be nobody's
+            # an interrupt now would leave threads and processes behind that nobody ends
             with delayed_signals():
                 self._stream = backend.stream(given)
-            if self.fetcher:  # only now, since workers are forked
+            if self.fetcher:  # after the backend has forked its workers: these are threads
                 self.fetcher.start(epoch, step)
         elif self.fetcher:
             self.fetcher.deliver(epoch, step)
@@ -150,40 +163,42 @@ class Work:
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
+            # _begin ends the stream at an error of the plan, and keeps the error
             raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
                 0
             ] from None
         if batch is None:
             return decoded, None
+
         if (batch.epoch, batch.step) != (epoch, step):
             raise RuntimeError(
                 f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch "
                 f"{epoch}, step {step}"
             )
         begun = self._begun.pop((epoch, step))
-        begun.wait()
+        begun.wait()  # here, so that a mask that cannot be read is a fault of this batch's files
         return decoded, begun
 
     def stop(self) -> None:
-        """Leaves what is under way; the next batch may be another one."""
+        """Drops the batches that are under way and keeps the backend; any batch may come next."""
         self._stream = None
         for each in list(self._begun.values()):
             each.cancel()
         self._begun = {}
 
     def end_backend(self) -> None:
-        """Ends the backend with all that it has in hand. The next batch is made by another one,
-        which no failure has touched.
+        """Ends the backend with all batches that are under way. The next batch is made by a new
+        backend, which no failure has touched.
         """
-        with delayed_signals():  # what is ended only in part cannot be ended again
+        with delayed_signals():  # a backend that was ended in part could not be ended again
             self.stop()
             backend, self._backend = self._backend, None
             if backend:
                 backend.close()
 
     def close(self) -> None:
-        """Ends everything, after another thread's `next()`; if this thread is inside `next()`, then
-        at its end.
+        """Ends everything, after the `next()` of another thread. If this thread is inside `next()`,
+        everything ends when that returns.
         """
         self.closed = True
         if self._process == os.getpid() and not self._is_in_use_here:
@@ -191,18 +206,20 @@ class Work:
                 self._end()
 
     def close_unowned(self, wait_s: float) -> None:
-        """The same where its loader is gone or the program ends.
+        """Ends everything when its loader is gone or the program ends.
 
         Args:
-            wait_s: how long another thread's `next()` is waited for at most.
+            wait_s: how long to wait for another thread's `next()`, at most.
         """
         self.closed = True
+        # that thread ends it itself if `next()` returns later: see `use`
         if (
             self._process != os.getpid()
             or self._is_in_use_here
             or not self._lock.acquire(timeout=wait_s)
         ):
             return
+
         try:
             self._end()
         finally:
@@ -231,11 +248,11 @@ def _begin(
     begun: dict[tuple[int, int], Begun],
     errors: list[Exception],
 ) -> Iterator[PlannedBatch]:
-    """The same batches; the targets of those that were taken are in `begun`.
+    """Yields the same planned batches, and puts the targets of each into `begun`.
 
-    An error of the plan ends them and is in `errors`. Raised here, it would meet libraries half-way
-    through their own beginning: a DataLoader's constructor would leave its workers behind, and
-    TensorFlow would pass on the text at best.
+    An error of the plan ends the batches and goes into `errors`. If it were raised here, it would
+    meet libraries that are half-way through their own start: a DataLoader's constructor would leave
+    its workers behind, and TensorFlow would pass on the text at best.
     """
     try:
         while True:
@@ -243,6 +260,7 @@ def _begin(
                 each = next(planned, None)
             if each is None:
                 return
+
             if fetcher:
                 fetcher.plan(each.epoch, each.step)
             with span("targets"):
@@ -253,9 +271,10 @@ def _begin(
 
 
 def _keep_in_child() -> None:
-    """Nothing that a forked child has inherited is destroyed there: destructors would wait for
+    """Keeps a forked child from destroying what it has inherited, since destructors would wait for
     threads that only the parent has.
     """
+    # one reference more, which nobody gives back
     for each in list(_all):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 

@@ -1,5 +1,13 @@
-"""A function in a separate process, where a driver or a library may crash or hang; both ends of the
-protocol: lines of JSON.
+"""Calls a function in a separate process, where a driver or a library may crash or hang.
+
+`in_child` calls a function with some arguments and returns its value. `Child` is the process behind
+it, for functions that answer several times: it calls them with a `Controller`, their end of the
+protocol. The protocol is lines of JSON. The child reads its job, then one line for each "go", on
+stdin, whose end tells it to end; its answers come on stdout. What libraries print goes to stderr,
+into a file that is reported if the process crashes.
+
+Nothing is left behind: a process ends itself when its stdin ends, is killed if it does not, and is
+killed with all its descendants by a `Guard` if this process is killed.
 """
 
 import contextlib
@@ -20,20 +28,19 @@ from typing import IO, Any, NamedTuple, Self
 
 from dali_pipes.errors import DaliPipesError
 
-# Waits for a line of ours. If its stdin ends instead, we have ended, however that came, and the
-# group that it is given is
-# killed: also a suspended process, which reads nothing, and its workers, however they were started.
-# PR_SET_PDEATHSIG would not reach workers that are spawned, and would end a process with the thread
-# that started it.
+# Waits for a line. If its stdin ends instead, this process has ended in whatever way, and the guard
+# kills the group that it was given: also a suspended process, which reads nothing, and workers,
+# however they were started. PR_SET_PDEATHSIG would not reach workers that are spawned, and would
+# end a process with the thread that started it.
 _GUARD = 'read -r line || kill -s KILL -- "-$0"'
 # not `-m`, which would warn on stderr that the package has already imported this module
 _START = f"from {__name__} import main; main()"
-_ENDS_WITHIN_S = 20  # of its own accord
+_ENDS_WITHIN_S = 20  # by itself
 _KILLED_WITHIN_S = 5  # a process that hangs in the driver cannot even be killed
 
 
 class ChildError(DaliPipesError):
-    """The process has no answer; the text says why. `wrote` is its whole stderr, if it ended."""
+    """The process gave no answer; the text says why. `wrote` is its whole stderr, if it ended."""
 
     def __init__(self, message: str, wrote: str = ""):
         super().__init__(message)
@@ -41,7 +48,7 @@ class ChildError(DaliPipesError):
 
 
 class Guard:
-    """Kills a process group if this process ends before `dismiss()`, however that comes."""
+    """Kills a process group if this process ends before `dismiss()`, in whatever way."""
 
     def __init__(self, group: int):
         self._process = subprocess.Popen(
@@ -49,7 +56,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # what is sent to our group, as SIGHUP by a terminal, does not reach it
+            # a signal to this process's group, as SIGHUP by a terminal, does not reach it
             start_new_session=True,
         )
 
@@ -59,13 +66,14 @@ class Guard:
 
 
 class Child:
-    """A process that calls "module:function" with a Controller; the module is imported there only.
-    Ends with the `with` block.
+    """A process that calls "module:function" with a Controller, and ends with the `with` block. The
+    module is imported there only.
 
-    If this process is killed, it and all of its descendants are killed as well, suspended or not.
+    If this process is killed, the child and all its descendants are killed as well, suspended or
+    not.
 
     Args:
-        job: a value that JSON can hold; the controller's.
+        job: a value that JSON can hold; the controller has it as `job`.
         limit_s: a process that gives no answer for this long is killed.
         environment: variables that differ from this process's.
 
@@ -79,7 +87,8 @@ class Child:
         self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None
     ):
         self._limit_s = limit_s
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed in __exit__
+        # a file and not a pipe, which nobody would read; closed in __exit__
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             # -P: the working directory does not shadow modules
             [sys.executable, "-P", "-c", _START, function],
@@ -91,6 +100,7 @@ class Child:
             start_new_session=True,
         )
         self._guard = Guard(self._process.pid)
+
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -108,20 +118,25 @@ class Child:
         self._say("go")
 
     def answer(self) -> Any:
-        """Waits for the next answer; ChildError says why there is none, or what the process last
-        wrote.
+        """Waits for the next answer.
+
+        Raises:
+            ChildError: there is none; the text says why, and what the process wrote last.
         """
         try:
             line = self._answers.get(timeout=self._limit_s)
         except queue.Empty:
             self._signal(signal.SIGKILL)
             raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended") from None
+
         if line:
             answer = json.loads(line)
             if "error" in answer:
                 raise ChildError(answer["error"])
             return answer
-        status = self._process.wait()  # its last stderr output comes after the end of its answers
+
+        # an empty line: its answers have ended; what it writes to stderr last comes after that
+        status = self._process.wait()
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         wrote = self._written()
         last = "".join(f"\n  {line}" for line in wrote.strip().splitlines()[-5:])
@@ -130,14 +145,14 @@ class Child:
         )
 
     def sleep(self) -> None:
-        """Suspends it and all its descendants, so that they use no CPU."""
+        """Suspends the process and all its descendants, so that they use no CPU."""
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the process and its descendants, even those that outlive it."""
+        """Sends a signal to the process and its descendants, even those that outlive it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -147,11 +162,11 @@ class Child:
             self._process.stdin.flush()  # type: ignore[union-attr]
 
     def _read(self) -> None:
-        """In a thread to the end: an unread answer would keep the process from ending."""
+        """Reads all answers, in a thread: an unread one would keep the process from ending."""
         with self._process.stdout as lines:  # type: ignore[union-attr]
             for line in lines:
                 self._answers.put(line)
-        self._answers.put("")
+        self._answers.put("")  # says that there are no more
 
     def _written(self) -> str:
         self._errors.seek(0)
@@ -166,10 +181,10 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The process ends itself and its workers when its stdin ends; what is left then is
-        killed.
+        """Closes the process's stdin, at which it ends itself and its workers; what is left after
+        that is killed.
         """
-        self.wake()
+        self.wake()  # a suspended process could not end itself
         if error is not None:
             self._signal(signal.SIGINT)  # Ctrl-C does not reach another session
         with contextlib.suppress(BrokenPipeError):
@@ -177,7 +192,8 @@ class Child:
         for seconds in (_ENDS_WITHIN_S, _KILLED_WITHIN_S):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
-            self._signal(signal.SIGKILL)
+            self._signal(signal.SIGKILL)  # also its workers, where it has ended and they have not
+
         self._guard.dismiss()
         self._reader.join(_KILLED_WITHIN_S)
         self.wrote = self._written()
@@ -185,12 +201,12 @@ class Child:
 
 
 class Controller:
-    """In the child: the process that started it. A thread reads its commands, so that work
-    continues meanwhile.
+    """The child's view of the process that started it. A thread reads the commands, so that work
+    goes on meanwhile.
 
     Attributes:
-        job: of this process.
-        stop: whether it is to end.
+        job: what this process was given to do.
+        stop: set when this process is to end.
     """
 
     def __init__(self, orders: IO[bytes], answers: IO[str]):
@@ -203,10 +219,12 @@ class Controller:
     def _listen(self) -> None:
         while self._orders.readline():
             self._said.put(True)
+
+        # stdin has ended: this process is to end, and may hang with nobody left to kill it
         self.stop.set()
         self._said.put(False)
         time.sleep(_ENDS_WITHIN_S)
-        os._exit(1)  # what hangs has nobody left who would kill it
+        os._exit(1)
 
     @property
     def has_spoken(self) -> bool:
@@ -217,7 +235,7 @@ class Controller:
         """Waits for "go"; False if this process is to end."""
         said = self._said.get()
         if not said:
-            self._said.put(False)
+            self._said.put(False)  # for every later call as well
         return said
 
     def send(self, answer: Mapping[str, Any]) -> None:
@@ -225,7 +243,7 @@ class Controller:
 
 
 def main() -> None:
-    """The child's."""
+    """Runs the function that this process was started for."""
     # unbuffered: a buffer's lock, held by the thread that reads, would keep the process from ending
     with (
         open(os.dup(0), "rb", buffering=0) as orders,
@@ -234,7 +252,8 @@ def main() -> None:
     ):
         # forked workers close their stdin, and would wait for the thread that reads it
         os.dup2(nothing.fileno(), 0)
-        os.dup2(2, 1)  # keeps output of libraries from between the answers
+        os.dup2(2, 1)  # what libraries print to stdout must not come between the answers
+
         controller = Controller(orders, answers)
         try:
             _named(sys.argv[1])(controller)
@@ -250,11 +269,10 @@ class Answer(NamedTuple):
 
 
 def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
-    """Calls "module:function" with these arguments, which JSON can hold, in a process that may take
-    `limit_s` seconds.
+    """Calls "module:function" in a process, with arguments that JSON can hold.
 
     Raises:
-        ChildError: it raised, crashed, or had no answer by then; in one line.
+        ChildError: it raised, crashed, or gave no answer for `limit_s` seconds; in one line.
     """
     with Child(f"{__name__}:call", [function, *arguments], limit_s) as child:
         try:
@@ -265,7 +283,7 @@ def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
 
 
 def call(controller: Controller) -> None:
-    """The child's end of in_child."""
+    """What the process of `in_child` runs: sends the function's value, or its error in one line."""
     function, *arguments = controller.job
     try:
         controller.send({"value": _named(function)(*arguments)})

@@ -1,4 +1,8 @@
-"""CPU limits of this process."""
+"""Which CPUs this process may use: its affinity, the quotas of its cgroups, and the CPUs that are
+near to a GPU.
+
+Other modules read figures of cgroups by `cgroup_folders` and `cgroup_stat`.
+"""
 
 import contextlib
 import os
@@ -12,24 +16,25 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def available_cpus() -> int:
-    """Whole cores that affinity and the cgroup's quota allow this process, at least 1."""
+    """How many whole cores affinity and the cgroups' quotas allow this process, at least 1."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, int(cpu_quota() or cores)))
 
 
 @contextlib.contextmanager
 def started_on(cpus: Set[int]) -> Iterator[None]:
-    """Threads and processes started within the block inherit these CPUs, and with them the NUMA
-    node of memory they touch first.
+    """Lets threads and processes that are started within the block inherit these CPUs, and with
+    them the NUMA node of the memory that they touch first.
 
     Raises:
-        ConfigError: this process may use none of them.
+        ConfigError: this process may use none of these CPUs.
     """
     before = os.sched_getaffinity(0)
     if not before & cpus:
         raise ConfigError(
             f"cpus {as_list(cpus)}: this process may use none of them, only {as_list(before)}"
         )
+
     os.sched_setaffinity(0, before & cpus)
     try:
         yield
@@ -38,8 +43,8 @@ def started_on(cpus: Set[int]) -> Iterator[None]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The CPUs of a list such as 0-3,8, as taskset and the kernel write it; ConfigError if it is
-    none.
+    """Parses a list of CPUs such as 0-3,8, as taskset and the kernel write it; ConfigError for
+    anything else.
     """
     found = set[int]()
     for part in str(text).strip().split(","):
@@ -55,7 +60,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def as_list(cpus: Set[int]) -> str:
-    """The reverse of `parse_cpus`."""
+    """Writes CPUs as a list that `parse_cpus` reads."""
     starts = [cpu for cpu in sorted(cpus) if cpu - 1 not in cpus]
     ends = [cpu for cpu in sorted(cpus) if cpu + 1 not in cpus]
     return ",".join(
@@ -65,7 +70,7 @@ def as_list(cpus: Set[int]) -> str:
 
 
 def cpus_near(domain: int, bus: int, device: int) -> frozenset[int]:
-    """The CPUs of the NUMA node that a PCI device is attached to; empty where the kernel does not
+    """The CPUs of the NUMA node that a PCI device is attached to; empty if the kernel does not
     say.
     """
     try:
@@ -78,8 +83,8 @@ def cpus_near(domain: int, bus: int, device: int) -> frozenset[int]:
 
 
 def cpu_quota() -> float | None:
-    """Cores allowed by the quota of this process's cgroup (v1 or v2) or of one above it; None
-    without a limit.
+    """How many cores the quotas of this process's cgroup (v1 or v2) and of those above it allow,
+    the smallest of them; None without a limit.
     """
     return min(
         (
@@ -92,14 +97,16 @@ def cpu_quota() -> float | None:
 
 
 def cgroup_folders(controller: str = "") -> list[Path]:
-    """This process's cgroup of a v1 controller, such as "cpu", or "" for v2, and those above it as
-    far as can be seen, upwards.
+    """The folders of this process's cgroup and of those above it, upwards, as far as they can be
+    seen. `controller` is one of v1, such as "cpu", or "" for v2.
     """
     try:
         groups = (PROC / "cgroup").read_text().splitlines()
         mounts = (PROC / "mountinfo").read_text().splitlines()
     except OSError:
         return []
+
+    # lines of /proc/self/cgroup are NUMBER:CONTROLLERS:PATH; v2 has no controllers there
     paths = [
         path
         for _, names, path in (line.split(":", 2) for line in groups)
@@ -108,14 +115,15 @@ def cgroup_folders(controller: str = "") -> list[Path]:
     tops = [top for line in mounts for top in _cgroup_mount(line, controller)]
     if not paths or not tops:
         return []
+
     path, (root, top) = Path(paths[0]), tops[0]
-    # a container may see only its own group
+    # in a container the mount may show only the container's own group, as its top
     folder = top / path.relative_to(root) if path.is_relative_to(root) else top
     return [level for level in (folder, *folder.parents) if level.is_relative_to(top)]
 
 
 def cgroup_stat(folder: Path, controller: str) -> dict[str, int]:
-    """The figures of a cgroup's cpu.stat or memory.stat; nothing where it has none."""
+    """The figures of a cgroup's cpu.stat or memory.stat; empty if it has none."""
     try:
         lines = (folder / f"{controller}.stat").read_text().splitlines()
         return {name: int(value) for name, value in map(str.split, lines)}
@@ -124,7 +132,8 @@ def cgroup_stat(folder: Path, controller: str) -> dict[str, int]:
 
 
 def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:
-    """The group that a line of mountinfo mounts, and where, if it is the controller's."""
+    """Yields the group that a line of mountinfo mounts, and where, if it is the controller's."""
+    # ID PARENT DEVICE ROOT MOUNTPOINT OPTIONS … - TYPE SOURCE OPTIONS: proc_pid_mountinfo(5)
     left, right = line.split(" - ", 1)
     kind, _, options = right.split(" ", 2)
     if (kind == "cgroup" and controller in options.split(",")) or (
@@ -135,7 +144,8 @@ def _cgroup_mount(line: str, controller: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _quotas(folder: Path) -> Iterator[float]:
-    """None or one; v2 keeps quota and period in one file, v1 in two."""
+    """Yields a cgroup's quota in cores, if it has one."""
+    # v2 keeps quota and period in one file, v1 in two, where -1 means no limit
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             quota, period = map(

@@ -1,19 +1,19 @@
-"""Whether PyTorch can work on a GPU here, by trying it."""
+"""Whether PyTorch can work on a GPU here; it is tried, since PyTorch's own answer may be wrong."""
 
 import re
 
 import torch
 
-# PyTorch goes on with what to download where
+# where PyTorch's messages go on with advice on what to download
 _ADVICE = re.compile(r"\.? (Please|Alternatively|For debugging)\b|\n", re.IGNORECASE)
 
 
 def why_no_gpu() -> str | None:
-    """PyTorch's own reason; None: it can. CUDA is initialized.
+    """PyTorch's own reason why it cannot work on a GPU; None if it can. This initializes CUDA.
 
-    `torch.cuda.is_available()` alone does not say: with PYTORCH_NVML_BASED_CUDA_CHECK=1, which an
-    import of Lightning sets for the whole program, it counts GPUs, also those that have a driver
-    too old for PyTorch.
+    `torch.cuda.is_available()` alone does not tell: with PYTORCH_NVML_BASED_CUDA_CHECK=1, which an
+    import of Lightning sets for the whole program, it counts GPUs, also those whose driver is too
+    old for PyTorch.
     """
     try:
         torch.cuda.current_device()
@@ -23,8 +23,8 @@ def why_no_gpu() -> str | None:
 
 
 def gpu_name() -> str | None:
-    """Of the current GPU; None: PyTorch can work on none."""
+    """The name of the current GPU; None if PyTorch can work on none."""
     try:
         return torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    except RuntimeError:  # it counts one, as above
+    except RuntimeError:  # is_available() counted a GPU that PyTorch cannot use, as above
         return None

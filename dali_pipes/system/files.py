@@ -1,4 +1,4 @@
-"""Files that runs write."""
+"""Writes the files of runs so that each is whole, or what it was before."""
 
 import contextlib
 import datetime
@@ -11,18 +11,20 @@ from typing import Any, BinaryIO
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to, which replaces it once the block has ended: the file is
-    whole, or what it was before.
+    """Yields a path beside `file` to write to, which replaces `file` when the block has ended: the
+    file is whole, or what it was before.
 
     Its folder is made if it is missing.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
+    # a name of its own for each writer, in the same folder: a rename between disks would copy
     aside = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+
     try:
         yield aside
         aside.replace(file)
     except OSError as error:
-        if error.filename == str(aside):  # nobody knows that name
+        if error.filename == str(aside):  # a name that tells the user nothing
             error.filename = str(file)
         raise
     finally:
@@ -32,16 +34,18 @@ def replacing(file: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written(file: Path) -> Iterator[BinaryIO]:
-    """A binary file to write to, which replaces `file` as `replacing` does once the block has
-    ended, and survives a power cut.
+    """Yields a binary file to write to, which replaces `file` as `replacing` does when the block
+    has ended, and survives a power cut.
     """
     with replacing(file) as aside, aside.open("wb") as opened:
         yield opened
         opened.flush()
         os.fsync(opened.fileno())
+
+    # the new name is in the folder, which is synced on its own
     folder = os.open(file.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name
+        os.fsync(folder)
     finally:
         os.close(folder)
 
@@ -49,6 +53,7 @@ def written(file: Path) -> Iterator[BinaryIO]:
 def new_folder(out: Path) -> Path:
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = out.absolute() / stamp
+    # runs that begin in the same second get a number
     for number in range(2, 100):
         if not folder.exists():
             break
@@ -58,7 +63,7 @@ def new_folder(out: Path) -> Path:
 
 
 def to_yaml(config: Any) -> str:
-    """Every option of a job, as the composed configuration has it."""
+    """The YAML of every option of a job, as in the composed configuration."""
     from omegaconf import OmegaConf
 
     return OmegaConf.to_yaml(OmegaConf.structured(config))

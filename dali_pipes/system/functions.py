@@ -1,4 +1,4 @@
-"""Functions that users name on the command line."""
+"""Imports functions that users name on the command line, as module:function."""
 
 import inspect
 import sys
@@ -11,13 +11,14 @@ from dali_pipes.errors import ConfigError
 
 
 def named_function(name: str) -> Callable[..., Any]:
-    """The function "module:name" without arguments, of a module that is installed or lies in the
-    working directory.
+    """Returns the function "module:name", which can be called without arguments, of a module that
+    is installed or is in the working directory.
 
-    A path, as ./my_train.py:name, is the module of that file, whose folder is where it imports
-    from.
+    A path, such as ./my_train.py:name, means the module in that file; its folder is then where
+    modules are imported from.
 
-    ConfigError is raised if there is none; errors of the module itself are its own.
+    Raises:
+        ConfigError: there is no such function. Errors of the module itself come out as they are.
     """
     module, _, function = name.partition(":")
     if not module or not function:
@@ -25,6 +26,8 @@ def named_function(name: str) -> Callable[..., Any]:
             f"{name!r} names no function; write module:function, such as my_train:make_loader "
             "for my_train.py here"
         )
+
+    # a path gives the folder to import from, and the name of the module
     file = Path(module).expanduser()
     folder = Path.cwd()
     if is_path := "/" in module or (module.endswith(".py") and file.is_file()):
@@ -36,23 +39,28 @@ def named_function(name: str) -> Callable[..., Any]:
                 "Python module, such as my_train.py"
             )
         folder, module = file.resolve().parent, file.stem
+
     if (here := str(folder)) not in sys.path:
         sys.path.insert(0, here)
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
+        # the module is there, and one that it imports is missing
         if error.name != module.split(".")[0] and error.name != module:
             raise
         meant = f"; write {module.removesuffix('.py')}:{function}" if module.endswith(".py") else ""
         raise ConfigError(
             f"{name}: there is no module {module} in {here}, and none is installed{meant}"
         ) from None
+    # another module of this name was imported before, or is built into Python
     if is_path and not (found.__file__ and file.samefile(found.__file__)):
         raise ConfigError(
             f"{name}: the name {module} is taken by {found.__file__}; rename your file"
         )
+
     if not callable(getattr(found, function, None)):
         raise ConfigError(f"{name}: {found.__file__} has no function {function}")
+
     made = getattr(found, function)
     try:
         inspect.signature(made).bind()

@@ -1,4 +1,4 @@
-"""Who holds the memory of a GPU, and giving back what DALI and PyTorch keep of it for later."""
+"""Tells who holds the memory of a GPU, and gives back what DALI and PyTorch keep for later."""
 
 import os
 import sys
@@ -9,17 +9,17 @@ import torch
 from dali_pipes.system.nvml import Gpu, NoGpu
 
 GIB = 2**30
-SHORT = 1 / 8  # of a GPU's memory; with less free, what is kept for later is given back
+SHORT = 1 / 8  # of a GPU's memory; if less is free, what is kept for later is given back
 
 
 class GpuMemory(NamedTuple):
-    """Bytes of a GPU.
+    """How many bytes of a GPU's memory are held by whom.
 
     Attributes:
-        in_tensors: of this program.
-        pytorch: all that PyTorch's allocator has taken in this program, in tensors and for later.
-        program: all of this program's; None: NVML does not say, as in a container that has process
-            numbers of its own.
+        in_tensors: in this program's tensors.
+        pytorch: all that PyTorch's allocator has taken in this program, for tensors and for later.
+        program: all that this program holds; None if NVML does not say, as in a container that has
+            process numbers of its own.
     """
 
     total: int
@@ -39,6 +39,8 @@ class GpuMemory(NamedTuple):
                 f"{pytorch}; others, which are DALI, CUDA itself and other programs, "
                 f"{others / GIB:.1f}"
             )
+
+        # CUDA's and NVML's figures are not of one moment, so a difference may be negative
         beside = max(0, self.program - self.pytorch)
         rest = max(0, self.total - self.free - self.program)
         return (
@@ -59,8 +61,8 @@ def gpu_memory(device: torch.device) -> GpuMemory:
 
 
 def release_unused() -> None:
-    """Gives back to the GPU, and to the host, what DALI's and PyTorch's allocators keep for later
-    and nothing uses.
+    """Gives the memory that DALI's and PyTorch's allocators keep for later back to the GPU and the
+    host.
 
     Pipelines may be running. What comes next allocates anew, which takes some milliseconds.
     """
@@ -69,17 +71,19 @@ def release_unused() -> None:
 
 
 def release_unused_of_dali() -> None:
-    """Likewise of DALI alone, if the program uses it: on all GPUs, and its page-locked memory."""
+    """Does so for DALI alone, if the program uses it: on all GPUs, and its page-locked memory."""
+    # not imported for this: a program that has not imported it holds no memory of it
     if dali := sys.modules.get("nvidia.dali.backend"):
         dali.ReleaseUnusedMemory()
 
 
 def release_if_short(device: torch.device) -> bool:
-    """`release_unused` if less than an eighth of this GPU's memory is free; whether it was. False
-    for another device.
+    """Calls `release_unused` if less than an eighth of this GPU's memory is free, and returns
+    whether it did. False for another device.
     """
     if device.type != "cuda":
         return False
+
     free, total = torch.cuda.mem_get_info(device)
     short = free < SHORT * total
     if short:
@@ -91,5 +95,5 @@ def _of_program(device: torch.device) -> int | None:
     try:
         return Gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}").memory_of(os.getpid())
     except (NoGpu, AttributeError):
-        # PyTorch's properties have a uuid since 2.7, and a made-up GPU has none
+        # PyTorch's properties have had a uuid since 2.7, and a GPU that a test makes up has none
         return None

@@ -1,9 +1,12 @@
-"""Ctrl-C, and every other signal that a program answers, at a moment when nothing may be given up
-half-way.
+"""Delays Ctrl-C, and every other signal that a program answers, while something must not be given
+up half-way.
+
+`delayed_signals` is a block at whose end the handlers run. `interrupt_behind` finds an interrupt
+that a library has turned into an error of its own.
 """
 
-# Of C: the functions of `signal` make an enumeration's member of every number, which costs ten
-# times as much as all the rest here
+# the module in C: the functions of `signal` make an enumeration's member of every number, which
+# costs ten times as much as all the rest here
 import _signal  # type: ignore[import-not-found]
 import contextlib
 import signal
@@ -16,12 +19,12 @@ _SIGNALS = tuple(map(int, signal.valid_signals()))
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """The handlers of signals run at the end of this block, so that none of them raises an
+    """Makes the handlers of signals run at the end of this block, so that none of them raises an
     exception within it.
 
-    A signal that comes once more, as a second Ctrl-C does, is handled at once: what is begun or
-    ended may hang. Handlers run in the main thread, so elsewhere nothing is to be done. Those that
-    are not Python's are left alone.
+    A signal that comes a second time, as a second Ctrl-C does, is handled at once, since the block
+    may hang. Python runs handlers in the main thread, so in other threads the block does nothing.
+    Handlers that are not Python functions are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -32,25 +35,26 @@ def delayed_signals() -> Iterator[None]:
         delay.begin()
         yield
     finally:
-        # at once: what comes from here on reaches the program's handler, whether that is back
-        # already or not
+        # first of all: a signal from here on reaches the program's handler, whether that is put
+        # back already or not
         delay.over = True
         try:
             delay.end()
-        except BaseException:  # another signal, maybe before all handlers are back
+        except BaseException:  # another signal, maybe before all handlers are put back
             delay.end()
             raise
 
 
 def interrupt_behind(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What ends a program, such as KeyboardInterrupt, where it came out as an error of a library
-    that it met half-way.
+    """Returns the exception that ends a program, such as KeyboardInterrupt, if `error` is what a
+    library has made of it; else None.
 
-    Python's own locks do so: interrupted while it waits, a Condition says "release unlocked lock".
+    Python's own locks do so: a Condition that is interrupted while it waits says "release unlocked
+    lock".
 
     Args:
-        handled: what was being handled already when the library was called; it is behind every
-            error since.
+        handled: the exception that was being handled already when the library was called; it is
+            behind every error since then.
     """
     behind = error.__context__
     while behind is not None and behind is not handled:
@@ -61,10 +65,10 @@ def interrupt_behind(error: BaseException, handled: BaseException | None) -> Bas
 
 
 class _Delay:
-    """The program's handlers, and which signals wait for them.
+    """The program's handlers, and the signals that wait for them.
 
     Attributes:
-        over: whether signals are passed on at once.
+        over: whether signals go to their handlers at once.
     """
 
     def __init__(self) -> None:
@@ -72,7 +76,7 @@ class _Delay:
         self._handlers = {
             number: handler for number, handler in handlers.items() if callable(handler)
         }
-        self._received: dict[int, Any] = {}  # by signal the frame that it came in
+        self._received: dict[int, Any] = {}  # the frame that each signal came in, by its number
         self.over = False
 
     def begin(self) -> None:
@@ -80,7 +84,7 @@ class _Delay:
             _signal.signal(number, self._receive)
 
     def end(self) -> None:
-        """Harmless when called twice."""
+        """Puts the handlers back and runs those whose signals came; may be called twice."""
         for number in self._handlers:
             self._give_back(number)
         self._handle()
@@ -89,18 +93,20 @@ class _Delay:
         if not self.over and number not in self._received:
             self._received[number] = frame
             return
+
+        # a second signal of this kind, or one after the block
         self.over = True
-        self._give_back(number)  # `end` may have been interrupted before it did
+        self._give_back(number)  # `end` may have been interrupted before it came to this one
         self._received[number] = frame
         self._handle()
 
     def _give_back(self, number: int) -> None:
-        # else the program has set another one meanwhile
+        # otherwise the program has set another handler meanwhile, which stays
         if _signal.getsignal(number) == self._receive:
             _signal.signal(number, self._handlers[number])
 
     def _handle(self) -> None:
-        """Calls all handlers that wait, also where one raises."""
+        """Calls all handlers whose signals came, also if one of them raises."""
         if not self._received:
             return
         number, frame = self._received.popitem()

@@ -1,4 +1,4 @@
-"""Free memory on the host, in /dev/shm and on the GPU, and the check that raises if something
+"""Free memory on the host, in /dev/shm and on the GPU, and a check that raises if what a run needs
 cannot fit.
 """
 
@@ -16,8 +16,8 @@ from dali_pipes.system.cpus import cgroup_folders, cgroup_stat
 
 GIB = 2**30
 SHM = "/dev/shm"
-# controller of /proc/self/cgroup, files for limit and use, and in memory.stat the page cache and
-# what of it cannot be dropped
+# for cgroups v2 and v1: the controller in /proc/self/cgroup, the files of limit and use, and the
+# names in memory.stat of the page cache and of the part of it that cannot be dropped
 _CGROUP_VERSIONS = [
     ("", "memory.max", "memory.current", "file", "shmem"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache", "total_shmem"),
@@ -42,15 +42,17 @@ class Need:
 
 
 def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
-    """Raises only for what could not have run. A run that passes may still run out of memory: only
-    certain needs are counted.
+    """Raises only for what could not have run. A run that passes may still run out of memory, since
+    only certain needs are counted.
 
     Args:
         free: bytes for each place, as from `free_memory`; a place that is not in it is not checked.
 
     Raises:
-        ConfigError: the parts with their numbers, and what to make smaller.
+        ConfigError: the needs of one place are larger than its free memory; the text has them with
+            their sizes, and what to make smaller.
     """
+    # what is in /dev/shm takes up the host's memory as well
     for where, there in free.items():
         here = [
             need
@@ -59,6 +61,7 @@ def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
         ]
         here.sort(key=attrgetter("bytes"))
         total = sum(need.bytes for need in here)
+
         if total > there:
             parts = "; ".join(f"{need.what}: {need.bytes / GIB:.2f} GiB" for need in reversed(here))
             place = {"host": "of memory", "shm": f"in {SHM}", "gpu": "on the GPU"}[where]
@@ -71,8 +74,8 @@ def check_fits(needs: Sequence[Need], free: dict[str, int]) -> None:
 
 
 def free_memory(ranks: int = 1) -> dict[str, int]:
-    """Free bytes for each of `ranks` processes that share this machine: host, /dev/shm, and the
-    current GPU.
+    """Free bytes for each of `ranks` processes that share this machine: of the host, of /dev/shm,
+    and of the current GPU, which a process has for itself.
     """
     free = {"host": memory_left() // ranks}
     with contextlib.suppress(OSError):
@@ -83,8 +86,8 @@ def free_memory(ranks: int = 1) -> dict[str, int]:
 
 
 def memory_left() -> int:
-    """Bytes this process can still have: of the host, and of every cgroup (v1, v2) it is in; page
-    cache counts as free.
+    """How many bytes this process can still take: the least of what the host and each of its
+    cgroups (v1, v2) have left. Page cache counts as free.
     """
     return max(0, min([psutil.virtual_memory().available, *_left_in_cgroups()]))
 

@@ -1,10 +1,9 @@
-"""PyTorch's and NumPy's modes, which a program sets for its model, and which no batch may depend
-on.
+"""Keeps batches independent of the modes of PyTorch and NumPy that a program sets for its model.
 
-A mode of the calling thread is left for as long as batches are made: autocast, inference mode, a
-device that new tensors are made on, and how NumPy treats a division by zero. A mode of the whole
-process cannot be left, since other threads would lose it too: the default dtype, and the number of
-threads. So no tensor may be made here without its dtype, and no sum may depend on its order.
+Modes of the calling thread are left while a batch is made (`in_own_modes`): autocast, inference
+mode, the device of new tensors, and how NumPy treats a division by zero. Modes of the whole process
+cannot be left, since other threads would lose them too: the default dtype, and the number of
+threads. So this package makes no tensor without its dtype, and no sum that depends on its order.
 """
 
 from collections.abc import Callable
@@ -22,20 +21,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# NumPy's at its start
+# how NumPy treats errors when it starts
 _ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run in the modes of this thread that PyTorch and NumPy begin with.
+    """Wraps a function so that it runs in the modes that PyTorch and NumPy start with in a thread.
 
-    What a generator yields is made after the function has returned: wrap what it calls.
+    Do not wrap a generator, which runs after the function has returned; wrap what it calls.
     """
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if _is_left():
             return function(*args, **kwargs)
+
         own = _OwnModes()
         try:
             own.enter()
@@ -43,7 +43,7 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
         finally:
             try:
                 own.leave()
-            except BaseException:  # an interrupt, maybe before it did anything
+            except BaseException:  # an interrupt, maybe before `leave` did anything
                 own.leave()
                 raise
 
@@ -51,14 +51,15 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _OwnModes:
-    """The modes of this thread as PyTorch and NumPy begin with them, entered as a whole and left as
-    a whole.
+    """The modes that PyTorch and NumPy start with in a thread, entered together and left
+    together.
     """
 
     def __init__(self) -> None:
         self._modes = ExitStack()
 
     def enter(self) -> None:
+        # only modes that are set are left: looking costs less
         with delayed_signals():
             self._modes.enter_context(np.errstate(**_ERRORS))  # type: ignore[arg-type]
             if torch.is_inference_mode_enabled():
@@ -68,22 +69,23 @@ class _OwnModes:
                     self._modes.enter_context(torch.autocast(kind, enabled=False))
             if torch.get_default_device().type != "cpu":
                 self._modes.enter_context(torch.device("cpu"))
-            # a program's own modes, such as one that counts operations or makes tensors without
-            # data
+
+            # modes of the program's own, such as one that counts operations, or that makes tensors
+            # without data
             if torch._C._len_torch_function_stack():
                 self._modes.enter_context(torch._C.DisableTorchFunction())  # type: ignore[no-untyped-call]
             if torch._C._len_torch_dispatch_stack():
                 self._modes.enter_context(_disable_current_modes())
 
     def leave(self) -> None:
-        """Harmless when called twice."""
+        """Leaves what `enter` has entered; may be called twice."""
         with delayed_signals():
             self._modes.close()
 
 
 def _is_left() -> bool:
-    """Whether no mode of the thread is set: nearly always, and looked up in less time than leaving
-    them takes.
+    """Whether no mode of the thread is set. That is so nearly always, and to look takes less time
+    than to leave the modes.
     """
     if (
         torch.is_inference_mode_enabled()

@@ -1,4 +1,8 @@
-"""Figures of a GPU from NVML."""
+"""Figures of a GPU from NVML: use, memory and energy, and those of single engines.
+
+A driver, a GPU or a pynvml may lack any of them. `Gpu` then gives None and keeps the reason; NoGpu
+is raised only if the GPU cannot be asked at all.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,10 +11,10 @@ import pynvml
 
 MIB = 2**20
 FIGURES = ("utilization", "sm_utilization", "nvjpg_utilization", "memory_mib", "energy_j")
-_NVJPG_ENGINES = 8
+_NVJPG_ENGINES = 8  # NVML has figures of at most so many, by GPM
 
-# NVML is a part of the driver's capability "utility"; DALI's decoder asks it which CPUs are near to
-# the GPU, and for JPEG engines.
+# NVML is a part of the driver's capability "utility". DALI's decoder asks it for JPEG engines, and
+# which CPUs are near to the GPU.
 WITH_UTILITY = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
 Answer = TypeVar("Answer")
 
@@ -23,7 +27,7 @@ class Gpu:
         uuid: as NVML writes it, "GPU-…".
 
     Attributes:
-        missing: the reason for each missing figure.
+        missing: the reason for each missing figure, by its name.
 
     Raises:
         NoGpu: there is no NVML, or no such GPU.
@@ -36,11 +40,11 @@ class Gpu:
         self._gpm = self._read("sm_utilization", lambda: _Gpm(self._handle))
 
     def sample(self) -> dict[str, float | None]:
-        """Shares of the time since about the last sample, 0 to 1; MiB used on the whole GPU; joules
-        since the driver was loaded.
+        """Takes all `FIGURES`: shares of about the time since the last sample, 0 to 1; MiB used on
+        the whole GPU; joules since the driver was loaded.
 
-        utilization: some kernel ran. sm_utilization: of all multiprocessors, Hopper and later.
-        nvjpg_utilization: JPEG engines.
+        utilization: some kernel ran. sm_utilization: the mean over all multiprocessors, on Hopper
+        and later. nvjpg_utilization: the JPEG engines.
         """
         utilization = self._read(
             "utilization", lambda: pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
@@ -48,6 +52,8 @@ class Gpu:
         jpg = self._read(
             "nvjpg_utilization", lambda: pynvml.nvmlDeviceGetJpgUtilization(self._handle)[0] / 100
         )
+
+        # where GPM gives a figure, it goes before the older one
         return {
             "utilization": utilization,
             "nvjpg_utilization": jpg,
@@ -61,8 +67,8 @@ class Gpu:
         } | self._by_gpm()
 
     def memory_of(self, pid: int) -> int | None:
-        """Bytes that a process has on this GPU; None: the driver does not know it by this number,
-        or does not say.
+        """How many bytes a process holds on this GPU; None if the driver does not know the process
+        by this number, or does not say.
         """
         processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return next((each.usedGpuMemory for each in processes if each.pid == pid), None)
@@ -73,6 +79,8 @@ class Gpu:
         )
         if found is None:
             return {}
+
+        # no error, and asked for again: an interval may have been too short
         if "sm_utilization" not in found:
             self.missing["sm_utilization"] = (
                 "NVML: this GPU's performance monitoring (GPM) gave no value"
@@ -80,7 +88,7 @@ class Gpu:
         return found
 
     def _read(self, figure: str, read: Callable[[], Any]) -> Any:
-        """What `read` gives; None from the first time on that it fails."""
+        """Returns what `read` returns; None from the first time that it fails, and ever after."""
         if figure in self._given_up:
             return None
         try:
@@ -96,15 +104,15 @@ class NoGpu(Exception):
 
 
 def driver() -> tuple[str, tuple[int, int]]:
-    """The driver's version, and the newest CUDA (major, minor) that it knows; NoGpu if there is no
-    driver, or it knows no GPU.
+    """Returns the driver's version, and the newest CUDA (major, minor) that it knows; raises NoGpu
+    if there is no driver, or if it knows no GPU.
     """
 
     def ask() -> tuple[str, tuple[int, int]]:
         pynvml.nvmlInit()
         if not pynvml.nvmlDeviceGetCount():
             raise NoGpu("NVML: the driver knows no GPU")
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
         return str(pynvml.nvmlSystemGetDriverVersion()), (cuda // 1000, cuda % 1000 // 10)
 
     return _ask(ask)
@@ -116,8 +124,8 @@ def _handle(uuid: str) -> Any:
 
 
 def _ask(read: Callable[[], Answer]) -> Answer:
-    """NVML's answer; raises NoGpu for any error, such as a pynvml or a driver that lacks a
-    function, or ctypes.
+    """Returns NVML's answer. Any error becomes NoGpu, also one of ctypes, or of a pynvml or driver
+    that lacks a function.
     """
     try:
         return read()
@@ -140,8 +148,10 @@ class _Gpm:
         pynvml.nvmlGpmSampleGet(handle, self._now)
 
     def sample(self) -> dict[str, float]:
+        # a sample is written into the memory of the one before the last
         self._before, self._now = self._now, self._before
         pynvml.nvmlGpmSampleGet(self._handle, self._now)
+
         first = pynvml.NVML_GPM_METRIC_NVJPG_0_UTIL
         wanted = [pynvml.NVML_GPM_METRIC_SM_UTIL, *range(first, first + _NVJPG_ENGINES)]
         ask = pynvml.c_nvmlGpmMetricsGet_t()
@@ -150,6 +160,8 @@ class _Gpm:
         for place, metric in enumerate(wanted):
             ask.metrics[place].metricId = metric
         pynvml.nvmlGpmMetricsGet(ask)
+
+        # metrics have errors of their own, as those of engines that this GPU does not have
         answers = ask.metrics[: len(wanted)]
         sm, *engines = [
             each.value / 100 if each.nvmlReturn == pynvml.NVML_SUCCESS else None for each in answers

@@ -1,4 +1,7 @@
-"""Drops files from the page cache, and checks which are in it."""
+"""Drops files from the page cache, and measures how much of them is in it.
+
+Measurements of storage do so: a file in the page cache is read without its disk.
+"""
 
 import ctypes
 import mmap
@@ -12,8 +15,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED); it may not comply. Shards
-    are dropped whole.
+    """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED), which it may not do.
+    Shards are dropped whole.
     """
     for path in set(paths):
         file = os.open(path, os.O_RDONLY)
@@ -28,13 +31,14 @@ def resident_share(paths: Iterable[Path]) -> float | None:
     """The share of the files' pages that are in memory (mincore), from 0 to 1; None if the kernel
     does not say.
 
-    Since Linux 5.2 only users who own a file or may write to it get the truth; for others all pages
-    are reported as present.
+    Since Linux 5.2 only users who own a file or may write to it get the truth; to others it reports
+    all pages as present.
     """
     resident = pages = 0
     for path in set(paths):
         if path.stat().st_uid != os.geteuid() and not os.access(path, os.W_OK):
             return None
+
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if not size:
@@ -42,6 +46,8 @@ def resident_share(paths: Iterable[Path]) -> float | None:
             states = _mincore(file.fileno(), size)
         if states is None:
             return None
+
+        # the lowest bit of each byte says it; the others are reserved: mincore(2)
         resident += int((np.frombuffer(states, np.uint8) & 1).sum())
         pages += len(states)
     return resident / pages if pages else None

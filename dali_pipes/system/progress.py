@@ -1,4 +1,7 @@
-"""The progress bar of everything that takes long. On stderr, so that programs can read stdout."""
+"""Progress bars for everything that takes long, on stderr, so that programs can read stdout.
+
+`track` is for items that are iterated over, `steps` for a few named steps.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +27,7 @@ T = TypeVar("T")
 def track(
     items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True
 ) -> Iterator[T]:
-    """Yields the items and shows how many of `total` have passed, and what is being done; silent
+    """Yields the items, and shows how many of `total` have passed and what is being done; silent
     unless stderr is a terminal.
     """
     console = Console(stderr=True)
@@ -35,6 +38,7 @@ def track(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
+
     with Progress(
         *columns,
         console=console,
@@ -51,8 +55,8 @@ def track(
 
 @contextmanager
 def steps(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of about `total` steps; call the yielded function with a text as a step begins. Lines,
-    where stderr is no terminal.
+    """Shows a bar of about `total` steps, or lines if stderr is no terminal. Call the yielded
+    function with a text when a step begins.
     """
     console = Console(stderr=True)
     columns = (
@@ -61,10 +65,11 @@ def steps(total: int) -> Iterator[Callable[[str], None]]:
         BarColumn(),
         TimeRemainingColumn(),
     )
+
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
-        task = progress.add_task("", total=total, completed=-1)
+        task = progress.add_task("", total=total, completed=-1)  # 0 when the first step begins
 
         def begin_step(text: str) -> None:
             progress.update(task, description=text, advance=1)

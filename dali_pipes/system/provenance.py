@@ -1,4 +1,7 @@
-"""Provenance of a result: machine, versions, data, and the code that was run."""
+"""The provenance of a result: machine, versions, data, and the code that was run.
+
+`refuse_simulated_gpu` keeps figures of a simulated GPU from becoming a result.
+"""
 
 import datetime
 import os
@@ -15,7 +18,7 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.cuda import gpu_name
 
 DALI = ["nvidia-dali-cuda120", "nvidia-dali-cuda130"]
-# ends the name of a GPU that tests/simulated_gpu stands in for: no figure of it says anything
+# the end of the name of a GPU that tests/simulated_gpu simulates: none of its figures mean anything
 SIMULATED = "(simulated)"
 FIGURES_ANYWAY = "SIMULATED_GPU_FIGURES"  # an environment variable; 1: measure there nevertheless
 PACKAGES = ["dali_pipes", *DALI, "torch", "torchvision", "tensorflow-cpu", "numpy", "pillow"]
@@ -31,8 +34,8 @@ class Provenance(TypedDict):
 
 
 def provenance(data: dict[str, Any], overrides: list[str]) -> Provenance:
-    """Of this run; `data` is of the images, as from `Manifest.describe`, `overrides` what was given
-    on the command line.
+    """Returns the provenance of this run. `data` describes the images, as `Manifest.describe` does;
+    `overrides` is what was given on the command line.
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -58,10 +61,10 @@ def gpu_is_simulated() -> bool:
 
 
 def refuse_simulated_gpu() -> None:
-    """Raises ConfigError where the GPU is simulated, so that nobody publishes figures of it.
+    """Raises a ConfigError if the GPU is simulated, so that nobody publishes its figures.
 
-    FIGURES_ANYWAY lets scripts/gpu_check.sh through, to test that its parts run. Its report says of
-    no goal that it was measured.
+    The variable FIGURES_ANYWAY lets scripts/gpu_check.sh through, to test that its parts run. Its
+    report then says of no goal that it was measured.
     """
     if gpu_is_simulated() and os.environ.get(FIGURES_ANYWAY) != "1":
         raise ConfigError(
@@ -90,8 +93,8 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout, with "+" if anything in it has been changed since, or the one
-    that a container was built from.
+    """The commit of the checkout, with "+" if anything in it was changed since; outside of a
+    checkout, the commit that a container was built from.
     """
     folder = Path(__file__).parent
     try:

@@ -1,5 +1,5 @@
-"""Python's own random numbers, which belong to the program: a library that draws from them changes
-what the program draws next.
+"""Protects Python's own random numbers, which belong to the program: a library that draws from them
+changes what the program draws next.
 """
 
 import random
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def python_random_kept() -> Iterator[None]:
-    """A block after which Python's `random` goes on as if nothing had been drawn in it."""
+    """Makes a block after which Python's `random` goes on as if nothing had been drawn in it."""
     state = random.getstate()
     try:
         yield

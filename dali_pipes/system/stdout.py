@@ -1,4 +1,4 @@
-"""What a job found: lines for people, and one of JSON for other programs."""
+"""Writes what a job found: lines for people, one line of JSON for other programs, and a file."""
 
 import json
 import sys
@@ -10,21 +10,23 @@ from rich.console import Console
 
 
 def say(console: Console, *lines: str) -> None:
-    """Prints lines as they are: not broken, without colors, and with brackets that are no
-    markup.
+    """Prints lines as they are: without line breaks or colors of rich's, and with brackets that are
+    no markup.
     """
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """Prints it as one line on stdout, unless that is a terminal: a person has read it already."""
+    """Prints a result as one line on stdout, unless that is a terminal, where a person has read it
+    already.
+    """
     if not sys.stdout.isatty():
         print(json.dumps(result, ensure_ascii=False), flush=True)
 
 
 def save_result(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Writes result.json of a run."""
+    """Writes the result.json of a run, and returns its path."""
     file = folder / "result.json"
     file.write_text(json.dumps(result, indent=1))
     return file

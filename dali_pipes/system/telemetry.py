@@ -1,5 +1,7 @@
-"""Resource use of a process tree: CPU time, memory, threads, throttling by its cgroup, and GPU
-use.
+"""Measures the resources that a process and its descendants use: CPU time, memory, threads, GPUs,
+and how long a cgroup's quota throttled them.
+
+The functions take one figure now; a `Sampler` takes all of them again and again, in a thread.
 """
 
 import contextlib
@@ -17,22 +19,24 @@ from dali_pipes.system.cpus import cgroup_folders, cgroup_stat
 from dali_pipes.system.nvml import Gpu
 
 MIB = 2**20
-COST = 0.004  # of one core, for PSS and for all other samples: together under the promised 1 %
+# shares of one core that PSS, and all other samples, may cost: together under the promised 1 %
+COST = 0.004
 
 
 def cpu_seconds(root: int | None = None) -> float:
-    """User and system seconds of a process, its living descendants, and every child that has ended;
-    of this one by default.
+    """User and system seconds of a process (by default this one), its living descendants, and all
+    children that have ended.
     """
     return sum((_cpu(process) for process in _tree(root)), 0.0)
 
 
 def queued_seconds(root: int | None = None) -> float:
-    """How long the living threads of a process and its descendants have been ready to run and had
-    no core; 0 if unknown.
+    """How many seconds the living threads of a process and its descendants were ready to run and
+    had no core; 0 if unknown.
     """
     total = 0
     for process in _tree(root):
+        # on a core, waiting for one (both in nanoseconds), and how often it had one
         for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
             # the thread has ended, or the kernel keeps no such figures
             with contextlib.suppress(OSError, ValueError):
@@ -41,8 +45,8 @@ def queued_seconds(root: int | None = None) -> float:
 
 
 def throttled_seconds() -> float | None:
-    """How long quotas kept this process's cgroup (v1 or v2) and those above it from running; None
-    if unknown.
+    """How many seconds quotas kept this process's cgroup (v1 or v2) and those above it from
+    running; None if unknown.
     """
     stats = [cgroup_stat(folder, "cpu") for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
     units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
@@ -51,12 +55,13 @@ def throttled_seconds() -> float | None:
 
 
 def cgroup_cpu_seconds(root: int) -> float | None:
-    """CPU seconds of this process's cgroup (v2); None unless all processes in it are `root`, its
-    descendants and those above it.
+    """CPU seconds of this process's cgroup (v2); None if it has other processes than `root`, its
+    descendants and its parents.
     """
     ours = {process.pid for process in _tree(root)} | {
         process.pid for process in psutil.Process(root).parents()
     }
+
     for folder in cgroup_folders()[:1]:
         try:
             inside = {
@@ -66,6 +71,7 @@ def cgroup_cpu_seconds(root: int) -> float | None:
             }
         except OSError:
             return None
+
         stat = cgroup_stat(folder, "cpu")
         if inside <= ours and "usage_usec" in stat:
             return stat["usage_usec"] / 1e6
@@ -73,12 +79,12 @@ def cgroup_cpu_seconds(root: int) -> float | None:
 
 
 class Sample(TypedDict, total=False):
-    """The state of the watched processes.
+    """The state of the watched processes at one moment.
 
     Attributes:
         at: time.monotonic().
-        pss_mib: counts memory that processes share once; taken with the last sample, and as often
-            as the cost allows.
+        pss_mib: proportional set size, which counts memory that processes share once; taken with
+            the last sample, and before that as often as its cost allows.
     """
 
     at: Required[float]
@@ -92,14 +98,14 @@ class Sample(TypedDict, total=False):
 
 
 class Sampler:
-    """Watches processes from outside while the block runs; it takes at most 1 % of one core, and
-    `cost` says how much it took.
+    """Watches processes from outside while the block runs. It takes at most 1 % of one core; `cost`
+    says how much it took.
 
     Args:
-        roots: processes whose descendants are watched with them.
+        roots: numbers of processes, whose descendants are watched with them.
 
     Attributes:
-        gpus: GPUs that they use, as soon as known.
+        gpus: the GPUs that they use; set it as soon as they are known.
     """
 
     def __init__(self, roots: Sequence[int], every_s: float = 1.0):
@@ -114,15 +120,17 @@ class Sampler:
 
     @property
     def cost(self) -> float:
-        """CPU seconds of the sampling itself, for each second that it ran."""
+        """CPU seconds that the sampling itself took, for each second that it ran."""
         return (self._spent + self._spent_on_pss) / (time.monotonic() - self._started)
 
     def sample(self) -> float:
-        """Takes a sample now, as at the start of a window: energy is counted from there. Returns
-        the CPU seconds it took.
+        """Takes a sample now, and returns the CPU seconds that it took. Called at the start of what
+        is measured, since energy is counted from a sample on.
         """
+        # the caller's thread and the sampling thread may both be here
         with self._one_at_a_time:
             start = time.thread_time()
+
             processes = [process for root in self._roots for process in _tree(root)]
             sample: Sample = {
                 "at": time.monotonic(),
@@ -138,6 +146,7 @@ class Sampler:
                 "throttled_s": throttled_seconds(),
                 "gpus": [gpu.sample() for gpu in self.gpus],
             }
+
             if processes:
                 self.samples.append(sample)
             cost = time.thread_time() - start
@@ -145,12 +154,13 @@ class Sampler:
             return cost
 
     def _run(self) -> None:
-        pss_cost = 0.1  # the same again is reserved for the last one
+        pss_cost = 0.1  # s, until one is measured; as much is reserved for the one at the end
         while not self._done.wait(self._every_s):
             cost = self.sample()
             if self._spent_on_pss + 2 * pss_cost <= COST * (time.monotonic() - self._started):
                 pss_cost = self._sample_pss()
-            self._done.wait(cost / COST - self._every_s)
+            self._done.wait(cost / COST - self._every_s)  # longer, after an expensive sample
+
         self.sample()
         self._sample_pss()
 
@@ -163,6 +173,7 @@ class Sampler:
         )
         if self.samples and pss:
             self.samples[-1]["pss_mib"] = pss / MIB
+
         cost = time.thread_time() - start
         self._spent_on_pss += cost
         return cost
@@ -190,7 +201,7 @@ def _tree(root: int | None) -> Iterator[psutil.Process]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    # of itself and of children it waited for
+    # user and system time, of itself and of the children that it waited for
     return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))
 
 

@@ -1,4 +1,7 @@
-"""Names for what a loader does, in the traces of Nsight Systems (NVTX) and of torch.profiler."""
+"""Names what a loader does in the traces of Nsight Systems (NVTX) and of torch.profiler.
+
+Users open a `trace()` block; inside it, loaders name their parts with `span(NAME)`.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,18 +10,18 @@ from typing import Any
 
 SPANS = ("plan", "read", "decode", "finish", "transfer", "targets", "mixing", "wait")
 PREFIX = "dali_pipes: "
-_VARIABLE = "DALI_PIPES_TRACE"  # spawned workers learn of it so; forked ones inherit the rest
+_VARIABLE = "DALI_PIPES_TRACE"  # tells spawned workers; forked ones inherit `_is_on` as well
 _is_on = os.environ.get(_VARIABLE) == "1"
 
 
 @contextmanager
 def trace() -> Iterator[None]:
-    """A `with` block in which loaders name what they do: plan, read, decode, finish, transfer,
-    targets, mixing, wait.
+    """Makes a `with` block in which loaders name what they do: plan, read, decode, finish,
+    transfer, targets, mixing, wait.
 
-    The names are NVTX ranges where there is a GPU, which Nsight Systems shows, and ranges of
-    `torch.profiler.record_function`. Build the loader inside the block, so that its workers name
-    their parts too. docs/traces.md shows both.
+    The names are ranges of `torch.profiler.record_function` and, if there is a GPU, NVTX ranges,
+    which Nsight Systems shows. Build the loader inside the block, so that its workers name their
+    parts too. docs/traces.md shows both.
     """
     global _is_on
     before, variable = _is_on, os.environ.get(_VARIABLE)
@@ -34,7 +37,9 @@ def trace() -> Iterator[None]:
 
 
 def span(name: str) -> AbstractContextManager[Any]:
-    """A stretch of time with a name of `SPANS`; outside of `trace()` it does nothing."""
+    """Makes a `with` block that is a range named `name`, one of `SPANS`; outside of `trace()` it
+    does nothing.
+    """
     return _Span(name) if _is_on else _NOTHING
 
 
@@ -45,7 +50,7 @@ class _Nothing(AbstractContextManager[None]):
 
 class _Span(AbstractContextManager[None]):
     def __init__(self, name: str):
-        import torch  # which a scan, that reads files as well, would import for nothing
+        import torch  # here, since a scan reads files too and needs no PyTorch
 
         self._name = f"{PREFIX}{name}"
         self._record = torch.profiler.record_function(self._name)

@@ -1,5 +1,5 @@
-"""Work in several processes, since threads would wait for the GIL: results in order, and only a few
-of them in memory.
+"""Does work in several processes, since threads would wait for the GIL. Results come in order, and
+only a few of them are in memory.
 """
 
 import ctypes
@@ -16,20 +16,20 @@ from dali_pipes.errors import WorkerError
 
 T = TypeVar("T")
 
-_AHEAD = 4  # chunks per process
-_PR_SET_PDEATHSIG = 1
+_AHEAD = 4  # chunks that are in work, for each process
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _work: Callable[[Any], Any]
 
 
 def in_order(
     work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1
 ) -> Iterator[T]:
-    """`work` of every item, in forked processes, which inherit its closure; with less than two, in
-    this one.
+    """Yields `work` of every item. It is done in forked processes, which inherit the closure of
+    `work`; in this process if `processes` is less than two.
 
     Args:
         items: taken as they are needed.
-        chunk: how many of them a process takes at once.
+        chunk: how many items a process takes at once.
 
     Raises:
         WorkerError: a process was killed.
@@ -37,11 +37,14 @@ def in_order(
     if processes < 2:
         yield from map(work, items)
         return
+
     pool = ProcessPoolExecutor(
         processes, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,)
     )
     pending: deque[Future[list[T]]] = deque()
     items = iter(items)
+
+    # no more than a few chunks ahead: neither items nor results pile up
     try:
         while some := list(islice(items, chunk)):
             pending.append(pool.submit(_chunk, some))
