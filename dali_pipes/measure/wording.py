@@ -61,6 +61,7 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """Names the best arm that did the same work as the baseline, with the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
+    # a user's DataLoader does not follow the plan, and no arm has its pixels
     equal = (
         _does_its_work
         if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"

@@ -245,6 +245,7 @@ def _colour(result: Result, arm: str) -> str:
 
 def _rows(axes: Axes, arms: Sequence[str]) -> None:
     axes.set_yticks(range(len(arms)), arms)
+    # the first arm is at the top
     axes.set_ylim(len(arms) - 0.4, -0.6)
     axes.grid(False, axis="y")
 
@@ -355,6 +356,7 @@ def _charts(
 
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
+        # a line through the spans between samples takes two of them
         if len(trial["samples"]) > 2:
             yield timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
 
@@ -395,6 +397,7 @@ def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], lis
 def _image(file: Path) -> str:
     out = io.BytesIO()
     image = Image.open(file)
+    # the page contains the pictures, so they are small
     image.thumbnail((160, 160))
     image.save(out, "WEBP", quality=90)
     return f"data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}"

@@ -96,6 +96,7 @@ class Record:
 
         A killed run leaves incomplete files in its temporary folder only.
         """
+        # a process writes one file at a time, so its number is a name of its own
         aside = self.scratch / str(os.getpid())
 
         try:
