@@ -268,6 +268,7 @@ def print_result(result: Result, console: Console) -> None:
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
 
     rows = [cells(result, arm) for arm in result["arms"]]
+
     # the conclusion comes first
     console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)

@@ -108,13 +108,12 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
 
         control = result["control"]["images_per_s"] if result["control"] else None
-        # in axes' coordinates of x only, so the band is as high as the chart
         if control and control["low"] is not None and control["high"] is not None:
             axes.axvspan(control["low"], control["high"], color=LINE, alpha=0.6, linewidth=0)
         axes.axvline(1, color=INK, linewidth=1)
 
         low, high = axes.get_xlim()
-        if high > 4 * low > 0:
+        if high > 4 * low > 0:  # a large gain would squeeze the ratios near 1
             _log_axis(axes)
 
         _rows(axes, arms)

@@ -97,9 +97,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     result = cast(Result, found | {"agreement": agreement, "workers": swept})
     save_result(folder, result)  # the page is made from the files in the folder
     write_page(folder)
-
     print_result(result, console)
-
     if sweep:
         collect_sweep(sweep, console)
     say(console, f"Report: {folder / 'report.html'}")

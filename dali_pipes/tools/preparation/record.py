@@ -154,7 +154,8 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
             something else.
     """
     out.mkdir(parents=True, exist_ok=True)
-    # parts share the folder, all of the work needs it alone
+
+    # parts share the folder; a run of all the work needs it alone
     with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
         record = Record(out, options, part)
         record.scratch.mkdir(exist_ok=True)
