@@ -189,7 +189,6 @@ def compared(
 def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
     by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
-    # an arm that failed has no trial in the last rounds
     both = sorted(set(by_round) & set(other))
     return paired_ratio([by_round[number] for number in both], [other[number] for number in both])
 

@@ -160,6 +160,7 @@ class Trials:
         refuse_simulated_gpu()
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
 
+        # all arms get the same cores
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._folder, self._count = folder / "trials", 0
         self._asleep: dict[tuple[str, str, str], _Arm] = {}
@@ -261,6 +262,7 @@ class Trials:
         resident, missing = None, dict[str, str]()
 
         with self._processes(turn, self._job(loader, batch_size)) as (processes, begun):
+            # at least four samples in the shortest window
             with Sampler(
                 [process.pid for process in processes], min(1.0, self._config.min_seconds / 4)
             ) as sampler:
@@ -335,6 +337,7 @@ class Trials:
                 self._suspend(one)
 
     def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _Arm:
+        # longer than any answer may take: start-up, warm-up and window
         patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":
             patience += len(self._manifest) / SLOWEST

@@ -61,6 +61,7 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """Names the best arm that did the same work as the baseline, with the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
+    # a user's DataLoader does not follow the plan, and no arm has its pixels
     equal = (
         _does_its_work
         if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
@@ -267,6 +268,7 @@ def print_result(result: Result, console: Console) -> None:
     title += f", {work['corun']} jobs at once" if work["corun"] > 1 else ""
 
     rows = [cells(result, arm) for arm in result["arms"]]
+
     # the conclusion comes first
     console.print(f"{headline(result)}.", soft_wrap=True, markup=False, highlight=False)
     print_runs(f"{title}; × is against {result['baseline']}", HEADINGS, rows, console)

@@ -116,6 +116,7 @@ def _diagnose(bench: Bench, before: Found, limit: float) -> Found:
         f"precision={'fp32' if bench.config.dry_run else 'bf16'}",
         *_under("loader", best_dali(before)),
     ]
+
     return bench.script("diagnose", "diagnose.py", [*bench.form("diagnose"), *options], limit)
 
 

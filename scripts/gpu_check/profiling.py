@@ -44,9 +44,8 @@ def thread_seconds() -> dict[str, float]:
     for task in Path("/proc/self/task").iterdir():
         try:
             name, stat = (task / "comm").read_text().strip(), (task / "stat").read_text()
-        # the thread has ended
         except OSError:
-            continue
+            continue  # the thread has ended
         # a name may contain spaces and ")", so fields are counted from the last ")"
         user, system = stat.rpartition(")")[2].split()[11:13]
         found["main" if int(task.name) == os.getpid() else name.rstrip("0123456789")] += (

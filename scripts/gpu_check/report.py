@@ -275,6 +275,7 @@ def _tried(row: Found, bits: dict[str | None, str]) -> Sequence[str]:
     setting = _settings(row["loader"]), str(row["batch_size"])
     if "error" in row:
         return *setting, f"**{row['error']}**", *[""] * 8
+
     return (
         *setting,
         "; ".join([*(f"**{fault}**" for fault in row["faults"]), *row["doubts"]])

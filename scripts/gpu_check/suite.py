@@ -86,8 +86,7 @@ def run(
     # both collections report the files that cannot be imported
     done += [each for each in broken if each not in done]
 
-    at_once = max(1, min(AT_ONCE, cpus // 2))
-
+    at_once = max(1, min(AT_ONCE, cpus // 2))  # each with two threads
     start = time.monotonic()
     done += _run(
         root,
@@ -95,12 +94,10 @@ def run(
         [shared[place::at_once] for place in range(at_once)],
         start + SHARE * (end - start),
     )
-
     done += _run(root, environment, [alone], end)
 
     (folder / "outcomes.jsonl").write_text("".join(json.dumps(each) + "\n" for each in done))
     known = ("passed", "skipped", *NO_TIME)
-
     return {
         "counts": dict(sorted(Counter(each["outcome"] for each in done).items())),
         "failed": [each for each in done if each["outcome"] not in known],

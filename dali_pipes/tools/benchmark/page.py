@@ -108,13 +108,12 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
 
         control = result["control"]["images_per_s"] if result["control"] else None
-        # in axes' coordinates of x only, so the band is as high as the chart
         if control and control["low"] is not None and control["high"] is not None:
             axes.axvspan(control["low"], control["high"], color=LINE, alpha=0.6, linewidth=0)
         axes.axvline(1, color=INK, linewidth=1)
 
         low, high = axes.get_xlim()
-        if high > 4 * low > 0:
+        if high > 4 * low > 0:  # a large gain would squeeze the ratios near 1
             _log_axis(axes)
 
         _rows(axes, arms)
@@ -245,6 +244,7 @@ def _colour(result: Result, arm: str) -> str:
 
 def _rows(axes: Axes, arms: Sequence[str]) -> None:
     axes.set_yticks(range(len(arms)), arms)
+    # the first arm is at the top
     axes.set_ylim(len(arms) - 0.4, -0.6)
     axes.grid(False, axis="y")
 
@@ -355,6 +355,7 @@ def _charts(
 
     for arm in measured:
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
+        # a line through the spans between samples takes two of them
         if len(trial["samples"]) > 2:
             yield timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
 
@@ -395,6 +396,7 @@ def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], lis
 def _image(file: Path) -> str:
     out = io.BytesIO()
     image = Image.open(file)
+    # the page contains the pictures, so they are small
     image.thumbnail((160, 160))
     image.save(out, "WEBP", quality=90)
     return f"data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}"

@@ -83,7 +83,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     failed: dict[str, str] = {}
     with ended_in_order(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
-        trials.close()  # the numbers of workers that were not kept
+        trials.close()  # ends suspended arms with numbers of workers that were not kept
 
         if not config.restart:
             control = baseline if config.pairs >= LEAST_PAIRS else None
@@ -97,9 +97,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     result = cast(Result, found | {"agreement": agreement, "workers": swept})
     save_result(folder, result)  # the page is made from the files in the folder
     write_page(folder)
-
     print_result(result, console)
-
     if sweep:
         collect_sweep(sweep, console)
     say(console, f"Report: {folder / 'report.html'}")
@@ -273,6 +271,7 @@ def _planning(arms: Arms) -> list[tuple[str, str]]:
     Their ratio is what planning costs.
     """
 
+    # what two graphs must have in common to decode and finish alike
     def graph(loader: LoaderConfig) -> tuple[str, bool, bool]:
         return (
             loader.decodes_on,

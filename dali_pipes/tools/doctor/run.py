@@ -100,8 +100,8 @@ class Check:
             )
         except ChildError as error:
             return Finding(self.broken, str(error), self.remedy)
-        # a check may raise whatever a broken library raises, and the others go on
         except Exception as error:
+            # a broken library may raise anything, and the other checks go on
             return Finding(self.broken, explain(error), self.remedy)
 
 

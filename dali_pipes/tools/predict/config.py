@@ -59,11 +59,13 @@ class PredictConfig:
         check_options(self)
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
+
         if self.function and self.model.name:
             raise ConfigError(
                 f"function={self.function} and model.name={self.model.name} are two models; "
                 "leave one of them out"
             )
+
         if not self.function and not self.checkpoint:
             raise ConfigError(
                 "no weights given; set checkpoint=FILE, or function=module:function, which "

@@ -105,7 +105,6 @@ def _facts(
     config: PredictConfig, manifest: Manifest, model: Model, device: torch.device
 ) -> dict[str, Any]:
     """Returns what decides the outputs bit for bit, on one kind of machine."""
-
     loader = described(config.loader)
     # the loader's threads do not change the pixels
     loader.pop(config.loader.cores_option, None)
@@ -185,7 +184,6 @@ def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
             bad = min(size, total - start)
             start += bad
             yield blank.expand(bad, -1, -1, -1)
-            # goes on after that batch
             if start < total:
                 loader.load_state_dict(loader.state_dict() | {"samples": start})
 

@@ -113,6 +113,7 @@ def suits_hardware(content: bytes) -> bool:
     ):
         return False
 
+    # for each component its id, its sampling factors and its quantization table, a byte each
     components = frames[0].payload[6:]
     # libjpeg takes components named R, G, B, or Adobe's transform 0, for RGB
     is_rgb = components[::3] == b"RGB" or any(
@@ -140,6 +141,7 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
 
     kept = [part for part in segments(content) if not is_metadata(part)]
     tag = orientation_tag(orientation)
+    # a segment's length counts its own two bytes
     exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
 
     first = 1 if kept[0].marker == _JFIF else 0  # JFIF's segment has to be the first one

@@ -96,6 +96,7 @@ class Record:
 
         A killed run leaves incomplete files in its temporary folder only.
         """
+        # a process writes one file at a time, so its number is a name of its own
         aside = self.scratch / str(os.getpid())
 
         try:
@@ -153,7 +154,8 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
             something else.
     """
     out.mkdir(parents=True, exist_ok=True)
-    # parts share the folder, all of the work needs it alone
+
+    # parts share the folder; a run of all the work needs it alone
     with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
         record = Record(out, options, part)
         record.scratch.mkdir(exist_ok=True)

@@ -213,6 +213,7 @@ def write_shard(
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    # without time and owner, by TarInfo's defaults
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
