@@ -134,10 +134,10 @@ def _make(
     show: bool,
 ) -> None:
     ids = np.concatenate([parts.ids(part) for part in mine])
+
     # the part of images without an id is the last one
     if not len(parts.ids(mine[-1])):
         parts.write(mine[-1], _on_host([model.outputs(blank)]), {})
-
     if not len(ids):
         return
 

@@ -90,13 +90,14 @@ def preview(config: PreviewConfig) -> None:
 
         for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
             if number == 0:
-                # ids only, since pixels differ from decoder to decoder
                 console.print(f"first batch: {batch}", highlight=False)
                 picture = Path(config.out) / "batch.png"
                 draw(batch, config.transform, manifest.classes).save(picture)
+            # ids only, since pixels differ from decoder to decoder
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
         seconds = time.perf_counter() - start
+
     console.print(
         f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} "
         "images/s with start-up"
@@ -215,9 +216,9 @@ def _draw_objects(
 
     drawn = ImageDraw.Draw(image)
     boxes = list(zip((objects["boxes"] * scale).tolist(), labels, strict=True))
-    # names after all boxes, so that no line crosses them
     for box, label in boxes:
         drawn.rectangle(box, outline=_color(label), width=2)
+    # names after all boxes, so that no line crosses them
     for box, label in boxes:
         _write(image, (box[0], box[1] - _LINE + 2), _name(label, classes), _color(label))
 
