@@ -1,6 +1,6 @@
 """Reads the files and labels of a live data set.
 
-`samples_of` takes them from the data set's own lists, without opening an image; `Samples.manifest`
+`read_samples` takes them from the data set's own lists, without opening an image; `Samples.manifest`
 then scans the files.
 """
 
@@ -51,7 +51,7 @@ class Samples:
             "\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
-        manifest = Manifest.load(file) if file and file.exists() else self._scanned()
+        manifest = Manifest.load(file) if file and file.exists() else self._scan()
 
         if problems := manifest.problems:
             shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
@@ -67,7 +67,7 @@ class Samples:
             manifest.save(file)
         return manifest
 
-    def _scanned(self) -> Manifest:
+    def _scan(self) -> Manifest:
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
@@ -83,7 +83,7 @@ class Samples:
                 ) from None
 
 
-def samples_of(dataset: Any) -> Samples:
+def read_samples(dataset: Any) -> Samples:
     """Returns the samples of a data set, in its order.
 
     Raises:
@@ -91,7 +91,7 @@ def samples_of(dataset: Any) -> Samples:
     """
     # exact types, since a subclass may do anything
     if type(dataset) is Subset:
-        whole = samples_of(dataset.dataset)
+        whole = read_samples(dataset.dataset)
         return Samples(
             [whole.paths[at] for at in dataset.indices],
             [whole.labels[at] for at in dataset.indices],
@@ -100,7 +100,7 @@ def samples_of(dataset: Any) -> Samples:
 
     if type(dataset) is ConcatDataset:
         joined = Samples([], [])
-        for part in map(samples_of, dataset.datasets):
+        for part in map(read_samples, dataset.datasets):
             joined = Samples(
                 joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
             )
@@ -147,7 +147,7 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
         f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}",
         table,
     )
-    _no_target_transform(dataset)
+    _refuse_target_transform(dataset)
     return samples
 
 
@@ -175,11 +175,11 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
         "it yields other than RGB images with a label",
         "use build_loader with a Manifest",
     )
-    _no_target_transform(dataset)
+    _refuse_target_transform(dataset)
     return dataset.reader.samples
 
 
-def _no_target_transform(dataset: Any) -> None:
+def _refuse_target_transform(dataset: Any) -> None:
     given = getattr(dataset, "target_transform", None)
     refuse_unless(
         given is None,

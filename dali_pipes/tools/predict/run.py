@@ -79,7 +79,7 @@ def predict(config: PredictConfig) -> None:
     start = time.perf_counter()
     try:
         if mine:
-            _make(config, parts, mine, model, blank, cores, show=not rank.index)
+            _write_parts(config, parts, mine, model, blank, cores, show=not rank.index)
     except KeyboardInterrupt:
         there = len(parts) - len(parts.missing())
         print(
@@ -124,7 +124,7 @@ def _facts(
     return json.loads(json.dumps(facts))
 
 
-def _make(
+def _write_parts(
     config: PredictConfig,
     parts: Parts,
     mine: list[int],

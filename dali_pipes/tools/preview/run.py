@@ -29,7 +29,7 @@ from dali_pipes.system.progress import track
 
 SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
 LARGEST = 480  # pixels of a view's longer side
-_LEAST = 128  # an image whose shorter side has fewer pixels has no room for names
+_MIN_SIDE_WITH_NAMES = 128  # an image whose shorter side has fewer pixels has no room for names
 _FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
 _COLORS = (  # of the classes in turn: Tableau's ten colors
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
@@ -245,7 +245,7 @@ def _write(image: Image.Image, place: tuple[float, float], text: str, color: str
 
     A small image gets no text.
     """
-    if min(image.size) < _LEAST:
+    if min(image.size) < _MIN_SIDE_WITH_NAMES:
         return
 
     drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5
