@@ -1,7 +1,7 @@
 """Reads the files and labels of a live data set.
 
-`read_samples` takes them from the data set's own lists, without opening an image; `Samples.manifest`
-then scans the files.
+`read_samples` takes them from the data set's own lists, without opening an image;
+`Samples.manifest` then scans the files.
 """
 
 import hashlib

@@ -10,7 +10,6 @@ docs/diagnose.md has the rules in a table.
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -214,22 +213,31 @@ class Verdict:
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """Returns the verdict of all rounds together, if most of them give the same one alone; else
     "inconclusive".
+
+    Rounds that are all prep-bound agree, even if they differ in why the loader is too slow.
     """
     each = [
         causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds
     ]
 
     first, *also = causes(figures(rounds, workers, burst, one_off), one_off, workers)
-    name, agreeing = Counter(each).most_common(1)[0]
-    if name != first.name or agreeing * 2 <= len(each):
+    agreeing = sum(_kind(name) == _kind(first.name) for name in each)
+    if agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
+
     # without a look inside the step, "model-bound" only says that nothing else was found
     looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
-    is_dear = (
-        looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
-    )
-    certain = agreeing == len(each) > 1 and is_dear
-    return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
+    if first.name == "model-bound":
+        is_dear = looked_inside
+    else:
+        is_dear = first.loss >= CERTAIN and _leads(first, also)
+    certain = set(each) == {first.name} and len(each) > 1 and is_dear
+    return Verdict(first.name, "high" if certain else "medium", each, tuple(also), first.loss)
+
+
+def _kind(name: str) -> str:
+    """Returns the verdict without the words in brackets, as "prep-bound"."""
+    return name.partition(" (")[0]
 
 
 def _leads(first: Cause, also: Sequence[Cause]) -> bool:
