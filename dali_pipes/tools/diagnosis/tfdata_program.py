@@ -17,7 +17,7 @@ from dali_pipes.tools.diagnosis.dataloader_program import Epochs
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.span import Step
-from dali_pipes.tools.diagnosis.verdict import Figures
+from dali_pipes.tools.diagnosis.verdict import TrainingFigures
 
 _AUTOTUNE = tf.data.AUTOTUNE
 _PYTHON = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
@@ -165,7 +165,7 @@ class TfDataProgram(TrainingProgram):
     def remarks(self) -> list[str]:
         return find_faults(self._dataset)
 
-    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns parallel maps and a prefetch, where there is none and TensorFlow adds none."""
         fixes = list[Fix]()
         if self._serial:

@@ -119,7 +119,7 @@ class OneOffFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TrainingFigures:
     """Inputs of the rules: rates in images/s, factors, the rest shares from 0 to 1.
 
     Attributes:
@@ -244,7 +244,7 @@ def _leads(first: Cause, also: Sequence[Cause]) -> bool:
     return first.name in STARVED or all(first.loss >= 1.25 * other.loss for other in also)
 
 
-def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns all that costs a tenth of the time or more, the dearest first; what slows down
     everything else comes before it.
     """
@@ -259,7 +259,7 @@ def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
 
 
-def _machine_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _machine_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down loader and model alike, or would if the files were not in memory."""
     starved = []
     if found.throttled >= MIN_COST:
@@ -279,7 +279,7 @@ def _machine_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     return starved
 
 
-def _loader_causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def _loader_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns what training waits for in next(): the start of an epoch, the cores that others have,
     and the loader itself.
     """
@@ -321,7 +321,7 @@ def _loader_causes(found: Figures, one_off: OneOffFigures, workers: int) -> list
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
-def _step_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _step_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down the model in its step, whatever the loader does."""
     steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
 
@@ -354,7 +354,7 @@ def _step_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
 
 def figures(
     rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None
-) -> Figures:
+) -> TrainingFigures:
     """Returns the medians over the rounds."""
 
     def of(read: Callable[[Span], float], *parts: str) -> float:
@@ -372,7 +372,7 @@ def figures(
     blocked = [
         one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None
     ]
-    return Figures(
+    return TrainingFigures(
         **rates,
         wait_share=of(lambda span: span.wait_share, "together"),
         start_share=of(lambda span: span.start_share, "together"),

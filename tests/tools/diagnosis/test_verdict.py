@@ -11,8 +11,8 @@ from dali_pipes.tools.diagnosis import verdict as module
 from dali_pipes.tools.diagnosis.span import Round, Span
 from dali_pipes.tools.diagnosis.verdict import (
     VERDICTS,
-    Figures,
     OneOffFigures,
+    TrainingFigures,
     causes,
     figures,
     freed,
@@ -20,7 +20,7 @@ from dali_pipes.tools.diagnosis.verdict import (
     straggling,
 )
 
-WAITING = Figures(
+WAITING = TrainingFigures(
     model=1000, loader=100,
     together=98, wait_share=0.9, start_share=0.0, overlap=0.98, contention=0.01,
     loader_cores=2.0, busy=0.6,
