@@ -37,7 +37,7 @@ from dali_pipes.data.scanning.headers import (
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
-from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.table.schema import replaced
@@ -184,7 +184,11 @@ def list_classes(
         return next(_images_below(root, name), None) is not None
 
     def subfolders(name: str) -> set[str]:
-        return {entry.name for entry in os.scandir(root / name) if entry.is_dir()}
+        return {
+            entry
+            for entry, is_folder in list_entries(root / name)
+            if is_folder and not is_housekeeping(entry)
+        }
 
     classes = choose_classes(root, folders, check.classes, has_images, subfolders)
 

@@ -24,7 +24,7 @@ from dali_pipes.data.scanning.headers import (
     os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.names import list_entries, sort_names
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.data.upright import upright_size
@@ -99,9 +99,11 @@ def scan_pairs(
 
 def _refuse_splits(images: Path, masks: Path) -> None:
     """Raises ManifestError if the images are of several splits."""
-    folders = sorted(
-        entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks
-    )
+    folders = [
+        name
+        for name, is_folder in list_entries(images)
+        if is_folder and images / name != masks and not is_housekeeping(name)
+    ]
 
     splits = {name: split for name in folders if (split := split_of(name))}
     if len(set(splits.values())) > 1 and len(splits) == len(folders):
