@@ -15,6 +15,7 @@ from PIL import UnidentifiedImageError
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.scanning.classes import LOOPS
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
@@ -210,13 +211,27 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
     """
     base, other = os.fsencode(folder), os.fsencode(apart)
     there: list[bytes] = []
+    loops: list[str] = []
+    # device and inode of all folders above each folder that is not listed yet
+    above: dict[bytes, frozenset[tuple[int, int]]] = {base: frozenset()}
 
     for where, folders, names in os.walk(base, followlinks=True):
+        stat = os.stat(where)
+        identities = above.pop(where)
+        # a link to a folder that contains it would never end
+        if (stat.st_dev, stat.st_ino) in identities:
+            loops.append(os.fsdecode(os.path.relpath(where, base)))
+            folders.clear()
+            continue
+
         inner = [name for name in folders if os.path.join(where, name) != other]
         folders[:] = [name for name in inner if not is_housekeeping(os.fsdecode(name))]
+        identities |= {(stat.st_dev, stat.st_ino)}
+        above |= {os.path.join(where, name): identities for name in folders}
         there += [os.path.relpath(os.path.join(where, name), base) for name in names]
 
     images, omissions = sort_names(sorted(map(os.fsdecode, there)))
+    omissions += count_by_kind((LOOPS, path) for path in sorted(loops))
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
