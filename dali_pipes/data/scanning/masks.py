@@ -209,34 +209,49 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
 
     `apart` is not looked into: a folder of masks may be in that of the images.
     """
-    base, other = os.fsencode(folder), os.fsencode(apart)
-    there: list[bytes] = []
-    loops: list[str] = []
-    # device and inode of all folders above each folder that is not listed yet
-    above: dict[bytes, frozenset[tuple[int, int]]] = {base: frozenset()}
-
-    for where, folders, names in os.walk(base, followlinks=True):
-        stat = os.stat(where)
-        identities = above.pop(where)
-        # a link to a folder that contains it would never end
-        if (stat.st_dev, stat.st_ino) in identities:
-            loops.append(os.fsdecode(os.path.relpath(where, base)))
-            folders.clear()
-            continue
-
-        inner = [name for name in folders if os.path.join(where, name) != other]
-        folders[:] = [name for name in inner if not is_housekeeping(os.fsdecode(name))]
-        identities |= {(stat.st_dev, stat.st_ino)}
-        above |= {os.path.join(where, name): identities for name in folders}
-        there += [os.path.relpath(os.path.join(where, name), base) for name in names]
-
-    images, omissions = sort_names(sorted(map(os.fsdecode, there)))
-    omissions += count_by_kind((LOOPS, path) for path in sorted(loops))
+    files, loops = _list_below(os.fspath(folder), os.fspath(apart)) if folder.is_dir() else ([], [])
+    images, omissions = sort_names(sorted(files))
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
         )
+    omissions += count_by_kind((LOOPS, path) for path in sorted(loops))
     return [(path, path.rpartition(b".")[0]) for path in map(os.fsencode, images)], omissions
+
+
+def _list_below(base: str, apart: str) -> tuple[list[str], list[str]]:
+    """Returns the files below a folder, by their paths relative to it, and the links that are not
+    followed, since they lead to a folder that contains them.
+    """
+    files: list[str] = []
+    loops: list[str] = []
+    # device and inode of all folders above each folder that is not listed yet
+    above: dict[str, frozenset[tuple[int, int]]] = {base: frozenset()}
+
+    for where, folders, names in os.walk(base, onerror=_refuse_unreadable, followlinks=True):
+        inside = "" if where == base else os.path.relpath(where, base)
+        stat, containing = os.stat(where), above.pop(where)
+        identity = stat.st_dev, stat.st_ino
+        if identity in containing:
+            loops.append(inside)
+            folders.clear()
+            continue
+
+        # os.walk goes on with the folders that are left in its list
+        folders[:] = [
+            name
+            for name in folders
+            if os.path.join(where, name) != apart and not is_housekeeping(name)
+        ]
+        above |= {os.path.join(where, name): containing | {identity} for name in folders}
+        files += [os.path.join(inside, name) for name in names]
+    return files, loops
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise ManifestError(
+        f"{error.filename}: {os_problem(error)}; make it readable, or move it away"
+    ) from None
 
 
 def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

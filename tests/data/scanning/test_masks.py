@@ -3,6 +3,7 @@ used.
 """
 
 import io
+import os
 import zlib
 
 import numpy as np
@@ -169,6 +170,20 @@ def test_folders_that_make_no_sense_are_refused(tmp_path):
             Manifest.from_masks(*arguments, progress=False)
     with pytest.raises(ConfigError, match="missing is 'drop'"):
         Manifest.from_masks(images, masks, missing="drop")
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    folders, original = layout(tmp_path, "ade20k"), os.scandir
+    (folders[0] / "more").mkdir()
+
+    def refuses(path):
+        if os.fspath(path).endswith("/more"):
+            raise PermissionError(13, "Permission denied", path)
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(ManifestError, match="more: permission denied; make it readable"):
+        Manifest.from_masks(*folders, progress=False)
 
 
 def valued(root, values, count=6):
