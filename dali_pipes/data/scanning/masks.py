@@ -25,7 +25,7 @@ from dali_pipes.data.scanning.headers import (
     os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.names import list_entries, sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.data.upright import upright_size
@@ -209,22 +209,26 @@ def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[O
 
     `apart` is not looked into: a folder of masks may be in that of the images.
     """
-    files, loops = _list_below(os.fspath(folder), os.fspath(apart)) if folder.is_dir() else ([], [])
-    images, omissions = sort_names(sorted(files))
+    files, omissions = _list_below(os.fspath(folder), os.fspath(apart))
+    images, others = sort_names(files)
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
         )
-    omissions += count_by_kind((LOOPS, path) for path in sorted(loops))
-    return [(path, path.rpartition(b".")[0]) for path in map(os.fsencode, images)], omissions
+    paths = map(os.fsencode, images)
+    return [(path, path.rpartition(b".")[0]) for path in paths], [*others, *omissions]
 
 
-def _list_below(base: str, apart: str) -> tuple[list[str], list[str]]:
-    """Returns the files below a folder, by their paths relative to it, and the links that are not
-    followed, since they lead to a folder that contains them.
+def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:
+    """Returns the files below a folder, by their paths relative to it, sorted, and the folders
+    that are left out: housekeeping, and links to a folder that contains them.
     """
     files: list[str] = []
+    aside: list[str] = []
     loops: list[str] = []
+    if not Path(base).is_dir():
+        return files, []
+
     # device and inode of all folders above each folder that is not listed yet
     above: dict[str, frozenset[tuple[int, int]]] = {base: frozenset()}
 
@@ -238,14 +242,15 @@ def _list_below(base: str, apart: str) -> tuple[list[str], list[str]]:
             continue
 
         # os.walk goes on with the folders that are left in its list
-        folders[:] = [
-            name
-            for name in folders
-            if os.path.join(where, name) != apart and not is_housekeeping(name)
-        ]
+        inner = [name for name in folders if os.path.join(where, name) != apart]
+        folders[:] = [name for name in inner if not is_housekeeping(name)]
         above |= {os.path.join(where, name): containing | {identity} for name in folders}
         files += [os.path.join(inside, name) for name in names]
-    return files, loops
+        aside += [os.path.join(inside, name, "") for name in inner if is_housekeeping(name)]
+
+    omissions = count_by_kind((LOOPS, path) for path in sorted(loops))
+    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, path) for path in sorted(aside)), "file")
+    return sorted(files), omissions
 
 
 def _refuse_unreadable(error: OSError) -> None:
