@@ -13,7 +13,7 @@ import pyarrow as pa
 from PIL import UnidentifiedImageError
 
 from dali_pipes.data.labels import no_labels
-from dali_pipes.data.objects import TARGET
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.classes import LOOPS
 from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
@@ -75,7 +75,8 @@ def scan_pairs(
 
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
     headers = with_masks(root, own, headers, check)
-    table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
+    column = {MASK: pa.array(own, TYPES["mask"])}
+    table = file_rows(paths, no_labels(len(paths)), headers, column)
 
     # If several images have one name, only the first is used; the others are listed.
     second = [
@@ -114,10 +115,6 @@ def _refuse_splits(images: Path, masks: Path) -> None:
             "one of them and its masks: "
             f"{images / first} and {masks / first}"
         )
-
-
-def mask_column(paths: Sequence[bytes]) -> pa.Array:
-    return pa.array(paths, pa.large_binary()).cast(pa.large_string())
 
 
 def with_masks(

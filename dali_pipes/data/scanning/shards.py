@@ -303,7 +303,7 @@ def _target_columns(
             for each, place in zip(headers, places, strict=True)
         ]
         columns |= {
-            "mask": [""] * len(places),  # no path: the masks are in the shard
+            "mask": [b""] * len(places),  # no path: the masks are in the shard
             "mask_offset": [at for at, _ in places],
             "mask_bytes": [size for _, size in places],
         }

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET, TYPES, Targets
 from dali_pipes.data.scanning.csv_tables import read_csv
 from dali_pipes.data.scanning.files import file_rows, read_each
 from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.listed_files import read_listed
-from dali_pipes.data.scanning.masks import mask_column, with_masks
+from dali_pipes.data.scanning.masks import with_masks
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.splits import refuse_mixed_files
@@ -81,7 +81,7 @@ def scan_table(
     columns: dict[str, pa.Array] = {}
     if targets.mask:
         headers = with_masks(root, masks, headers, check)
-        columns[TARGET + "mask"] = mask_column(masks)
+        columns[MASK] = pa.array(masks, TYPES["mask"])
     classes, rows = _rows(file, table, paths, headers, columns, options, labels, targets)
     return root, classes, _with_row_numbers(rows)
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, stored
-from dali_pipes.data.table.schema import RULES, typed
+from dali_pipes.data.table.schema import RULES, replaced, typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -164,6 +165,9 @@ def _is_arrow(file: Path) -> bool:
 def _mapped_table(file: MappedFile) -> pa.Table:
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
     table.validate()  # that the buffers have the lengths they need; their content is not read
+    # earlier versions wrote the paths of masks as text, which has the same buffers
+    if MASK in table.column_names and pa.types.is_large_string(table[MASK].type):
+        table = replaced(table, MASK, table[MASK].cast(TYPES["mask"]))
     if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -7,6 +7,8 @@ import os
 import zlib
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -21,7 +23,10 @@ from dali_pipes import (
     build_loader,
 )
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import MASK
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.table.saved import write
+from dali_pipes.data.table.schema import replaced
 
 LAYOUTS = {  # an image, a mask, and their folders
     "cityscapes": (
@@ -184,6 +189,42 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuses)
     with pytest.raises(ManifestError, match="more: permission denied; make it readable"):
         Manifest.from_masks(*folders, progress=False)
+
+
+def test_names_that_are_not_utf8_are_paired_and_kept(tmp_path):
+    root, name = tmp_path / os.fsdecode(b"caf\xe9"), os.fsdecode(b"\xff")
+    folders = layout(root, "voc")
+    saved(root, f"JPEGImages/{name}.jpg")
+    saved(root, f"SegmentationClass/{name}.png", "L")
+    made = Manifest.from_masks(*folders, progress=False)
+    other = Manifest.from_masks(*layout(tmp_path / "other", "voc"), progress=False)
+    assert len(made) == 4 and not made.problems
+
+    for file in (tmp_path / "m.arrow", tmp_path / "m.parquet"):
+        made.save(file)
+        loaded = Manifest.load(file)
+        assert loaded.fingerprint == made.fingerprint
+        for manifest in (made, loaded, Manifest.concat([loaded, other])):
+            assert str(manifest.mask_extent(3)) == str(folders[1] / f"{name}.png")
+
+    paths = {"path": [str(tmp_path / "other/JPEGImages/2007_0.jpg")], "mask": ["2007_0.png"]}
+    pq.write_table(pa.table(paths), tmp_path / "t.parquet")
+    options = {"root": folders[1], "targets": Targets(mask="mask"), "progress": False}
+    absolute = Manifest.from_table(tmp_path / "t.parquet", **options)
+    assert str(absolute.mask_extent(0)) == str(folders[1] / "2007_0.png")
+
+
+@pytest.mark.parametrize("file", ["m.arrow", "m.parquet"])
+def test_manifests_with_paths_of_masks_as_text_are_read(tmp_path, file):
+    """As earlier versions wrote them."""
+    made = Manifest.from_masks(*layout(tmp_path, "voc"), progress=False)
+    table = replaced(made.table, MASK, made.table[MASK].cast(pa.large_string()))
+    write(tmp_path / file, str(made.root), made.classes, table, table[:0], {})
+    earlier = Manifest.load(tmp_path / file)
+    assert earlier.fingerprint == Manifest(made.root, made.classes, table).fingerprint
+    assert earlier.fingerprint == made.fingerprint
+    assert earlier.mask_extent(1) == made.mask_extent(1)
+    assert len(Manifest.concat([earlier.subset([0]), made.subset([1])])) == 2
 
 
 def valued(root, values, count=6):
