@@ -156,14 +156,16 @@ def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | No
     if not path:
         return "no mask of its name"
 
+    # a problem is text of a table, which must be UTF-8
+    name = path.decode(errors="backslashreplace")
     try:
         if not is_regular(os.stat(os.path.join(root, path)).st_mode):
-            return f"its mask {os.fsdecode(path)}: {NOT_REGULAR}"
+            return f"its mask {name}: {NOT_REGULAR}"
         with open(os.path.join(root, path), "rb") as file:
             why = mask_problem(file, height, width, verify)
     except OSError as error:
         why = os_problem(error)
-    return why and f"its mask {os.fsdecode(path)}: {why}"
+    return why and f"its mask {name}: {why}"
 
 
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:

@@ -214,6 +214,21 @@ def test_names_that_are_not_utf8_are_paired_and_kept(tmp_path):
     assert str(absolute.mask_extent(0)) == str(folders[1] / "2007_0.png")
 
 
+def test_a_mask_with_a_name_that_is_not_utf8_is_named_in_a_problem(tmp_path):
+    folders = images, masks = valued(tmp_path, [0, 1], 40)
+    for old, new in (("0", os.fsdecode(b"\xfe")), ("39", os.fsdecode(b"\xff"))):
+        (images / f"{old}.jpg").rename(images / f"{new}.jpg")
+        (masks / f"{old}.png").rename(masks / f"{new}.png")
+    (masks / os.fsdecode(b"\xfe.png")).write_bytes(b"text")
+    Image.new("L", (8, 2), 9).save(masks / os.fsdecode(b"\xff.png"))
+
+    made = Manifest.from_masks(*folders, classes=["a", "b"], verify="full", progress=False)
+    assert len(made) == 38
+    texts = sorted(why for _, why in made.problems)
+    assert texts[0].startswith(f"its mask {masks}/\\xff.png: its values include 9")
+    assert texts[1] == "its mask masks/\\xfe.png: not an image, or broken"
+
+
 @pytest.mark.parametrize("file", ["m.arrow", "m.parquet"])
 def test_manifests_with_paths_of_masks_as_text_are_read(tmp_path, file):
     """As earlier versions wrote them."""
