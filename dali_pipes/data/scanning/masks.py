@@ -1,5 +1,5 @@
 """Masks, images that give the class of each pixel of another image: finding the mask of each image
-of a folder (`scan_pairs`), and checking their headers (`with_masks`, `mask_problem`).
+of a folder (`scan_pairs`), and checking their headers (`check_mask_files`, `mask_problem`).
 """
 
 import os
@@ -16,7 +16,7 @@ from dali_pipes.data.labels import no_labels
 from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.classes import LOOPS
-from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
+from dali_pipes.data.scanning.files import file_rows, map_items, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     NOT_REGULAR,
@@ -56,8 +56,8 @@ def scan_pairs(
     _refuse_splits(images, masks)
 
     # An image and its mask have the same path below their folders, without the extension.
-    theirs = _by_stem(_with_one_suffix(their_paths))
-    found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
+    theirs = _group_by_stem(_take_one_suffix(their_paths))
+    found = _group_by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
     if not found.keys() & theirs.keys():
         image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
         raise ManifestError(
@@ -74,7 +74,7 @@ def scan_pairs(
     ]
 
     headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
-    headers = with_masks(root, own, headers, check)
+    headers = check_mask_files(root, own, headers, check)
     column = {MASK: pa.array(own, TYPES["mask"])}
     table = file_rows(paths, no_labels(len(paths)), headers, column)
 
@@ -117,7 +117,7 @@ def _refuse_splits(images: Path, masks: Path) -> None:
         )
 
 
-def with_masks(
+def check_mask_files(
     root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions
 ) -> list[Header]:
     """Returns the headers, with what is wrong with a mask as the problem of its image.
@@ -130,7 +130,7 @@ def with_masks(
         if not header.problem
     ]
 
-    problems = read_each(
+    problems = map_items(
         partial(_problem, os.fsencode(root), check.verify),
         each,
         len(each),
@@ -258,7 +258,7 @@ def _refuse_unreadable(error: OSError) -> None:
     ) from None
 
 
-def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Returns the masks with the first suffix that any of them has, without the suffix; all masks
     if none has one.
     """
@@ -270,7 +270,7 @@ def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
     return masks
 
 
-def _by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
     """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
     found: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):

@@ -74,9 +74,9 @@ class Pattern(NamedTuple):
         if missing and (found or len(wanted) > 1):
             some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
             why = f"{len(missing):,} of the {len(wanted):,} names in it are missing: {some}"
-            raise ManifestError(f"{self}: {why}; {_listed(there)}")
+            raise ManifestError(f"{self}: {why}; {_format_names(there)}")
         if missing:
-            raise ManifestError(f"{self}: matches nothing; {_listed(there)}")
+            raise ManifestError(f"{self}: matches nothing; {_format_names(there)}")
         return sorted(found)
 
 
@@ -172,7 +172,7 @@ def _exists(place: str) -> bool:
     return is_there(place) if is_remote(place) else os.path.lexists(place or "/")
 
 
-def _listed(there: list[str]) -> str:
+def _format_names(there: list[str]) -> str:
     if not there:
         return "its folder is empty"
     more = f", … ({len(there):,} in all)" if len(there) > _SHOWN else ""
