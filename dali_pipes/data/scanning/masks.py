@@ -51,52 +51,65 @@ def scan_pairs(
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
 
-    their_paths, omissions = _paths(masks, apart=images)
-    own_paths, others = _paths(images, apart=masks)
+    listed_masks, omissions = _list_images(masks, apart=images)
+    listed_images, others = _list_images(images, apart=masks)
     _refuse_splits(images, masks)
 
     # An image and its mask have the same path below their folders, without the extension.
-    theirs = _group_by_stem(_take_one_suffix(their_paths))
-    found = _group_by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
-    if not found.keys() & theirs.keys():
-        image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
+    masks_by_stem = _group_by_stem(_take_one_suffix(listed_masks))
+    images_by_stem = _group_by_stem(
+        [(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in listed_images]
+    )
+    if not images_by_stem.keys() & masks_by_stem.keys():
+        image, mask = (
+            os.fsdecode(next(iter(by_stem), b"nothing"))
+            for by_stem in (images_by_stem, masks_by_stem)
+        )
         raise ManifestError(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
 
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
-    stems = [stem for stem in found if missing == "problem" or stem in theirs]
-    paths = [os.path.normpath(os.path.join(images_at, found[stem][0])) for stem in stems]
-    own = [
-        os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b""
+    stems = [stem for stem in images_by_stem if missing == "problem" or stem in masks_by_stem]
+    image_paths = [
+        os.path.normpath(os.path.join(images_at, images_by_stem[stem][0])) for stem in stems
+    ]
+    mask_paths = [
+        os.path.normpath(os.path.join(masks_at, masks_by_stem[stem][0]))
+        if stem in masks_by_stem
+        else b""
         for stem in stems
     ]
 
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
-    headers = check_mask_files(root, own, headers, check)
-    column = {MASK: pa.array(own, TYPES["mask"])}
-    table = file_rows(paths, no_labels(len(paths)), headers, column)
+    files = ((path, None) for path in image_paths)
+    headers = list(read_headers(root, files, len(image_paths), check))
+    headers = check_mask_files(root, mask_paths, headers, check)
+    columns = {MASK: pa.array(mask_paths, TYPES["mask"])}
+    table = file_rows(image_paths, no_labels(len(image_paths)), headers, columns)
 
-    # If several images have one name, only the first is used; the others are listed.
-    second = [
-        os.path.normpath(os.path.join(images_at, path))
+    # If several images have one name, only the first is used; the others are problems.
+    problems = [
+        (os.path.normpath(os.path.join(images_at, path)), "another image has its name and its mask")
         for stem in stems
-        for path in found[stem][1:]
+        for path in images_by_stem[stem][1:]
     ]
-    listed = [(path, "another image has its name and its mask") for path in second]
 
-    alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
+    alone = [
+        os.path.join(masks_at, paths[0])
+        for stem, paths in masks_by_stem.items()
+        if stem not in images_by_stem
+    ]
     if missing == "problem":
-        listed += [(path, "a mask without an image of its name") for path in alone]
+        problems += [(path, "a mask without an image of its name") for path in alone]
     else:
-        without = [found[stem][0] for stem in found if stem not in theirs]
+        without = [paths[0] for stem, paths in images_by_stem.items() if stem not in masks_by_stem]
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
         omissions += count_by_kind(
             (("masks without an image", os.fsdecode(path)) for path in alone), "file"
         )
 
-    return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
+    return root, pa.concat_tables([table, unused_rows(table, problems)]), [*omissions, *others]
 
 
 def _refuse_splits(images: Path, masks: Path) -> None:
@@ -124,16 +137,16 @@ def check_mask_files(
 
     `masks` are paths relative to the root; b"": the mask is missing.
     """
-    each = [
+    sized_masks = [
         (mask, *mask_size(header, check))
         for mask, header in zip(masks, headers, strict=True)
         if not header.problem
     ]
 
     problems = map_items(
-        partial(_problem, os.fsencode(root), check.verify),
-        each,
-        len(each),
+        partial(_find_problem, os.fsencode(root), check.verify),
+        sized_masks,
+        len(sized_masks),
         "reading masks",
         check,
         many=False,
@@ -151,7 +164,7 @@ def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
     return height, width
 
 
-def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
+def _find_problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
     path, height, width = mask
     if not path:
         return "no mask of its name"
@@ -202,7 +215,7 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
     return None
 
 
-def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
+def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
     """Returns path and path without extension of each image below a folder, and what is left out
     there.
 
@@ -263,16 +276,16 @@ def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
     if none has one.
     """
     for suffix in _MASK_SUFFIXES:
-        if some := [
+        if with_suffix := [
             (path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)
         ]:
-            return some
+            return with_suffix
     return masks
 
 
 def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
     """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
-    found: dict[bytes, list[bytes]] = {}
+    by_stem: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):
-        found.setdefault(stem, []).append(path)
-    return dict(sorted(found.items(), key=lambda each: os.fsdecode(each[0])))
+        by_stem.setdefault(stem, []).append(path)
+    return dict(sorted(by_stem.items(), key=lambda pair: os.fsdecode(pair[0])))
