@@ -34,13 +34,13 @@ from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_ma
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
 from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.found import refuse_without_objects
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.scanning.source_objects import refuse_without_objects
 from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.sets import Mix
 from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote

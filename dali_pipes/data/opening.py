@@ -24,7 +24,7 @@ from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
+from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
 from dali_pipes.data.scanning.headers import ScanOptions, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
@@ -35,8 +35,8 @@ from dali_pipes.data.scanning.shards import (
     MISSING_SHARDS,
     is_shard,
     list_all_shards,
+    list_missing_shards,
     list_shards,
-    missing_of,
     scan_shards,
 )
 from dali_pipes.data.scanning.splits import refuse_mixed_files
@@ -135,7 +135,7 @@ def _scan(
             samples, of_before, names = (
                 (known.samples, known.folders, known.classes) if known else (None, {}, [])
             )
-            earlier = Earlier(samples, of_before, names, journal, trust)
+            earlier = EarlierScan(samples, of_before, names, journal, trust)
             classes, table, folders = scan_folder(folder, entries, check, earlier)
 
         # no folder was touched since the earlier scan
@@ -157,7 +157,9 @@ def _name_beside(
 
     Other files are not listed for one shard or for a pattern.
     """
-    missing = count_by_kind((MISSING_SHARDS, name) for name in missing_of(map(os.fsdecode, shards)))
+    missing = count_by_kind(
+        (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
+    )
     if str(source).rstrip("/") != str(folder):
         return missing if is_pattern(source) else []
 
@@ -193,7 +195,7 @@ def _remembered(kind: type[Manifest], cache: Path, with_labels: bool) -> Manifes
     then replaced.
     """
     try:
-        saved.refuse_foreign(cache)
+        saved.refuse_other_file(cache)
     except PermissionError:
         return None  # `_cached` warns that it cannot be written
     try:

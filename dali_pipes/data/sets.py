@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN, distinct_labels
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import BOX_LABELS, TARGET
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
 from dali_pipes.data.table.schema import further_columns, replaced
 from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
-MASK = TARGET + "mask"
 # targets that only some of the joined manifests may have, and what the others get
 _OF_SOME = {
     TARGET + name: value

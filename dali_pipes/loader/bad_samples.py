@@ -23,7 +23,7 @@ from dali_pipes.backends.base import Backend
 from dali_pipes.data.limits import MOST_PIXELS
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.decoders import pillow
+from dali_pipes.data.scanning.decoders import decode_size
 from dali_pipes.data.scanning.headers import ScanOptions, examine, os_problem
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.errors import BadSampleError
@@ -246,7 +246,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
         )
 
     try:
-        pillow(encoded.tobytes())
+        decode_size(encoded.tobytes())
     except MemoryError:
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
