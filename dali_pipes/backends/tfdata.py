@@ -138,7 +138,7 @@ class TfDataBackend(Backend):
         numbers = np.zeros((len(planned), 5, 4), np.int32)
         numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = (
             geometry.source,
-            geometry.window,
+            geometry.region,
             geometry.resize,
         )
         numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = (

@@ -4,7 +4,7 @@
 the output, and `to_stored` leads back. `mask_indices` does for masks what `move_objects` does for
 boxes, except for augmentation.
 
-Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window,
+Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same region,
 size, crop, flips and affine operations, to 10⁻⁴ pixels. As there, boxes are measured from the
 corner of the first pixel, so a flip takes x to width - x, and keypoints from its centre, so a flip
 takes x to width - 1 - x; resize, shear, translation and rotation treat both alike.
@@ -86,7 +86,7 @@ def move_objects(
         geometry, augmentation: of the N images.
         shape: height and width of the output.
         min_size: in pixels.
-        centered: whether boxes are removed whose centre is not within the window, as torchvision's
+        centered: whether boxes are removed whose centre is not within the region, as torchvision's
             RandomIoUCrop does.
 
     Returns:
@@ -94,11 +94,11 @@ def move_objects(
     """
     images, canvas = objects.images, np.array(shape[::-1])
     places = _Places(objects)
-    window, to, crop = (
-        each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1])
+    region, to, crop = (
+        each[images] for each in (geometry.region, geometry.resize, geometry.crop[:, ::-1])
     )
     # x, y order from here on: a geometry has heights before widths
-    start, size, to = window[:, 1::-1], window[:, :1:-1], to[:, ::-1]
+    start, size, to = region[:, 1::-1], region[:, :1:-1], to[:, ::-1]
 
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
     within = (
@@ -147,12 +147,12 @@ def to_stored(
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
-    window, upright = geometry.window.astype(np.float64), geometry.source
-    scale = geometry.resize / window[:, 2:]
+    region, upright = geometry.region.astype(np.float64), geometry.source
+    scale = geometry.resize / region[:, 2:]
     forward = to_upright(orientations, upright)
 
     for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
-        forward[:, row, 2] -= window[:, axis]
+        forward[:, row, 2] -= region[:, axis]
         forward[:, row] *= scale[:, axis, None]
         forward[:, row, 2] -= geometry.crop[:, axis]
         _mirror(
@@ -209,11 +209,11 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
     differently.
     """
-    size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
-    place = np.arange(length) + geometry.crop[axis]
+    size, to = int(geometry.region[2 + axis]), int(geometry.resize[axis])
+    pixel = np.arange(length) + geometry.crop[axis]
 
     center, half, scale = (
-        place.astype(np.float32) + np.float32(0.5),
+        pixel.astype(np.float32) + np.float32(0.5),
         np.float32(0.5),
         np.float32(size) / np.float32(to),
     )
@@ -223,11 +223,11 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     else:  # a fused multiply-add: the product is not rounded
         source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
 
-    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.window[axis]
-    return np.where((place >= 0) & (place < to), nearest, -1)
+    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.region[axis]
+    return np.where((pixel >= 0) & (pixel < to), nearest, -1)
 
 
-def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
+def turn_mask(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
     """(H, W) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the objects."""
     mask = mask.T if orientation in TRANSPOSED else mask
     return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]

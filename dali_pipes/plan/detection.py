@@ -3,7 +3,7 @@
 `ShortestSizeTransform` resizes by the shorter side, `LetterboxTransform` fits the whole image into
 the output, `IoUCropTransform` is SSD's crop, and `ScaleJitterTransform` is large scale jitter. With
 flip=0 and no `augment` the first two serve evaluation. Except for SSD's crop, the whole image is
-the window, and only the new size and the place of the output differ (`_whole`).
+the region, and only its new size and the crop differ (`_whole_image_geometry`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import LARGEST_SIDE, RandomTransform, check_size, shape_of
 
 # operations that change each pixel by itself and leave black black, so that padding stays as it is
-_OF_ONE_PIXEL = {"Brightness", "Color", "Hue", "Posterize"}
+_PIXELWISE_OPS = {"Brightness", "Color", "Hue", "Posterize"}
 # how often a smallest overlap is drawn, and the most trials for each; their 50 · 501 draws fit into
 # the draw numbers from `BOXES_DRAW` on
 _PICKS, _MOST_TRIALS = 50, 500
@@ -105,7 +105,7 @@ class ShortestSizeTransform(RandomTransform):
             {op for slot in self.augmenter.slots for op in slot.ops},
         )
 
-        if refused := sorted(ops - _OF_ONE_PIXEL) + ["RandomErasing"] * erases:
+        if refused := sorted(ops - _PIXELWISE_OPS) + ["RandomErasing"] * erases:
             raise ConfigError(
                 f"transform.augment: {', '.join(refused)} would take what fills up a batch "
                 "for a part of the image; "
@@ -133,11 +133,11 @@ class ShortestSizeTransform(RandomTransform):
         # the ratio of the shorter side, unless the longer one would exceed max_size
         ratio = np.minimum(shortest / source.min(axis=1), self.max_size / source.max(axis=1))
 
-        return _whole(
-            self, source, _scaled(source, ratio), np.zeros_like(source), numbers[:2, :, 0]
+        return _whole_image_geometry(
+            self, source, _scale_sizes(source, ratio), np.zeros_like(source), numbers[:2, :, 0]
         )
 
-    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+    def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """The geometry in a batch that is as large as its largest image, and that batch's shape.
 
         A flip mirrors the whole batch. So before the flip an image is placed where it will come to
@@ -172,7 +172,9 @@ class LetterboxTransform(RandomTransform):
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         ratio = (np.array(self.shape) / source).min(axis=1, keepdims=True)
         to = np.rint(source * ratio).astype(np.int64).clip(1, self.shape)
-        return _whole(self, source, to, -((self.shape - to) // 2), draws.uniform(FLIP_DRAW)[:2])
+        return _whole_image_geometry(
+            self, source, to, -((self.shape - to) // 2), draws.uniform(FLIP_DRAW)[:2]
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -192,12 +194,12 @@ class ScaleJitterTransform(RandomTransform):
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         numbers, (low, high) = draws.uniform([FLIP_DRAW, SHIFT_DRAW, SCALE_DRAW]), self.scale
-        to = _scaled(
+        to = _scale_sizes(
             source,
             (np.array(self.shape) / source).min(axis=1) * (low + (high - low) * numbers[0, :, 2]),
         )
-        place = np.floor(np.maximum(to - self.shape, 0) * numbers[0, :, 1, None]).astype(np.int64)
-        return _whole(self, source, to, place, numbers[:2, :, 0])
+        crop = np.floor(np.maximum(to - self.shape, 0) * numbers[0, :, 1, None]).astype(np.int64)
+        return _whole_image_geometry(self, source, to, crop, numbers[:2, :, 0])
 
 
 @dataclass(kw_only=True, slots=True)
@@ -205,16 +207,16 @@ class IoUCropTransform(RandomTransform):
     """torchvision's RandomIoUCrop, resized to `size`, and random flips: Liu et al., "SSD" (ECCV
     2016).
 
-    The window holds the centre of some box whose overlap with it (intersection over union) is at
+    The region holds the centre of some box whose overlap with it (intersection over union) is at
     least a number drawn from `sampler_options`; boxes whose centre it does not hold are removed. An
     image without boxes is taken as a whole, as is any other after fifty such numbers without a
-    window: torchvision goes on until there is one, or the whole image is drawn.
+    region: torchvision goes on until there is one, or the whole image is drawn.
 
     Attributes:
         scale: smallest and largest share of the image's height, and of its width.
-        ratio: smallest and largest width / height of the window.
+        ratio: smallest and largest width / height of the region.
         sampler_options: smallest overlaps; from 1 on: the whole image.
-        trials: windows that are tried for each number drawn.
+        trials: regions that are tried for each number drawn.
     """
 
     size: Any = option(300, check_size)
@@ -234,7 +236,7 @@ class IoUCropTransform(RandomTransform):
             raise OptionError(
                 type(self),
                 (
-                    f"scale is {list(self.scale)}; a window is not larger than its image, so 1 is "
+                    f"scale is {list(self.scale)}; a region is not larger than its image, so 1 is "
                     "the most"
                 ),
             )
@@ -260,33 +262,35 @@ class IoUCropTransform(RandomTransform):
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         """The geometry of images without boxes: the whole image."""
         to = np.tile(self.shape, (len(source), 1))
-        return _whole(self, source, to, np.zeros_like(source), draws.uniform(FLIP_DRAW)[:2])
+        return _whole_image_geometry(
+            self, source, to, np.zeros_like(source), draws.uniform(FLIP_DRAW)[:2]
+        )
 
     def geometry_around(self, source: Int, objects: Objects, draws: Draws) -> Geometry:
         planned, waiting = self.geometry(source, draws), objects.counts > 0
 
-        # torchvision's order: draw a smallest overlap, then try windows, until one fits
+        # torchvision's order: draw a smallest overlap, then try regions, until one fits
         options, first = np.array(self.sampler_options), BOXES_DRAW
         for _ in range(_PICKS):
             if not waiting.any():
                 break
 
             numbers = draws.uniform(first + np.arange(1 + self.trials), waiting)
-            least = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
-            windows = self._windows(source[waiting], numbers[:, :, 1:])
+            min_overlap = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
+            regions = self._draw_regions(source[waiting], numbers[:, :, 1:])
             boxes, counts = objects.boxes[waiting[objects.images]], objects.counts[waiting]
-            fits = _overlap(windows, boxes, counts) >= least[:, None]
+            fits = _overlap(regions, boxes, counts) >= min_overlap[:, None]
             # 1 and more stand for the whole image, which is planned already
-            found, places = fits.any(axis=1) & (least < 1), np.flatnonzero(waiting)
-            planned.window[places[found]] = windows[found, fits.argmax(axis=1)[found]]
-            waiting[places[found | (least >= 1)]] = False
+            found, places = fits.any(axis=1) & (min_overlap < 1), np.flatnonzero(waiting)
+            planned.region[places[found]] = regions[found, fits.argmax(axis=1)[found]]
+            waiting[places[found | (min_overlap >= 1)]] = False
 
             first += 1 + self.trials
 
         return planned
 
-    def _windows(self, source: Int, numbers: NDArray[np.float64]) -> Int:
-        """(N, trials, 4) windows: top, left, height, width.
+    def _draw_regions(self, source: Int, numbers: NDArray[np.float64]) -> Int:
+        """(N, trials, 4) regions: top, left, height, width.
 
         A height of 0 means that the aspect ratio is not allowed. `numbers` are (4, N, trials)
         random numbers.
@@ -298,39 +302,39 @@ class IoUCropTransform(RandomTransform):
             room
             * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))
         ).astype(np.int64)
-        place = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
+        start = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
 
         aspect = size[..., 1] / np.maximum(size[..., 0], 1)
         allowed = (aspect >= self.ratio[0]) & (aspect <= self.ratio[1])
-        return np.concatenate([place, np.where(allowed[..., None], size, 0)], axis=2)
+        return np.concatenate([start, np.where(allowed[..., None], size, 0)], axis=2)
 
 
-def _overlap(windows: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
-    """(N, trials) the largest intersection over union of a window and a box whose centre it holds.
+def _overlap(regions: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
+    """(N, trials) the largest intersection over union of a region and a box whose centre it holds.
 
-    -1 means that a window holds no centre.
+    -1 means that a region holds no centre.
 
     Args:
-        windows: (N, trials, 4) top, left, height, width.
+        regions: (N, trials, 4) top, left, height, width.
         boxes: those of each image, one image after the other.
         counts: (N,) how many boxes each image has, at least one.
     """
-    corners, windows = (
+    corners, regions = (
         boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1],
-        np.repeat(windows, counts, axis=0),
+        np.repeat(regions, counts, axis=0),
     )
     low, high, start, stop = (
         corners[:, :, 0],
         corners[:, :, 1],
-        windows[..., :2],
-        windows[..., :2] + windows[..., 2:],
+        regions[..., :2],
+        regions[..., :2] + regions[..., 2:],
     )
 
     center = (low + high) / 2
     held = ((start < center) & (center < stop)).all(axis=2)
 
     common = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0).prod(axis=2)
-    either = (high - low).prod(axis=2) + windows[..., 2:].prod(axis=2) - common
+    either = (high - low).prod(axis=2) + regions[..., 2:].prod(axis=2) - common
     overlap = np.divide(common, either, out=np.full(held.shape, -1.0), where=held)
 
     # the largest of each image's boxes
@@ -341,22 +345,22 @@ def _flips_or_augments(transform: RandomTransform) -> bool:
     return bool(transform.flip or transform.vertical_flip or transform.augment)
 
 
-def _scaled(source: Int, ratio: NDArray[np.float64]) -> Int:
+def _scale_sizes(source: Int, ratio: NDArray[np.float64]) -> Int:
     """(N, 2) heights and widths times (N,) ratios, truncated as in torchvision, and at least 1."""
     return np.maximum((source * ratio[:, None]).astype(np.int64), 1)
 
 
-def _whole(
-    transform: RandomTransform, source: Int, to: Int, place: Int, numbers: NDArray[np.float64]
+def _whole_image_geometry(
+    transform: RandomTransform, source: Int, to: Int, crop: Int, numbers: NDArray[np.float64]
 ) -> Geometry:
     """The geometry of whole images that are resized to `to`.
 
-    The output is at `place`, and flipped by (2, N) random numbers.
+    The output is at `crop`, and flipped by (2, N) random numbers.
     """
     return Geometry(
         source,
         np.concatenate([np.zeros_like(source), source], axis=1),
         to,
-        place,
+        crop,
         *transform.flips(numbers),
     )

@@ -1,8 +1,9 @@
 """Samplings: which samples make an epoch, and in which order.
 
-A sampling holds the options; its `order` makes an `Order` for one manifest, seed and global batch
-size, which turns places into ids. `SAMPLINGS` has their names, `named` makes one from a name or a
-mapping, and `chosen` is the sampling of a loader. docs/sampling.md compares them.
+A sampling holds the options; its `order` makes an `Order` for one manifest, seed and global
+batch size, which turns places into ids. `SAMPLINGS` has their names, `parse_sampling` makes one
+from a name or a mapping, and `choose_sampling` decides on that of a loader. docs/sampling.md
+compares them.
 """
 
 import hashlib
@@ -30,10 +31,10 @@ from dali_pipes.errors import (
     option,
 )
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
-from dali_pipes.plan.order import Groups, Order, Seat, Shares, weighted
-from dali_pipes.plan.permutation import bijection, stored
+from dali_pipes.plan.order import GroupPosition, Groups, Order, Shares, draw_by_weight
+from dali_pipes.plan.permutation import permute, stored_permutation
 from dali_pipes.plan.philox import Kind
-from dali_pipes.plan.windows import PlainLanes, near
+from dali_pipes.plan.windows import PlainLanes, describe_multiples
 from dali_pipes.system.nodes import nodes_of_run
 
 Int = NDArray[np.int64]
@@ -95,12 +96,12 @@ class Uniform(Sampling):
         def at(places: Int) -> Int:
             numbers, within = np.divmod(places, n)
             if n >= LARGE:
-                return bijection(n, within, seed, Kind.IMAGES, numbers)
+                return permute(n, within, seed, Kind.IMAGES, numbers)
 
             found = np.empty(len(places), np.int64)
             for number in np.unique(numbers).tolist():
                 here = numbers == number
-                found[here] = stored(n, seed, number)[within[here]]
+                found[here] = stored_permutation(n, seed, number)[within[here]]
             return found
 
         return Order(size, at, repeats=size != n)
@@ -145,7 +146,7 @@ class Weighted(Sampling):
             )
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        return Order(self._size(manifest), weighted(self._of_each(manifest), seed))
+        return Order(self._size(manifest), draw_by_weight(self._of_each(manifest), seed))
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
         digest = hashlib.sha256(self._of_each(manifest).tobytes()).hexdigest()[:16]
@@ -174,11 +175,15 @@ class Balanced(Sampling):
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         groups = Groups(_classes(manifest, "sampling=balanced"), seed)
 
-        def seats(places: Int) -> Seat:
+        def locate(places: Int) -> GroupPosition:
             rounds, within = np.divmod(places, len(groups))
-            return groups.in_turn(bijection(len(groups), within, seed, Kind.GROUPS, rounds), rounds)
+            return groups.locate_turn(
+                permute(len(groups), within, seed, Kind.GROUPS, rounds), rounds
+            )
 
-        return groups.order(self._size(manifest), seats, apart=global_batch_size // len(groups) + 2)
+        return groups.order(
+            self._size(manifest), locate, apart=global_batch_size // len(groups) + 2
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -215,12 +220,12 @@ class PerClass(Sampling):
         # how often a class comes until all of its images have come
         visits = np.maximum(groups.sizes // self.samples, 1)
 
-        def seats(places: Int) -> Seat:
+        def locate(places: Int) -> GroupPosition:
             step, within = np.divmod(places, global_batch_size)
 
             # rounds of all classes in a random order, `classes` of them in a batch
             rounds, batch = np.divmod(step, len(groups) // self.classes)
-            group = bijection(
+            group = permute(
                 len(groups),
                 batch * self.classes + within // self.samples,
                 seed,
@@ -229,11 +234,11 @@ class PerClass(Sampling):
             )
 
             number, visit = np.divmod(rounds, visits[group])
-            return Seat(
+            return GroupPosition(
                 group, number, (visit * self.samples + within % self.samples) % groups.sizes[group]
             )
 
-        return groups.order(self._size(manifest, global_batch_size), seats, apart=self.samples)
+        return groups.order(self._size(manifest, global_batch_size), locate, apart=self.samples)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -261,7 +266,7 @@ class Repeated(Sampling):
         def at(places: Int) -> Int:
             step, within = np.divmod(places, batch)
             number, place = np.divmod((step * batch + dealt[within]) // times, n)
-            return bijection(n, place, seed, Kind.IMAGES, number)
+            return permute(n, place, seed, Kind.IMAGES, number)
 
         return Order(self._size(manifest, batch if self.spread else 1), at)
 
@@ -283,7 +288,9 @@ class Mixture(Sampling):
 
         size = self._size(manifest, global_batch_size if stratified else 1)
         return groups.order(
-            size, lambda places: groups.in_turn(*shares.turns(places)), apart=int(shares.most.max())
+            size,
+            lambda places: groups.locate_turn(*shares.turns(places)),
+            apart=int(shares.most.max()),
         )
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
@@ -319,7 +326,7 @@ class Schedule(Sampling):
         self.schedule = {epoch: self._phase(given[epoch]) for epoch in sorted(given)}
 
     def _phase(self, given: Any) -> Sampling:
-        sampling = named(given)
+        sampling = parse_sampling(given)
         if isinstance(sampling, Schedule):
             raise ConfigError(
                 "sampling.schedule: a schedule within a schedule; put all epochs into one"
@@ -389,7 +396,7 @@ class Windows(Sampling):
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         assert self.lanes and self.window_gb
         if global_batch_size % self.times:
-            fits = near(global_batch_size, self.times * self.lanes)
+            fits = describe_multiples(global_batch_size, self.times * self.lanes)
             raise ConfigError(
                 f"sampling.times={self.times} does not divide a global batch of "
                 f"{global_batch_size}; {fits} would do"
@@ -453,7 +460,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 }
 
 
-def named(given: Any) -> Sampling:
+def parse_sampling(given: Any) -> Sampling:
     """A sampling by its name, by {"name": …} with its options, or as it is.
 
     Raises:
@@ -475,7 +482,9 @@ def named(given: Any) -> Sampling:
         ) from None
 
 
-def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool) -> Sampling:
+def choose_sampling(
+    given: Any, shuffle: bool | None, manifest: Manifest, training: bool
+) -> Sampling:
     """The sampling of a loader.
 
     It is `given`, or else what `shuffle` or the kind of transform implies.
@@ -493,7 +502,7 @@ def chosen(given: Any, shuffle: bool | None, manifest: Manifest, training: bool)
     if given is None:
         return implied
 
-    sampling = named(given)
+    sampling = parse_sampling(given)
     if shuffle is not None and type(sampling) is not type(implied):
         raise ConfigError(
             f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say "

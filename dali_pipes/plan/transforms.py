@@ -39,9 +39,9 @@ from dali_pipes.plan.geometry import (
     Geometry,
     Pair,
     center_crop,
-    cropped,
-    random_windows,
-    resized,
+    crop_geometry,
+    draw_regions,
+    resize_sizes,
 )
 from dali_pipes.plan.philox import Draws
 
@@ -50,7 +50,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # the names that PyTorch and TensorFlow have for them
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
-_CHECKED_AT_ONCE = 2**20  # images
+_CHECK_CHUNK = 2**20  # images
 # with others a pixel in half precision would be infinite or 0
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
 LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
@@ -154,7 +154,7 @@ class Transform(Options, ABC):
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
     # whether `geometry_around` depends on the objects; those whose box's centre is outside the
-    # window are then removed
+    # region are then removed
     crops_around_boxes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ class Transform(Options, ABC):
         """
         return ((self,),)
 
-    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+    def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """The geometry of these images in one batch, and the batch's height and width.
 
         The part of it that an image does not cover is black.
@@ -294,7 +294,7 @@ class TrainTransform(RandomTransform):
     """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and
     RandomHorizontalFlip.
 
-    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio
+    Of ten attempts the first that fits counts, then the largest central region whose aspect ratio
     is allowed.
 
     Attributes:
@@ -308,9 +308,9 @@ class TrainTransform(RandomTransform):
     crops: ClassVar[bool] = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        window, numbers = random_windows(source, self.scale, self.ratio, draws)
+        region, numbers = draw_regions(source, self.scale, self.ratio, draws)
         to = np.tile(self.shape, (len(source), 1))
-        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers))
+        return Geometry(source, region, to, np.zeros_like(to), *self.flips(numbers))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -339,7 +339,7 @@ class RandomCropTransform(RandomTransform):
 
     @property
     def crops(self) -> bool:
-        """False if the window that is decoded, or the whole resized image, is the crop already."""
+        """False if the region that is decoded, or the whole resized image, is the crop already."""
         return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
 
     @property
@@ -349,7 +349,7 @@ class RandomCropTransform(RandomTransform):
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
-        size = resized(source, self.resize) + np.array([top + bottom, left + right])
+        size = resize_sizes(source, self.resize) + np.array([top + bottom, left + right])
 
         # torchvision pads each side by all that is missing
         more = (
@@ -358,13 +358,13 @@ class RandomCropTransform(RandomTransform):
             else np.zeros_like(size)
         )
 
-        place = (
+        crop = (
             np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
             - more
             - (top, left)
         )
 
-        return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
+        return crop_geometry(source, self.resize, crop, self.shape, self.flips(numbers[:2, :, 0]))
 
     def check(self, manifest: Manifest) -> None:
         """Refuses images that are smaller than the crop: counts them, and names the first."""
@@ -378,9 +378,11 @@ class RandomCropTransform(RandomTransform):
             return
 
         first, count = 0, 0
-        for start in range(0, len(manifest), _CHECKED_AT_ONCE):
-            ids = np.arange(start, min(start + _CHECKED_AT_ONCE, len(manifest)))
-            sizes = resized(manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize)
+        for start in range(0, len(manifest), _CHECK_CHUNK):
+            ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
+            sizes = resize_sizes(
+                manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize
+            )
             small = ids[(sizes < needed).any(axis=1)]
             first, count = first if count or not len(small) else int(small[0]), count + len(small)
 

@@ -9,7 +9,7 @@ from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms import TrainTransform, Transform
 
-_OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+_VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,14 +38,16 @@ class ViewsTransform(TrainTransform):
             )
 
         if isinstance(self.views, Sequence) and not isinstance(self.views, str):
-            self.views = _by_name(self.views)
+            self.views = _group_by_name(self.views)
         if not isinstance(self.views, Mapping) or not self.views:
             raise ConfigError(
                 'transform.views names no view; it takes names and options: {"global": '
                 '{"count": 2, "size": 224}}'
             )
 
-        self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
+        self.views = {
+            str(name): _parse_view_options(str(name), given) for name, given in self.views.items()
+        }
         TrainTransform.__post_init__(self)
 
         # one name is one tensor (N, V, 3, H, W), so its views have one shape
@@ -80,7 +82,7 @@ class ViewsTransform(TrainTransform):
         return {self.groups[0][0].size}
 
 
-def _by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+def _group_by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     """The options of each name, from a list of options with names.
 
     Options with the same name follow one another.
@@ -91,11 +93,13 @@ def _by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
             takes = "views such as {name: global, count: 2, size: 224}"
             raise ConfigError(f"transform.views: {each!r} has no name; it takes {takes}")
         options = {str(option): value for option, value in each.items() if option != "name"}
-        found.setdefault(str(each["name"]), []).extend(_each(str(each["name"]), options))
+        found.setdefault(str(each["name"]), []).extend(
+            _parse_view_options(str(each["name"]), options)
+        )
     return found
 
 
-def _each(name: str, given: Any) -> list[dict[str, Any]]:
+def _parse_view_options(name: str, given: Any) -> list[dict[str, Any]]:
     """The options of each view of one name."""
     if isinstance(given, Mapping):
         options = dict(given)
@@ -106,8 +110,8 @@ def _each(name: str, given: Any) -> list[dict[str, Any]]:
     if not listed or not given or not all(isinstance(each, Mapping) for each in given):
         takes = "options such as {count: 2, size: 224}, or a list of them"
         raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
-    if unknown := {str(option) for each in given for option in each} - set(_OF_A_VIEW):
-        takes = f"{', '.join(_OF_A_VIEW)}; the rest stands beside views"
+    if unknown := {str(option) for each in given for option in each} - set(_VIEW_OPTIONS):
+        takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
         raise ConfigError(
             f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
         )

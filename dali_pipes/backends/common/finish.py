@@ -165,7 +165,7 @@ def _arguments(
     """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
-    window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
+    window = geometry.region[:, :2] - origin, geometry.region[:, 2:]
     places = np.concatenate(
         [geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64
     )
