@@ -7,7 +7,8 @@ from typing import Any
 from dali_pipes.errors import ConfigError, check_int, plain
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
-from dali_pipes.plan.transforms import TrainTransform, Transform
+from dali_pipes.plan.transforms.base import Transform
+from dali_pipes.plan.transforms.train import TrainTransform
 
 _VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
 
