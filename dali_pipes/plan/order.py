@@ -2,7 +2,7 @@
 
 A place counts samples through all epochs. `Groups` orders the images of classes or sources, each in
 permutations of its own; `Shares` divides a mixture among its sources; `draw_by_weight` draws by
-weights. `sampling.py` makes an `Order` of them.
+weights. A sampling makes an `Order` of them.
 """
 
 from collections.abc import Callable, Iterator

@@ -9,7 +9,6 @@ from planned import labelled
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform
-from dali_pipes.plan import sampling
 from dali_pipes.plan.permutation import permute, stored_permutation
 from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.sampling import (
@@ -22,6 +21,8 @@ from dali_pipes.plan.sampling import (
     Uniform,
     Weighted,
     choose_sampling,
+    parse_sampling,
+    uniform,
 )
 
 stats = later("scipy.stats")
@@ -379,9 +380,9 @@ def test_what_cannot_work_is_refused(given, message):
         (lambda: Repeated(times="3"), "times is '3'; it takes whole numbers"),
         (lambda: Uniform(epoch_size=2.5), "epoch_size is 2.5; it takes whole numbers"),
         (lambda: dp.Manifest.mix({"a": some()}), "made of names, manifests and shares"),
-        (lambda: sampling.parse_sampling("even"), "choose one of uniform, sequential"),
+        (lambda: parse_sampling("even"), "choose one of uniform, sequential"),
         (
-            lambda: sampling.parse_sampling({"name": "balanced", "times": 3}),
+            lambda: parse_sampling({"name": "balanced", "times": 3}),
             "sampling balanced: .*'times'.*its options are epoch_size",
         ),
         (lambda: Schedule(), "begins with that of epoch 0"),
@@ -441,7 +442,7 @@ def test_a_schedule_is_each_sampling_in_its_epochs():
         (2, "uniform"),
         (7, "uniform"),
     ):
-        alone = Plan(some(), TRANSFORM, 30, sampling=sampling.parse_sampling(name))
+        alone = Plan(some(), TRANSFORM, 30, sampling=parse_sampling(name))
         assert np.array_equal(
             plan("schedule").batch(epoch, 0).geometry.region, alone.batch(epoch, 0).geometry.region
         )
@@ -490,7 +491,7 @@ def test_permutations_of_one_call_are_those_of_many():
 
 
 def test_from_some_size_on_the_order_is_not_stored(monkeypatch):
-    monkeypatch.setattr(sampling, "LARGE", 31)
+    monkeypatch.setattr(uniform, "LARGE", 31)
     planned = Plan(some(), TRANSFORM, 10)
     stored_permutation.cache_clear()
     assert (
