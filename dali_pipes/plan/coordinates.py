@@ -94,11 +94,16 @@ def move_objects(
     """
     images, canvas = objects.images, np.array(shape[::-1])
     places = _Places(objects)
-    region, to, crop = (
-        each[images] for each in (geometry.region, geometry.resize, geometry.crop[:, ::-1])
-    )
     # x, y order from here on: a geometry has heights before widths
-    start, size, to = region[:, 1::-1], region[:, :1:-1], to[:, ::-1]
+    start, size, to, crop = (
+        each[images, ::-1]
+        for each in (
+            geometry.region_start,
+            geometry.region_size,
+            geometry.resize,
+            geometry.crop,
+        )
+    )
 
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
     within = (
@@ -147,12 +152,11 @@ def to_stored(
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
-    region, upright = geometry.region.astype(np.float64), geometry.source
-    scale = geometry.resize / region[:, 2:]
-    forward = to_upright(orientations, upright)
+    start, scale = geometry.region_start, geometry.resize / geometry.region_size
+    forward = to_upright(orientations, geometry.source)
 
     for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
-        forward[:, row, 2] -= region[:, axis]
+        forward[:, row, 2] -= start[:, axis]
         forward[:, row] *= scale[:, axis, None]
         forward[:, row, 2] -= geometry.crop[:, axis]
         _mirror(
@@ -209,7 +213,7 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
     differently.
     """
-    size, to = int(geometry.region[2 + axis]), int(geometry.resize[axis])
+    size, to = int(geometry.region_size[axis]), int(geometry.resize[axis])
     pixel = np.arange(length) + geometry.crop[axis]
 
     center, half, scale = (
@@ -223,7 +227,7 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     else:  # a fused multiply-add: the product is not rounded
         source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
 
-    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.region[axis]
+    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.region_start[axis]
     return np.where((pixel >= 0) & (pixel < to), nearest, -1)
 
 

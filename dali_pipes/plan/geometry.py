@@ -39,6 +39,16 @@ class Geometry:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def region_start(self) -> Int:
+        """(N, 2) top and left of the region."""
+        return self.region[..., :2]
+
+    @property
+    def region_size(self) -> Int:
+        """(N, 2) height and width of the region."""
+        return self.region[..., 2:]
+
     def take(self, places: Int | slice | int) -> "Geometry":
         """Some of the images, in this order; for a single index the arrays have no dimension N."""
         return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))

@@ -132,8 +132,9 @@ class PlannedBatch:
         views = self.views
         if len(views) == 1:
             return self.geometry.region
-        regions = np.stack([each.geometry.region for each in views])
-        start, end = regions[..., :2].min(axis=0), (regions[..., :2] + regions[..., 2:]).max(axis=0)
+        each_view = [view.geometry for view in views]
+        start = np.min([each.region_start for each in each_view], axis=0)
+        end = np.max([each.region_start + each.region_size for each in each_view], axis=0)
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:

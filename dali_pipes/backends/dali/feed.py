@@ -214,13 +214,13 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
 
     def start(planned: PlannedBatch) -> NDArray[np.int64]:
-        return planned.views[number].geometry.region[:, :2] - planned.region[:, :2]
+        return planned.views[number].geometry.region_start - planned.region[:, :2]
 
     crops, erases = transform.crops, transform.augmenter.erases
     # an input that this transform does not need is falsy, and left out below
     inputs = {
         "start": is_part and PlanInput(_T.INT32, 1, start),
-        "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.region[:, 2:]),
+        "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.region_size),
         "flip": made(_T.INT32, 0, lambda view: view.geometry.flip),
         "vertical_flip": getattr(transform, "vertical_flip", 0)
         and made(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
