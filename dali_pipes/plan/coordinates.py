@@ -178,13 +178,15 @@ def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
         orientations: (N,) EXIF's, 1 to 8.
         upright: (N, 2) heights and widths of the upright images.
     """
-    found = np.zeros((len(orientations), 3, 3))
-    found[:] = np.eye(3)
-    found[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    matrices = np.zeros((len(orientations), 3, 3))
+    matrices[:] = np.eye(3)
+    matrices[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
     # x has the second of (height, width)
     for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):
-        _mirror(found, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64))
-    return found
+        _mirror(
+            matrices, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64)
+        )
+    return matrices
 
 
 def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
@@ -250,13 +252,13 @@ class _Places:
     def __init__(self, objects: Objects):
         self.boxes: Float = objects.boxes.reshape(-1, 2, 2).astype(np.float64)
         self._has_points = objects.keypoints is not None
-        given = (
+        keypoints = (
             np.zeros((len(self.boxes), 0, 3), np.float32)
             if objects.keypoints is None
             else objects.keypoints
         )
-        self.points: Float = given[..., :2].astype(np.float64)
-        self.labels: NDArray[np.float32] = given[..., 2]
+        self.points: Float = keypoints[..., :2].astype(np.float64)
+        self.labels: NDArray[np.float32] = keypoints[..., 2]
         self.visible: Float = np.ones(len(self.boxes))
 
     def scale(self, factor: Float, start: Int, offset: Int) -> None:

@@ -89,12 +89,12 @@ class MixedLanes(Lanes):
         # counted from the lane's first sample of the source
         turn -= self._samples_before[lane, source]
 
-        found = np.empty(len(places), np.int64)
+        ids = np.empty(len(places), np.int64)
         for number in np.unique(source).tolist():
             here = source == number
-            found[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
+            ids[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
 
-        return found
+        return ids
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
         return [

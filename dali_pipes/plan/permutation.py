@@ -54,12 +54,12 @@ def permute(
     bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)
 
     # cycle walking: only what is still outside goes through the network again
-    found, outside = places.astype(np.int64), np.arange(len(places))
+    values, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
-        found[outside] = walked = _feistel(found[outside], bits[outside], keys[outside])
+        values[outside] = walked = _feistel(values[outside], bits[outside], keys[outside])
         outside = outside[walked >= ns[outside]]
 
-    return found
+    return values
 
 
 def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:

@@ -144,9 +144,9 @@ class PlainLanes(Lanes):
             )
 
         if sizes.max() > window_bytes:
-            given, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
+            limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
             raise ConfigError(
-                f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least "
+                f"sampling.window_gb={limit} holds no shard of {least} GB; {least} at least "
                 "would do"
             )
 
@@ -252,7 +252,7 @@ class Line:
 
     def at(self, lane: Int, turn: Int) -> Int:
         """(N,) the samples at these turns of these lanes."""
-        numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
+        numbers, samples = self._number(lane, turn), np.empty(len(turn), np.int64)
 
         for number in np.unique(numbers).tolist():
             here, one_pass = numbers == number, self._pass(number)
@@ -272,9 +272,9 @@ class Line:
 
             # from the line to the numbers of the samples, which count shard by shard
             shard = _shard_at(one_pass, place)
-            found[here] = self._starts[one_pass.shards[shard]] + place - one_pass.starts[shard]
+            samples[here] = self._starts[one_pass.shards[shard]] + place - one_pass.starts[shard]
 
-        return found
+        return samples
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these turns of the lanes belong to."""

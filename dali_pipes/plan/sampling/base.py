@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ class Sampling(Options, ABC):
 
     epoch_size: int | None = option(None, check_if_given, check_int, 1, MAX_SAMPLES)
 
+    # whether it can order the images of `Manifest.mix`, whose shares say what is drawn
+    takes_mixtures: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         check_options(self)
 
@@ -56,32 +59,32 @@ class Sampling(Options, ABC):
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
         """What decides the order, for a loader's state."""
-        given = {"kind": type(self).__name__} | {
-            name: getattr(self, name) for name in self.__dataclass_fields__
+        options = {"kind": type(self).__name__} | {
+            each.name: getattr(self, each.name) for each in fields(self)
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
     def _size(self, manifest: Manifest, whole: int = 1) -> int:
         """Samples of an epoch, a multiple of `whole`: for samplings with whole batches only."""
         return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 
-def parse_sampling(given: Any) -> Sampling:
+def parse_sampling(value: Any) -> Sampling:
     """A sampling by its name, by {"name": …} with its options, or as it is.
 
     Raises:
         ConfigError: there is no such sampling or option.
     """
-    if isinstance(given, Sampling):
-        return given
+    if isinstance(value, Sampling):
+        return value
 
-    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
     name = options.pop("name", None)
     check_choice("sampling", name, tuple(SAMPLINGS))
     try:
         return SAMPLINGS[name](**options)
     except TypeError as error:
-        known = ", ".join(SAMPLINGS[name].__dataclass_fields__)
+        known = ", ".join(each.name for each in fields(SAMPLINGS[name]))
         raise ConfigError(
             # Python's own message begins with the name of the class
             f"sampling {name}: {str(error).split('__init__() ')[-1]}; its options are {known}"

@@ -8,18 +8,20 @@ from dali_pipes.plan.sampling.base import Sampling, parse_sampling
 from dali_pipes.plan.sampling.mixture import Mixture
 from dali_pipes.plan.sampling.sequential import Sequential
 from dali_pipes.plan.sampling.uniform import Uniform
-from dali_pipes.plan.sampling.windows import Windows
 
 
 def choose_sampling(
-    given: Any, shuffle: bool | None, manifest: Manifest, training: bool
+    value: Any, shuffle: bool | None, manifest: Manifest, training: bool
 ) -> Sampling:
     """The sampling of a loader.
 
-    It is `given`, or else what `shuffle` or the kind of transform implies.
+    It is what `sampling=` says, or else what `shuffle` or the kind of transform implies.
+
+    Args:
+        value: of `sampling=`.
 
     Raises:
-        ConfigError: `given` contradicts `shuffle`, or does not fit a mixture.
+        ConfigError: `value` contradicts `shuffle`, or does not fit a mixture.
     """
     implied = (
         Sequential()
@@ -28,17 +30,17 @@ def choose_sampling(
         if manifest.mixture
         else Uniform()
     )
-    if given is None:
+    if value is None:
         return implied
 
-    sampling = parse_sampling(given)
+    sampling = parse_sampling(value)
     if shuffle is not None and type(sampling) is not type(implied):
         raise ConfigError(
             f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say "
             "different things"
         )
 
-    if manifest.mixture and not isinstance(sampling, (Mixture, Sequential, Windows)):
+    if manifest.mixture and not sampling.takes_mixtures:
         raise ConfigError(
             f"sampling={type(sampling).__name__} on images of Manifest.mix, whose shares "
             "say what is drawn; join them with "

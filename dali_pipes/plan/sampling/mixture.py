@@ -1,7 +1,7 @@
 """Shares of several sources, as `Manifest.mix` says."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ _PROPORTIONAL = 2**12  # samples in which a proportional mixture has its shares
 @dataclass(kw_only=True, slots=True)
 class Mixture(Sampling):
     """What `Manifest.mix` says: shares of several sources, of which each has its own epochs."""
+
+    takes_mixtures: ClassVar[bool] = True
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         mixture = manifest.mixture

@@ -23,22 +23,22 @@ class Schedule(Sampling):
 
     def __post_init__(self) -> None:
         check_options(self)
-        given = {
+        phases = {
             int(epoch): sampling
             for epoch, sampling in self.schedule.items()
             if str(epoch).isdecimal()
         }
-        if 0 not in given or len(given) < len(self.schedule):
+        if 0 not in phases or len(phases) < len(self.schedule):
             raise ConfigError(
                 f"sampling.schedule is {self.schedule}; it takes epochs and samplings, and "
                 "begins with that of epoch 0, such as "
                 "{0: balanced, 10: uniform}"
             )
 
-        self.schedule = {epoch: self._phase(given[epoch]) for epoch in sorted(given)}
+        self.schedule = {epoch: self._parse_phase(phases[epoch]) for epoch in sorted(phases)}
 
-    def _phase(self, given: Any) -> Sampling:
-        sampling = parse_sampling(given)
+    def _parse_phase(self, value: Any) -> Sampling:
+        sampling = parse_sampling(value)
         if isinstance(sampling, Schedule):
             raise ConfigError(
                 "sampling.schedule: a schedule within a schedule; put all epochs into one"

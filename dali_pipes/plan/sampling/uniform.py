@@ -30,11 +30,11 @@ class Uniform(Sampling):
             if n >= LARGE:
                 return permute(n, within, seed, Kind.IMAGES, numbers)
 
-            found = np.empty(len(places), np.int64)
+            ids = np.empty(len(places), np.int64)
             for number in np.unique(numbers).tolist():
                 here = numbers == number
-                found[here] = stored_permutation(n, seed, number)[within[here]]
-            return found
+                ids[here] = stored_permutation(n, seed, number)[within[here]]
+            return ids
 
         return Order(size, at, repeats=size != n)
 

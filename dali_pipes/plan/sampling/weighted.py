@@ -46,7 +46,7 @@ class Weighted(Sampling):
         return Sampling.state(self, manifest) | {"weights": digest}
 
     def _weights_of_images(self, manifest: Manifest) -> NDArray[np.float64]:
-        weights = _weights(manifest, self.weights)
+        weights = _read_weights(manifest, self.weights)
         if weights.shape != (len(manifest),):
             raise ConfigError(
                 f"sampling.weights: {weights.size:,} weights for {len(manifest):,} images; it "
@@ -59,19 +59,19 @@ class Weighted(Sampling):
         return weights
 
 
-def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
+def _read_weights(manifest: Manifest, value: Any) -> NDArray[np.float64]:
     ids = np.arange(len(manifest))
-    if isinstance(given, str):
+    if isinstance(value, str):
         columns = manifest.take_columns(ids)
-        if given not in columns:
+        if value not in columns:
             raise ConfigError(
-                f"sampling.weights: there is no column {given!r} of numbers; there is "
+                f"sampling.weights: there is no column {value!r} of numbers; there is "
                 f"{', '.join(columns) or 'none'}"
             )
-        return _floats(columns[given])
+        return _to_floats(columns[value])
 
-    if isinstance(given, Mapping):
-        by_name = dict(zip(map(str, given), _floats(list(given.values())), strict=True))
+    if isinstance(value, Mapping):
+        by_name = dict(zip(map(str, value), _to_floats(list(value.values())), strict=True))
         if set(by_name) != set(manifest.classes):
             missing, unknown = (
                 set(manifest.classes) - set(by_name),
@@ -89,10 +89,10 @@ def _weights(manifest: Manifest, given: Any) -> NDArray[np.float64]:
             classes_of(manifest, "weights by class")
         ]
 
-    return _floats(given)
+    return _to_floats(value)
 
 
-def _floats(values: Any) -> NDArray[np.float64]:
+def _to_floats(values: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:

@@ -6,7 +6,7 @@
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class Windows(Sampling):
     window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
     times: int = option(1, check_int, 1, MAX_SAMPLES)
 
+    takes_mixtures: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_options(self)
         nodes = nodes_of_run() or 1
@@ -80,8 +82,8 @@ class Windows(Sampling):
         members = np.argsort(shards.numbers, kind="stable") if apart else None
 
         def at(places: Int) -> Int:
-            found = lanes.at(places // self.times)
-            return found if members is None else members[found]
+            numbers = lanes.at(places // self.times)
+            return numbers if members is None else members[numbers]
 
         return Order(size, at, repeats=self.times > 1 or size != len(manifest), lanes=lanes)
 

@@ -253,7 +253,7 @@ class RandomTransform(Transform):
     def __post_init__(self) -> None:
         check_options(self)
         self.augment = Augmenter(self.augment).policies
-        self.sizes = _epochs_and_sizes(self.sizes)
+        self.sizes = _parse_sizes(self.sizes)
 
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         # the blur reflects the image at its edges, which takes fewer pixels than the image has
@@ -280,9 +280,9 @@ class RandomTransform(Transform):
         return numbers < np.array([[self.flip], [self.vertical_flip]])
 
 
-def _epochs_and_sizes(given: object) -> dict[int, Any]:
+def _parse_sizes(value: object) -> dict[int, Any]:
     """The sizes by integer epochs; JSON has only strings as keys."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
+    pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
     try:
         sizes = {
             int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
@@ -292,7 +292,7 @@ def _epochs_and_sizes(given: object) -> dict[int, Any]:
 
     if len(sizes) < len(pairs):
         raise ConfigError(
-            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from "
+            f"transform.sizes is {value}; it takes epochs from 0 and sizes in pixels from "
             f"1, such as {{0: 128, 10: 192}}"
         )
 

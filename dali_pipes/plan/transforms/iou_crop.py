@@ -110,9 +110,9 @@ class IoUCropTransform(RandomTransform):
             boxes, counts = objects.boxes[waiting[objects.images]], objects.counts[waiting]
             fits = _overlap(regions, boxes, counts) >= min_overlap[:, None]
             # 1 and more stand for the whole image, which is planned already
-            found, places = fits.any(axis=1) & (min_overlap < 1), np.flatnonzero(waiting)
-            planned.region[places[found]] = regions[found, fits.argmax(axis=1)[found]]
-            waiting[places[found | (min_overlap >= 1)]] = False
+            is_found, places = fits.any(axis=1) & (min_overlap < 1), np.flatnonzero(waiting)
+            planned.region[places[is_found]] = regions[is_found, fits.argmax(axis=1)[is_found]]
+            waiting[places[is_found | (min_overlap >= 1)]] = False
 
             first += 1 + self.trials
 

@@ -52,8 +52,8 @@ class RandomCropTransform(RandomTransform):
 
     @property
     def _sides(self) -> tuple[int, int, int, int]:
-        given: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
-        return given * (4 // len(given))
+        padding: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
+        return padding * (4 // len(padding))
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides

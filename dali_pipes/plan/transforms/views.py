@@ -47,7 +47,7 @@ class ViewsTransform(TrainTransform):
             )
 
         self.views = {
-            str(name): _parse_view_options(str(name), given) for name, given in self.views.items()
+            str(name): _parse_view_options(str(name), value) for name, value in self.views.items()
         }
         TrainTransform.__post_init__(self)
 
@@ -83,38 +83,38 @@ class ViewsTransform(TrainTransform):
         return {self.groups[0][0].size}
 
 
-def _group_by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     """The options of each name, from a list of options with names.
 
     Options with the same name follow one another.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for each in given:
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for each in views:
         if not isinstance(each, Mapping) or "name" not in each:
             takes = "views such as {name: global, count: 2, size: 224}"
             raise ConfigError(f"transform.views: {each!r} has no name; it takes {takes}")
         options = {str(option): value for option, value in each.items() if option != "name"}
-        found.setdefault(str(each["name"]), []).extend(
+        by_name.setdefault(str(each["name"]), []).extend(
             _parse_view_options(str(each["name"]), options)
         )
-    return found
+    return by_name
 
 
-def _parse_view_options(name: str, given: Any) -> list[dict[str, Any]]:
+def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
     """The options of each view of one name."""
-    if isinstance(given, Mapping):
-        options = dict(given)
+    if isinstance(value, Mapping):
+        options = dict(value)
         count = options.pop("count", 1)
-        given = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
+        value = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
 
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    if not listed or not given or not all(isinstance(each, Mapping) for each in given):
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if not listed or not value or not all(isinstance(each, Mapping) for each in value):
         takes = "options such as {count: 2, size: 224}, or a list of them"
-        raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
-    if unknown := {str(option) for each in given for option in each} - set(_VIEW_OPTIONS):
+        raise ConfigError(f"transform.views: {name} is {value!r}; it takes {takes}")
+    if unknown := {str(option) for each in value for option in each} - set(_VIEW_OPTIONS):
         takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
         raise ConfigError(
             f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
         )
 
-    return [dict(each) for each in given]
+    return [dict(each) for each in value]
