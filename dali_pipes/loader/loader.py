@@ -56,7 +56,7 @@ from dali_pipes.loader.work import Work
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
-from dali_pipes.plan.sampling import Sampling, chosen
+from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cuda import why_no_gpu
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused
@@ -138,7 +138,7 @@ def build_loader(
         transform,
         batch_size,
         seed=seed,
-        sampling=chosen(sampling, shuffle, manifest, transform.training),
+        sampling=choose_sampling(sampling, shuffle, manifest, transform.training),
         rank=choose_rank(rank),
         last_batch=last_batch or ("drop" if transform.training else "partial"),
     )

@@ -24,7 +24,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.upright import mask_as_stored
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turned
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -178,7 +178,9 @@ class TargetReader:
         """
         view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turned(mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
+            mask = turn_mask(
+                mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
+            )
 
         # resize to the nearest pixel, in one step with crop and flips
         lines, columns = mask_indices(view.geometry.take(at), view.shape)

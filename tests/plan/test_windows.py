@@ -118,7 +118,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(options):
         ]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
-            for part in (lambda each: each.ids, lambda each: each.geometry.window)
+            for part in (lambda each: each.ids, lambda each: each.geometry.region)
         ]
     assert batches[1] == batches[2] == batches[4]
 
@@ -158,7 +158,7 @@ def test_any_step_can_be_planned_alone():
     for rows in reversed(walked):
         again = fresh.batch(rows.epoch, rows.step)
         assert np.array_equal(rows.ids, again.ids) and np.array_equal(
-            rows.geometry.window, again.geometry.window
+            rows.geometry.region, again.geometry.region
         )
 
 
@@ -270,7 +270,7 @@ def test_repeats_stand_side_by_side_with_random_numbers_of_their_own():
         and (ids.reshape(-1, 3) == ids[::3, None]).all()
         and len(set(ids.tolist())) == 40
     )
-    assert len({tuple(each) for each in rows[0].geometry.window.tolist()}) > 20
+    assert len({tuple(each) for each in rows[0].geometry.region.tolist()}) > 20
     seen = np.concatenate([planned.order(epoch)[::3] for epoch in range(3)])
     assert sorted(seen.tolist()) == list(range(120))
 
