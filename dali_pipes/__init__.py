@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         OmissionError,
     )
     from dali_pipes.loader.boxes import boxes_to_image
-    from dali_pipes.loader.loader import Loader, build_loader
+    from dali_pipes.loader.build import build_loader
+    from dali_pipes.loader.loader import Loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.detection import (
         IoUCropTransform,
@@ -122,7 +123,8 @@ _HOMES = (
         "plan.views",
     ),
     *("data.manifest", "data.objects", "system.traces"),
-    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
+    *("backends.base", "backends.config", "loader.boxes", "loader.build", "loader.loader"),
+    "loader.mixing",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )

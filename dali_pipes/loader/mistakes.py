@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, W
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import backends
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, shown
+from dali_pipes.errors import ConfigError, proposal, shown
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
@@ -108,6 +108,19 @@ class RefusesMisuse:
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise TypeError(_NO_DATA_SET)
+
+
+def explain_missing(kind: type, name: str) -> str:
+    """Says of a loader of this class that it has no such attribute, such as those of a DataLoader
+    that Accelerate's `skip_first_batches` asks for, and what to use instead.
+    """
+    if name in ("sampler", "batch_sampler", "collate_fn"):
+        return (
+            f"a loader has no {name}: its plan says which samples come when; to go on "
+            "in mid-epoch use load_state_dict(), and "
+            "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
+        )
+    return f"'{kind.__name__}' object has no attribute '{name}'{proposal(name, dir(kind))}"
 
 
 def _instead_of_setting(name: str) -> str:

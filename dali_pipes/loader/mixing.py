@@ -207,6 +207,21 @@ def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
         check(manifest)
 
 
+def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) -> Batch:
+    """Calls a batch transform, maybe the user's own.
+
+    Raises:
+        ConfigError: it returns something else than a batch.
+    """
+    mixed = transform(batch, draws)
+    # of what is no batch, None would end the epoch without a word
+    if not isinstance(mixed, Batch):
+        returned = "None" if mixed is None else f"a {type(mixed).__name__}"
+        instead = "a Batch, such as dataclasses.replace(batch, images=…)"
+        raise ConfigError(f"batch_transform returned {returned}; it must return {instead}")
+    return mixed
+
+
 def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
     """A number with distribution Beta(alpha, alpha), made of two numbers uniform in [0, 1). It is
     exact for any alpha, needs no rejection, and is computed in plain floats.

@@ -1,10 +1,11 @@
 """What is under way for a loader: its backend, and the targets and shards of the batches that are
 being made.
 
-`Work.use` calls a function of the loader as soon as no other thread is in one. Within it,
-`Work.next` makes one batch: the backend draws planned batches through `_begin`, which starts their
-targets and fetches their shards, and the targets are kept by epoch and step until the backend has
-made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
+`Work.use` calls a function of the loader as soon as no other thread is in one. Within it, the
+loader starts a stream of batches: `backend_at` gives the backend, `start_targets` starts the
+targets and the fetching of each planned batch that the backend takes, and `start` connects them.
+`next` returns one batch after the other: the targets are kept by epoch and step until the backend
+has made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
 forked must not use what it inherited, and never destroys it (`_keep_in_child`).
 """
 
@@ -138,26 +139,39 @@ class Work:
             self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
         return self._backend
 
-    def next(
-        self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int
-    ) -> tuple[DecodedBatch, Begun | None]:
-        """The batch of this step and its targets; None for the targets if the backend takes nothing
-        from the plan, as DALI's own reader.
+    @property
+    def is_streaming(self) -> bool:
+        """Whether batches are under way, so that `next` has one."""
+        return self._stream is not None
+
+    def start_targets(self, planned: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
+        """Yields the same planned batches. As the backend takes one, its targets are started, and
+        the shards of its window are fetched.
+        """
+        # of its own for each stream: one from before that is still read from must not add to it
+        self._begun, self._plan_errors = {}, []
+        return _begin(planned, self.targets, self.fetcher, self._begun, self._plan_errors)
+
+    def start(
+        self, backend: Backend, planned: Iterator[PlannedBatch], epoch: int, step: int
+    ) -> None:
+        """Starts to make these batches.
 
         Args:
-            planned: gives the planned batches from this step on; called if none are under way.
+            planned: from this epoch and step on, out of `start_targets`.
         """
-        if self._stream is None:
-            # first, since to build a new backend drops the targets that were begun
-            backend = self.backend_at(epoch)
-            self._begun, self._plan_errors = {}, []
-            given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
-            # an interrupt now would leave threads and processes behind that nobody ends
-            with delayed_signals():
-                self._stream = backend.stream(given)
-            if self.fetcher:  # after the backend has forked its workers: these are threads
-                self.fetcher.start(epoch, step)
-        elif self.fetcher:
+        # an interrupt now would leave threads and processes behind that nobody ends
+        with delayed_signals():
+            self._stream = backend.stream(planned)
+        if self.fetcher:  # after the backend has forked its workers: these are threads
+            self.fetcher.start(epoch, step)
+
+    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
+        """The batch of this step and its targets; None for the targets if the backend takes nothing
+        from the plan, as DALI's own reader.
+        """
+        assert self._stream is not None
+        if self.fetcher:
             self.fetcher.deliver(epoch, step)
 
         try:

@@ -15,7 +15,8 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_probe import CLOSE, FAR, Probed, probe, try_regions
+from dali_pipes.loader.decode_compare import CLOSE, FAR
+from dali_pipes.loader.decode_probe import Probed, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning

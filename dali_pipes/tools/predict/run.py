@@ -23,8 +23,9 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
+from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.fingerprint import described
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
