@@ -32,7 +32,7 @@ from dali_pipes.loader.mixing import transform_batch
 from dali_pipes.loader.order_ahead import with_order_ahead
 from dali_pipes.loader.resume import make_state, read_state, warn_of_other_pixels
 from dali_pipes.loader.statistics import LoaderStats, StatsRecorder
-from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.loader.work import Work
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import Plan
@@ -152,19 +152,19 @@ class Loader(RefusesMisuse):
     @in_own_modes
     def _next_batch(self, epoch: int, step: int) -> Batch:
         with self._recorder.waiting(), span("wait"):
-            decoded, begun = self._decode(epoch, step)
+            decoded, pending = self._decode(epoch, step)
 
         with span("targets"):
-            batch = self._work.targets.join(decoded, begun)
+            batch = self._work.targets.join(decoded, pending)
         if self._batch_transform is None:
             return batch
 
-        ids = begun.planned.ids if begun else decoded.ids.numpy()
+        ids = pending.planned.ids if pending else decoded.ids.numpy()
         draws = BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids)
         with span("mixing"):
             return transform_batch(self._batch_transform, batch, draws)
 
-    def _decode(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
+    def _decode(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets | None]:
         """The decoded batch and its targets; bad samples are found and substituted until one
         succeeds.
         """

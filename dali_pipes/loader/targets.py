@@ -1,7 +1,7 @@
 """Makes the labels and targets of batches: boxes, masks, keypoints, texts and columns.
 
 They are looked up by the ids of the batch, and moved as the plan moves the pixels of the first
-view. `TargetReader.begin` starts with a planned batch, in threads, when the backend takes it from
+view. `TargetReader.start` starts with a planned batch, in threads, when the backend takes it from
 the plan; `join` adds the result to the images when the backend has made them.
 """
 
@@ -33,7 +33,7 @@ Values = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PendingTargets:
     """The targets of a planned batch, which threads may still be making."""
 
     planned: PlannedBatch
@@ -86,7 +86,7 @@ class TargetReader:
             name for name, there in named.items() if there
         }
 
-    def begin(self, planned: PlannedBatch) -> Begun:
+    def start(self, planned: PlannedBatch) -> PendingTargets:
         objects, kept = self._objects(planned)
 
         masks, outlines = [], []
@@ -97,7 +97,7 @@ class TargetReader:
                 self._threads.submit(self._outlined, planned, at, each)
                 for at, each in enumerate(kept)
             ]
-        return Begun(planned, objects, masks, outlines)
+        return PendingTargets(planned, objects, masks, outlines)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
         """The objects that are left in the first view, and for each image which of its objects
@@ -200,14 +200,14 @@ class TargetReader:
             outside,
         ).numpy()
 
-    def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
+    def join(self, decoded: DecodedBatch, pending: PendingTargets | None) -> Batch:
         """Adds labels and targets to decoded images, all on the images' device. Lists of class
         numbers become multi-hot.
 
-        Without `begun` the backend took no planned batch, and the batch's ids are on the CPU.
+        Without `pending` the backend took no planned batch, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
-        ids = begun.planned.ids if begun else decoded.ids.numpy()
+        ids = pending.planned.ids if pending else decoded.ids.numpy()
         labels = _there(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
@@ -215,8 +215,8 @@ class TargetReader:
         targets: dict[str, Any] = {
             name: _there(values, device) for name, values in manifest.take_columns(ids).items()
         }
-        if begun:
-            targets |= self._targets(begun, device)
+        if pending:
+            targets |= self._targets(pending, device)
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
 
@@ -239,9 +239,9 @@ class TargetReader:
             views,
         )
 
-    def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
+    def _targets(self, pending: PendingTargets, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
-        if (objects := begun.objects) is not None:
+        if (objects := pending.objects) is not None:
             lengths = objects.counts.tolist()
 
             # one row for each object: a tensor of all images, with the number of each image's
@@ -251,8 +251,8 @@ class TargetReader:
                 "areas": objects.areas,
             }
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
-            if begun.outlines:
-                named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
+            if pending.outlines:
+                named |= {"masks": np.concatenate([each.result() for each in pending.outlines])}
             targets |= {
                 name: Ragged(_there(values, device), lengths)
                 for name, values in named.items()
@@ -260,19 +260,19 @@ class TargetReader:
             }
 
             # what takes boxes back to the annotated pictures, and their sizes: boxes.py
-            targets["to_image"] = _there(self._to_image(begun.planned), device)
+            targets["to_image"] = _there(self._to_image(pending.planned), device)
             sizes = self._manifest.take_sizes(
-                begun.planned.ids, upright=self._manifest.boxes_upright
+                pending.planned.ids, upright=self._manifest.boxes_upright
             )
             targets["image_sizes"] = _there(sizes, device)
 
-        if begun.masks:
+        if pending.masks:
             targets["mask"] = _there(
-                np.stack([each.result() for each in begun.masks]), device
+                np.stack([each.result() for each in pending.masks]), device
             ).long()
         # the part of each padded image that is not padding
         if self._transform.pads_batches:
-            targets["sizes"] = _there(begun.planned.geometry.resize, device)
+            targets["sizes"] = _there(pending.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.loader.fetching import Fetcher
-from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.interrupts import delayed_signals
@@ -75,7 +75,7 @@ class Work:
 
         self._stream: Iterator[Delivery] | None = None
         # the targets of the batches that the backend was given, by epoch and step
-        self._begun: dict[tuple[int, int], Begun] = {}
+        self._pending: dict[tuple[int, int], PendingTargets] = {}
         self._plan_errors: list[Exception] = []
 
         self.closed = False
@@ -149,8 +149,8 @@ class Work:
         the shards of its window are fetched.
         """
         # of its own for each stream: one from before that is still read from must not add to it
-        self._begun, self._plan_errors = {}, []
-        return _begin(planned, self.targets, self.fetcher, self._begun, self._plan_errors)
+        self._pending, self._plan_errors = {}, []
+        return _start_targets(planned, self.targets, self.fetcher, self._pending, self._plan_errors)
 
     def start(
         self, backend: Backend, planned: Iterator[PlannedBatch], epoch: int, step: int
@@ -166,7 +166,7 @@ class Work:
         if self.fetcher:  # after the backend has forked its workers: these are threads
             self.fetcher.start(epoch, step)
 
-    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, Begun | None]:
+    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets | None]:
         """The batch of this step and its targets; None for the targets if the backend takes nothing
         from the plan, as DALI's own reader.
         """
@@ -177,7 +177,7 @@ class Work:
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
-            # _begin ends the stream at an error of the plan, and keeps the error
+            # _start_targets ends the stream at an error of the plan, and keeps the error
             raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
                 0
             ] from None
@@ -189,16 +189,16 @@ class Work:
                 f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch "
                 f"{epoch}, step {step}"
             )
-        begun = self._begun.pop((epoch, step))
-        begun.wait()  # here, so that a mask that cannot be read is a fault of this batch's files
-        return decoded, begun
+        pending = self._pending.pop((epoch, step))
+        pending.wait()  # here, so that a mask that cannot be read is a fault of this batch's files
+        return decoded, pending
 
     def stop(self) -> None:
         """Drops the batches that are under way and keeps the backend; any batch may come next."""
         self._stream = None
-        for each in list(self._begun.values()):
+        for each in list(self._pending.values()):
             each.cancel()
-        self._begun = {}
+        self._pending = {}
 
     def end_backend(self) -> None:
         """Ends the backend with all batches that are under way. The next batch is made by a new
@@ -255,14 +255,14 @@ class Work:
             )
 
 
-def _begin(
+def _start_targets(
     planned: Iterator[PlannedBatch],
     targets: TargetReader,
     fetcher: Fetcher | None,
-    begun: dict[tuple[int, int], Begun],
+    pending: dict[tuple[int, int], PendingTargets],
     errors: list[Exception],
 ) -> Iterator[PlannedBatch]:
-    """Yields the same planned batches, and puts the targets of each into `begun`.
+    """Yields the same planned batches, and puts the targets of each into `pending`.
 
     An error of the plan ends the batches and goes into `errors`. If it were raised here, it would
     meet libraries that are half-way through their own start: a DataLoader's constructor would leave
@@ -278,7 +278,7 @@ def _begin(
             if fetcher:
                 fetcher.plan(each.epoch, each.step)
             with span("targets"):
-                begun[each.epoch, each.step] = targets.begin(each)
+                pending[each.epoch, each.step] = targets.start(each)
             yield each
     except Exception as error:
         errors.append(error)
