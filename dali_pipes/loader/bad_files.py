@@ -24,7 +24,7 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
 
 _CONTROLS = 4  # samples of other batches that are tried; one must succeed to blame a whole batch
-_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are no file's fault
+_PROCESS_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are no file's fault
 
 
 def find_bad_samples(
@@ -61,20 +61,20 @@ def find_bad_samples(
         return found
 
     alone = {int(planned.ids[place]): planned.take(np.array([place])) for place in places}
-    suspects = [sample_id for sample_id, each in alone.items() if _fails(each, backend)]
+    suspects = [sample_id for sample_id, each in alone.items() if _error_of(each, backend)]
     if not suspects:
         return {}
 
     # if all fail, samples of other batches tell whether the backend is broken
     others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
     others_work = len(suspects) < len(alone) or any(
-        _fails(each, backend) is None for each in others
+        _error_of(each, backend) is None for each in others
     )
     # with no other file to compare with, the backend's error must name a decoder
     only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1
 
     # a second time, since a read may have failed for a moment
-    again = {sample_id: _fails(alone[sample_id], backend) for sample_id in suspects}
+    again = {sample_id: _error_of(alone[sample_id], backend) for sample_id in suspects}
     return {
         sample_id: f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
         for sample_id, error in again.items()
@@ -86,7 +86,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
-        return None if error.errno in _OF_THE_PROCESS else os_problem(error)
+        return None if error.errno in _PROCESS_ERRNOS else os_problem(error)
 
     # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
     header = examine(
@@ -121,11 +121,11 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
             values = manifest.mask_values.decode(file)
             why = manifest.mask_values.strange(values, len(manifest.classes), [ignore_index])
     except OSError as error:
-        why = None if error.errno in _OF_THE_PROCESS else os_problem(error)
+        why = None if error.errno in _PROCESS_ERRNOS else os_problem(error)
     return why and f"its mask {mask}: {why}"
 
 
-def _fails(single: PlannedBatch, backend: Backend) -> Exception | None:
+def _error_of(single: PlannedBatch, backend: Backend) -> Exception | None:
     """The backend's error with a batch of one sample; None if it succeeds, or if the error says
     nothing about the file.
     """

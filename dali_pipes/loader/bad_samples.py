@@ -32,13 +32,13 @@ class BadSamples:
     """The samples of a plan that have failed so far, and the plan with others in their place.
 
     Attributes:
-        found: (id, path, reason) of each sample that has failed.
+        failures: (id, path, reason) of each sample that has failed.
     """
 
     def __init__(self, plan: Plan, transform: Transform, substitute: bool, max_fraction: float):
         self._plan, self._transform = plan, transform
         self._substitute, self._max_fraction = substitute, max_fraction
-        self.found: list[tuple[int, str, str]] = []
+        self.failures: list[tuple[int, str, str]] = []
         self._tried_again = (-1, -1)  # epoch and step of the batch that was made a second time
 
     def planned_from(self, epoch: int, step: int) -> Iterator[PlannedBatch]:
@@ -49,11 +49,11 @@ class BadSamples:
             BadSampleError: neither the first of these batches nor those around it have a good
                 sample.
         """
-        bad, size = self._left_out, self._transform.size_at(epoch)
+        bad, size = self._excluded_ids, self._transform.size_at(epoch)
         for ahead, planned in enumerate(self._plan.iter_from(epoch, step, bad)):
             if self._transform.size_at(planned.epoch) != size:
                 return
-            good = self._without(planned, bad) if len(bad) else planned
+            good = self._substitute_bad(planned, bad) if len(bad) else planned
             if good is None and ahead:
                 # the run is to end at this batch, after those before it are delivered
                 return
@@ -61,9 +61,9 @@ class BadSamples:
 
     def planned_at(self, epoch: int, step: int) -> PlannedBatch:
         """The planned batch of one step, as `planned_from` yields it."""
-        bad = self._left_out
+        bad = self._excluded_ids
         planned = self._plan.batch(epoch, step, bad)
-        return self._without(planned, bad) or self._refuse(planned)
+        return self._substitute_bad(planned, bad) or self._refuse(planned)
 
     def handle_failure(self, error: Exception, epoch: int, step: int, backend: Backend) -> None:
         """Finds and records the bad samples of a batch that has failed, so that the batch can be
@@ -113,14 +113,14 @@ class BadSamples:
     def controls(self, planned: PlannedBatch) -> Iterator[PlannedBatch]:
         """Yields batches of one good sample, from the batches around a batch and not in it."""
         tried: set[int] = set(planned.ids.tolist())
-        for other, places in self._neighbors(planned, self._left_out):
+        for other, places in self._neighbors(planned, self._excluded_ids):
             for place in places.tolist():
                 if int(other.ids[place]) not in tried:
                     tried.add(int(other.ids[place]))
                     yield other.take(np.array([place]))
 
     def record(self, planned: PlannedBatch, reasons: dict[int, str]) -> list[tuple[int, str, str]]:
-        """Adds the bad samples of a batch to `found`.
+        """Adds the bad samples of a batch to `failures`.
 
         Args:
             reasons: why each sample failed, by its id.
@@ -133,7 +133,7 @@ class BadSamples:
         """
         where, manifest = f"epoch {planned.epoch}, step {planned.step}", self._plan.manifest
         failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
-        self.found += failed
+        self.failures += failed
         named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
 
         if not self._substitute:
@@ -146,13 +146,13 @@ class BadSamples:
             )
 
         # those that the scan found are not in the manifest any more, and count as well
-        bad, images = len(self.found) + manifest.bad_images, len(manifest) + manifest.bad_images
+        bad, images = len(self.failures) + manifest.bad_images, len(manifest) + manifest.bad_images
         if bad > self._max_fraction * images:
             raise BadSampleError(
                 f"{where}: {bad} of {images} images are bad so far, more than "
                 "max_bad_fraction allows "
                 f"({self._max_fraction * images:g}); the last ones:\n{named}",
-                self.found,
+                self.failures,
             )
         return failed
 
@@ -167,10 +167,12 @@ class BadSamples:
         )
 
     @property
-    def _left_out(self) -> NDArray[np.int64]:
-        return np.array([sample_id for sample_id, _, _ in self.found if self._substitute], np.int64)
+    def _excluded_ids(self) -> NDArray[np.int64]:
+        return np.array(
+            [sample_id for sample_id, _, _ in self.failures if self._substitute], np.int64
+        )
 
-    def _without(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
+    def _substitute_bad(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
         """The batch with each bad sample replaced by the next good one in it, cyclically; without
         any, by those of the nearest batch that has some. None if there is no good sample.
         """

@@ -24,7 +24,7 @@ from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import ELSEWHERE, refuse_other_kinds
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.plan.flips import check_flips
@@ -35,7 +35,10 @@ from dali_pipes.system.modes import in_own_modes
 
 
 @checks_arguments(
-    ELSEWHERE, batch_size=(1, LARGEST_BATCH), seed=(0, LARGEST_SEED), max_bad_fraction=(0, 1)
+    DATALOADER_OPTIONS,
+    batch_size=(1, LARGEST_BATCH),
+    seed=(0, LARGEST_SEED),
+    max_bad_fraction=(0, 1),
 )
 @in_own_modes
 def build_loader(

@@ -49,20 +49,20 @@ def compare(
     device: str,
     probe: RegionProbe | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of `decode_probe.Probed`, except `fallbacks`.
+    """Returns the fields of `decode_probe.ProbeResult`, except `fallbacks`.
 
     Result and arguments, except `probe`, go through JSON. `file` is a saved manifest, `config` has
     the options of a DaliConfig.
     """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
-    use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
+    use, on_gpu = _GpuUse(device), torch.device(device).type == "cuda" and ours.device != "cpu"
 
     run = _run(manifest, exif, ours, batch_size, device, probe, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
 
     # a mean over each image: a fault of one image must not disappear among the others
     good = sorted(run.pixels.keys() & reference.pixels.keys())
-    apart = {
+    differences = {
         each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean())
         for each in good
     }
@@ -71,8 +71,8 @@ def compare(
 
     return {
         "images": len(good),
-        "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
-        "far": {manifest.name(each): mean for each, mean in apart.items() if mean > bound},
+        "mean": float(np.mean(list(differences.values()))) if differences else 0.0,
+        "far": {manifest.name(each): mean for each, mean in differences.items() if mean > bound},
         "refused": sorted(run.bad - reference.bad),
         "accepted": sorted(reference.bad - run.bad),
         "cpu_ms": run.cpu_ms,
@@ -94,7 +94,7 @@ def _run(
     batch_size: int,
     device: str,
     probe: RegionProbe | None = None,
-    use: "_Use | None" = None,
+    use: "_GpuUse | None" = None,
 ) -> _Run:
     """Runs a loader for one epoch to get the pixels, then for some more to measure CPU time."""
     # random regions, the same ones for every config: the plan does not depend on it
@@ -130,7 +130,7 @@ def _run(
         return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 
 
-def _cpu_ms(loader: Any, use: "_Use | None") -> float:
+def _cpu_ms(loader: Any, use: "_GpuUse | None") -> float:
     """CPU milliseconds per image, over whole epochs. Batches are not copied to the host, since
     waiting for a copy would count as CPU time.
     """
@@ -143,7 +143,7 @@ def _cpu_ms(loader: Any, use: "_Use | None") -> float:
     return (time.process_time() - before) / max(images, 1) * 1e3
 
 
-class _Use:
+class _GpuUse:
     """Samples how busy a GPU is; for other devices there are no figures."""
 
     def __init__(self, device: str):

@@ -22,7 +22,7 @@ from dali_pipes.system.child import ChildError, in_child
 
 IMAGES = 500  # how many are decoded, at most
 LIMIT_S = 120.0
-STIR = 0.01  # use of the JPEG engines above this is not noise
+IDLE_BELOW = 0.01  # use of the JPEG engines above this is not noise
 
 # a line on stderr as nvImageCodec writes it (src/default_debug_messenger.h), maybe with a color
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     """What differs between images decoded with a loader's options and on the CPU."""
 
     images: int  # how many both have decoded
@@ -114,7 +114,7 @@ class Probed:
         decoder may cost as much. Where the engines' counter cannot be read, CPU time proves
         nothing.
         """
-        still = self.nvjpg is not None and self.nvjpg <= STIR
+        still = self.nvjpg is not None and self.nvjpg <= IDLE_BELOW
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
@@ -141,7 +141,7 @@ def probe(
     batch_size: int,
     device: torch.device,
     limit_s: float = LIMIT_S,
-) -> Probed:
+) -> ProbeResult:
     """Decodes random regions of at most `IMAGES` images spread over the manifest, with this config
     and on the CPU, and compares them image by image.
 
@@ -154,7 +154,7 @@ def probe(
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
         found, output = in_child(f"{__name__}:compare_in_child", limit_s, *job)
-    return Probed(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
+    return ProbeResult(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 
 def compare_in_child(*job: Any) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class Loader(RefusesMisuse):
         """(id, path, reason) of each image that has failed so far. In a shard the path is
         SHARD/MEMBER.
         """
-        return self._bad.found
+        return self._bad.failures
 
     def stats(self) -> LoaderStats:
         """What the loader has waited for and fetched since it was built."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import changes, fingerprint, with_defaults
+from dali_pipes.loader.fingerprint import fingerprint, iter_changes, with_defaults
 from dali_pipes.plan.philox import LARGEST_EPOCH
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
@@ -66,7 +66,7 @@ def read_state(
 
     changed = [
         f"{name} ({before} → {after})"
-        for name, before, after in changes(with_defaults(then, transform), now)
+        for name, before, after in iter_changes(with_defaults(then, transform), now)
     ]
     if changed:
         images = (
