@@ -10,11 +10,11 @@ import pytest
 import dali_pipes.system.cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import (
-    format_cpus,
     available_cpus,
     cgroup_folders,
     cpu_quota,
     cpus_near,
+    format_cpus,
     parse_cpus,
     started_on,
 )
