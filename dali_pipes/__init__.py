@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         OmissionError,
     )
     from dali_pipes.loader.boxes import boxes_to_image
-    from dali_pipes.loader.loader import Loader, build_loader
+    from dali_pipes.loader.build import build_loader
+    from dali_pipes.loader.loader import Loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Rank
@@ -112,7 +113,8 @@ __all__ = [
 _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms"),
     *("data.manifest", "data.objects", "system.traces"),
-    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
+    *("backends.base", "backends.config", "loader.boxes", "loader.build", "loader.loader"),
+    "loader.mixing",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )

@@ -7,7 +7,6 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 
 import itertools
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,7 +34,6 @@ from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, parse_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
-from dali_pipes.system.interrupts import delayed_signals
 
 LARGEST_BATCH = 2**24
 _PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
@@ -231,6 +229,12 @@ class Plan:
         """All ids of one epoch, over all ranks, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
+    def make_order(self, epoch: int) -> None:
+        """Makes what the first batch of this epoch would wait for, and keeps it, as a sampling does
+        with the passes over its shards. It may run in a thread.
+        """
+        self._order(epoch).ids(epoch, np.arange(1))
+
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this rank; `bad` as for `iter_from`."""
@@ -264,16 +268,6 @@ class Plan:
         """
         ahead = max(1, _PLANNING_CHUNK // self.batch_size)
         while True:
-            # the next epoch's order is made while this one runs, so that its first batch does not
-            # wait for it
-            ahead_of_time = threading.Thread(
-                target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))
-            )
-            # a thread that is interrupted while it starts may wait forever, and the program's end
-            # waits for it
-            with delayed_signals():
-                ahead_of_time.start()
-
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0

@@ -13,7 +13,7 @@ from planned import KB, sharded
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
-from dali_pipes.loader.fingerprint import changes
+from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.plan.sampling import Mixture, choose_sampling
 
 TRANSFORM = TrainTransform(size=8)
@@ -170,7 +170,7 @@ def test_what_the_state_holds():
     def state(shares):
         return plan(mixed(shares), lanes=2).sampling_state
 
-    assert [name for name, *_ in changes(state((5, 2, 1)), state((5, 3, 1)))] == [
+    assert [name for name, *_ in iter_changes(state((5, 2, 1)), state((5, 3, 1)))] == [
         "shares.source 0",
         "shares.source 1",
         "shares.source 2",

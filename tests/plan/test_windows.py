@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planned import KB, labelled, sharded
 
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
-from dali_pipes.loader.fingerprint import changes
+from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.plan.windows import PlainLanes
 
 TRANSFORM = TrainTransform(size=8)
@@ -300,7 +300,7 @@ def test_what_the_state_holds(options, files, changed):
     after = plan(
         sharded(**{"lengths": [10] * 3} | files), 4, **{"lanes": 2, "window_gb": 30 * GB} | options
     ).sampling_state
-    assert [name for name, *_ in changes(before, after)] == [changed] and before["algorithm"]
+    assert [name for name, *_ in iter_changes(before, after)] == [changed] and before["algorithm"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Rank

@@ -22,7 +22,8 @@ from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
