@@ -480,14 +480,14 @@ class ImageTable:
         That is files that no scan reads, images with a problem, and objects that were dropped. A
         part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
         """
-        problems = omissions.name_problems(self.problems)
-        dropped = omissions.name_problems(self.dropped, "object")
+        problems = omissions.count_problems(self.problems)
+        dropped = omissions.count_problems(self.dropped, "object")
         return omissions.merge([*self.passed_over, *problems, *dropped])
 
     @property
     def passed_over(self) -> list[Omission]:
         """The omissions that have no row: what a scan did not read."""
-        return [*omissions.by_folder(self.folders), *self._known.get("omissions", [])]
+        return [*omissions.merge_folders(self.folders), *self._known.get("omissions", [])]
 
     @property
     def bad_images(self) -> int:

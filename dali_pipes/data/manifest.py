@@ -29,8 +29,14 @@ from dali_pipes.data.expression import Rows
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.labels import COLUMN
-from dali_pipes.data.limits import MAX_PIXELS, MOST_PIXELS
-from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
+from dali_pipes.data.limits import MAX_PIXELS, PIXEL_LIMIT
+from dali_pipes.data.mask_values import (
+    IGNORED,
+    SAMPLED_MASKS,
+    MaskValues,
+    check_mask_values,
+    check_masks,
+)
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
 from dali_pipes.data.omissions import is_object, merge
 from dali_pipes.data.scanning.coco import scan_coco
@@ -90,7 +96,7 @@ class Manifest(ImageTable):
     """
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def scan(
         cls,
         root: str | Path,
@@ -160,7 +166,7 @@ class Manifest(ImageTable):
         return made._with_targets(root, targets, classes, verify)._finished(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_table(
         cls,
         file: str | Path,
@@ -231,7 +237,7 @@ class Manifest(ImageTable):
         return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_coco(
         cls,
         annotations: str | Path,
@@ -297,7 +303,7 @@ class Manifest(ImageTable):
         return made._finished(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_masks(
         cls,
         images: str | Path,
@@ -398,7 +404,7 @@ class Manifest(ImageTable):
         )
 
     @classmethod
-    @checks_arguments(max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(max_pixels=(1, PIXEL_LIMIT))
     def open(
         cls,
         source: str | Path,
@@ -562,7 +568,7 @@ class Manifest(ImageTable):
     def _with_mask_values(
         self,
         source: str | Path,
-        becomes: dict[int, int],
+        replacements: dict[int, int],
         classes: Sequence[str] | None,
         verify: str,
     ) -> Self:
@@ -572,16 +578,18 @@ class Manifest(ImageTable):
             classes: the class names; they are those of the masks if the images have no labels.
         """
         of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
-        values = MaskValues(becomes, of_masks)
+        values = MaskValues(replacements, of_masks)
         self._known["mask_values"] = values.stored()
         if not len(self):
             return self
 
         # read all masks, or a few that are spread evenly
         every = verify == "full" and not self.is_fetched  # in a store each mask is a request
-        ids = np.arange(0, len(self), 1 if every else -(-len(self) // LOOKED_AT))
+        ids = np.arange(0, len(self), 1 if every else -(-len(self) // SAMPLED_MASKS))
         count = len(classes or ())
-        problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
+        problems, seen = check_masks(
+            (self.mask_extent(each) for each in ids.tolist()), values, count
+        )
 
         if len(problems) == len(ids):
             why = next(iter(problems.values()))
@@ -597,7 +605,11 @@ class Manifest(ImageTable):
             )
 
         # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
-        if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
+        if (
+            seen == {0, IGNORED}
+            and IGNORED not in {*replacements, *replacements.values()}
+            and count != 1
+        ):
             ignored = (
                 f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} "
                 f"alone, and {IGNORED} is ignored"
@@ -778,7 +790,7 @@ class Manifest(ImageTable):
                 "'width >= 224'"
             )
         return self._chosen(
-            np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False))
+            np.flatnonzero(self._rows.match(expression).to_numpy(zero_copy_only=False))
         )
 
     @checks_arguments(seed=(0, LARGEST_SEED))

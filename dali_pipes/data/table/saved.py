@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.omissions import Omission, stored
+from dali_pipes.data.omissions import Omission, read_omissions
 from dali_pipes.data.table.schema import RULES, typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
@@ -90,7 +90,7 @@ def read(file: str | Path) -> Stored:
         known["folders"] = {
             name: _folder(*record) for name, record in known.get("folders", {}).items()
         }
-        known["omissions"] = stored(known.get("omissions", []))
+        known["omissions"] = read_omissions(known.get("omissions", []))
 
         return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def read(file: str | Path) -> Stored:
 def _folder(
     mtime_ns: int, usable: int, others: int, omissions: object = None
 ) -> tuple[int, int, int, list[Omission]]:
-    return int(mtime_ns), int(usable), int(others), stored(omissions)
+    return int(mtime_ns), int(usable), int(others), read_omissions(omissions)
 
 
 def write(
