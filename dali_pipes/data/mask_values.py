@@ -63,7 +63,7 @@ class MaskValues(NamedTuple):
     def stored(self) -> list[Any]:
         return [list(map(list, self.replacements.items())), self.named]
 
-    def renumbered(self, numbers: NDArray[np.int64]) -> Self:
+    def renumber(self, numbers: NDArray[np.int64]) -> Self:
         """The meaning after the classes got other numbers: n becomes numbers[n]."""
         if not self.named:
             return self
