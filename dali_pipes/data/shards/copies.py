@@ -191,7 +191,7 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
         else:
             # the access time says when it was last used, by which `_make_room` chooses
             os.utime(descriptor, ns=(time.time_ns(), version[1]))
-            traffic.add(found=not made)
+            traffic.add(hits=not made)
             return descriptor
 
 
