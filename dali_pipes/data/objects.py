@@ -131,7 +131,9 @@ class Targets:
     @property
     def keypoints_named(self) -> Keypoints | None:
         return (
-            Keypoints.named(list(self.keypoint_names), self.flip_pairs) if self.keypoints else None
+            Keypoints.from_names(list(self.keypoint_names), self.flip_pairs)
+            if self.keypoints
+            else None
         )
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.data.limits import MOST_PIXELS
+from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.decoders import decode_size
@@ -90,7 +90,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
 
     # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
     header = examine(
-        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=MOST_PIXELS), judge=False
+        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=PIXEL_LIMIT), judge=False
     )
     if header.problem:
         return header.problem
@@ -119,7 +119,7 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
         file = BytesIO(Reader(keep=1).read(mask).data)
         if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
             values = manifest.mask_values.decode(file)
-            why = manifest.mask_values.strange(values, len(manifest.classes), [ignore_index])
+            why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
     except OSError as error:
         why = None if error.errno in _PROCESS_ERRNOS else os_problem(error)
     return why and f"its mask {mask}: {why}"

@@ -22,7 +22,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
-from dali_pipes.data.upright import mask_as_stored
+from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
@@ -146,14 +146,14 @@ class TargetReader:
         if why := mask_problem(encoded, *self._manifest.mask_size(int(planned.ids[at])), "header"):
             raise ValueError(f"{extent}: {why}")
         values = self._manifest.mask_values.decode(encoded)
-        if why := self._manifest.mask_values.strange(
+        if why := self._manifest.mask_values.problem_of(
             values, len(self._manifest.classes), [self._transform.ignore_index]
         ):
             raise ValueError(f"{extent}: {why}")
 
         # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
-            values = mask_as_stored(
+            values = mask_to_stored(
                 values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
             )
         return self._move_mask(values, planned, at, self._transform.ignore_index)

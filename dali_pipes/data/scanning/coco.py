@@ -34,7 +34,7 @@ from dali_pipes.data.scanning.source_objects import (
     check_objects,
     refuse_without_objects,
 )
-from dali_pipes.data.upright import outline_as_stored, upright_size, warn_of_turned
+from dali_pipes.data.upright import outline_to_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -366,7 +366,7 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
             f"{read.name}: its categories have different keypoints; write a file for each of them"
         )
 
-    return Keypoints.named(list(found[0]), flip_pairs) if found else None
+    return Keypoints.from_names(list(found[0]), flip_pairs) if found else None
 
 
 def _build_objects(
@@ -550,12 +550,12 @@ def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | No
     if header.problem:
         return outline, None
     if not (why := problem_of(outline, *size)):
-        return outline_as_stored(outline, *size, turn), None
+        return outline_to_stored(outline, *size, turn), None
 
     # Looking at each number takes time, so only outlines that would be left out are repaired.
     outline = _repair_outline(outline, size)
     why = problem_of(outline, *size) if outline else why
-    return ([], why) if why else (outline_as_stored(outline, *size, turn), None)
+    return ([], why) if why else (outline_to_stored(outline, *size, turn), None)
 
 
 def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:

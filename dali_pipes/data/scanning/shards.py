@@ -35,7 +35,7 @@ from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.source_objects import number_labels, object_columns
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
-from dali_pipes.data.shards.copies import held_copy, is_gone
+from dali_pipes.data.shards.copies import holding_copy, is_gone
 from dali_pipes.data.shards.remote import (
     FileVersion,
     Listing,
@@ -243,7 +243,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
         with _open(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
-            parts = kind.parts(number, size, check.targets, check.with_labels)
+            parts = kind.list_images(number, size, check.targets, check.with_labels)
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
             headers, columns = _target_columns(number, members, headers, check)
@@ -277,7 +277,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
 @contextmanager
 def _open(file: str, version: FileVersion) -> Iterator[int]:
     if is_remote(file):
-        with held_copy(file, version) as number:
+        with holding_copy(file, version) as number:
             yield number
     else:
         with open(file, "rb", buffering=0) as opened:

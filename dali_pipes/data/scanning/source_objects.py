@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.labels import MAX_CLASSES, distinct_labels, is_list, is_text, is_unicode
 from dali_pipes.data.objects import TARGET, TYPES, Targets
 from dali_pipes.data.scanning.headers import Header
-from dali_pipes.data.upright import boxes_as_stored, keypoints_as_stored, upright_size
+from dali_pipes.data.upright import boxes_to_stored, keypoints_to_stored, upright_size
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 3  # faults of one image that its problem names
@@ -240,7 +240,7 @@ def check_objects(
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(found.boxes, format, up_height, up_width)
-        boxes = boxes_as_stored(corners, up_height, up_width, turn).astype(np.float32)
+        boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
     if found.keypoints is not None and format.startswith("relative_"):
@@ -251,7 +251,7 @@ def check_objects(
     if found.keypoints is not None and found.annotated == "upright":
         found = replace(
             found,
-            keypoints=keypoints_as_stored(
+            keypoints=keypoints_to_stored(
                 found.keypoints, up_height, up_width, turn, found.flipped
             ),
         )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.objects import MASK, TYPES
-from dali_pipes.data.omissions import Omission, stored
+from dali_pipes.data.omissions import Omission, read_omissions
 from dali_pipes.data.table.schema import RULES, replaced, typed
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
@@ -91,7 +91,7 @@ def read(file: str | Path) -> SavedManifest:
         known["folders"] = {
             name: _folder(*record) for name, record in known.get("folders", {}).items()
         }
-        known["omissions"] = stored(known.get("omissions", []))
+        known["omissions"] = read_omissions(known.get("omissions", []))
 
         return SavedManifest(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def read(file: str | Path) -> SavedManifest:
 def _folder(
     mtime_ns: int, usable: int, others: int, omissions: object = None
 ) -> tuple[int, int, int, list[Omission]]:
-    return int(mtime_ns), int(usable), int(others), stored(omissions)
+    return int(mtime_ns), int(usable), int(others), read_omissions(omissions)
 
 
 def write(

@@ -404,8 +404,8 @@ def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
     folders = valued(tmp_path, [0, 1, 2, 255])
     manifest = Manifest.from_masks(*folders, classes=["a", "b", "c"], progress=False)
     merged = manifest.map_classes({"c": "a"})
-    assert merged.classes == ["a", "b"] and merged.mask_values.becomes == {2: 0}
-    assert manifest.with_classes(["c", "b", "a"]).mask_values.becomes == {0: 2, 2: 0}
+    assert merged.classes == ["a", "b"] and merged.mask_values.replacements == {2: 0}
+    assert manifest.with_classes(["c", "b", "a"]).mask_values.replacements == {0: 2, 2: 0}
     again = manifest.with_classes(["c", "b", "a"]).with_classes(["a", "b", "c"]).mask_values
     image = np.array([[0, 1, 2, 255]], np.uint8)
     assert again.decode(png(Image.fromarray(image))).tolist() == image.tolist()
