@@ -86,7 +86,7 @@ OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset"}
 # what plans, loaders and tune ask options for, with numbers that are checked already
-OF_OPTIONS = {"order", "orders", "on_cores", "search_space"}
+OF_OPTIONS = {"order", "orders", "on_cores"}
 
 
 def option_classes():

@@ -1,12 +1,12 @@
 """Every option of every loader, with its default and its check.
 
 Each backend has one class here, which also says what follows from its options: whether they need a
-GPU, how many batches are made at once, and which values `dali-pipes tune` tries. `on_cores` and
-`on_device` fill in what is left to the machine.
+GPU, and how many batches are made at once. `on_cores` and `on_device` fill in what is left to the
+machine.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 
@@ -108,13 +108,6 @@ class LoaderConfig(Options):
         """How batches are made; the number of cores must be set."""
         return Concurrency(getattr(self, self.cores_option or "", None) or 1)
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        """The options that change the speed but not the pixels.
-
-        They come with the values that are worth trying on this number of cores.
-        """
-        return {}
-
 
 @dataclass(kw_only=True, slots=True)
 class DaliConfig(LoaderConfig):
@@ -211,24 +204,6 @@ class DaliConfig(LoaderConfig):
             self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2)
         )
 
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {
-            "num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2),
-            "prefetch_queue_depth": [1, 2, 4],
-        }
-
-        if self.decodes_on == "cpu":
-            return found
-        # with `exact` the engine gets no image, whatever this value is
-        if not self.exact:
-            found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
-        # ImageNet's images have fewer pixels than the default, so only lower values move their
-        # Huffman decoding to the GPU
-        return found | {
-            "decode": ["auto", "whole"],
-            "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1],
-        }
-
 
 @dataclass(kw_only=True, slots=True)
 class DaliNativeConfig(DaliConfig):
@@ -244,8 +219,6 @@ class DaliNativeConfig(DaliConfig):
     jpeg_fancy_upsampling: bool = False
     resize: str = option("dali", check_choice, ("dali",))
 
-    search_space = LoaderConfig.search_space  # none
-
 
 @dataclass(kw_only=True, slots=True)
 class DecodingConfig(DaliConfig):
@@ -260,8 +233,6 @@ class DecodingConfig(DaliConfig):
     device: str = option("cpu", check_choice, ("cpu",))
     decode: str = option("region", check_choice, ("region", "whole"))
     resize: str = option("torch", check_choice, ("torch",))
-
-    search_space = LoaderConfig.search_space  # none
 
 
 @dataclass(kw_only=True, slots=True)
@@ -307,9 +278,6 @@ class TorchConfig(LoaderConfig):
     def concurrency(self) -> Concurrency:
         workers = self.num_workers or 0
         return Concurrency(max(1, workers), max(1, workers), workers * self.prefetch_factor)
-
-    def search_space(self, cores: int) -> dict[str, list[Any]]:
-        return {"num_workers": _shares(cores, 1 / 2, 1, 3 / 2, 2), "prefetch_factor": [1, 2, 4]}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -390,7 +358,3 @@ class DataLoaderConfig(LoaderConfig):
     @property
     def concurrency(self) -> Concurrency:
         return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
-
-
-def _shares(cores: int, *shares: float) -> list[int]:
-    return sorted({max(1, int(share * cores)) for share in shares})

@@ -1,3 +1,5 @@
+from dataclasses import fields
+
 import pytest
 import torch
 from tools.tuning.conftest import config
@@ -6,7 +8,7 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tools.tuning.config import SearchConfig
-from dali_pipes.tools.tuning.settings import settings
+from dali_pipes.tools.tuning.settings import search_space, settings
 
 
 def names(setting):
@@ -93,6 +95,13 @@ def test_images_in_flight():
 def test_without_workers_nothing_is_prefetched():
     default, others = settings(config(dp.TorchConfig(num_workers=0)), cores=2)
     assert default.in_flight == 128 and all(dict(each.options)["num_workers"] for each in others)
+
+
+@pytest.mark.parametrize(
+    "loader", [dp.TorchConfig(), dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu")]
+)
+def test_what_is_searched_are_options_of_the_loader(loader):
+    assert search_space(loader, 4).keys() <= {each.name for each in fields(loader)}
 
 
 @pytest.mark.parametrize(
