@@ -10,14 +10,11 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch, transform_from_torch
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError
     from dali_pipes.backends.base import Batch, BatchTransform
-    from dali_pipes.backends.config import (
-        CachedConfig,
-        DaliConfig,
-        SyntheticConfig,
-        TfDataConfig,
-        TorchConfig,
-        TorchvisionGpuConfig,
-    )
+    from dali_pipes.backends.dali.config import DaliConfig
+    from dali_pipes.backends.reference.config import CachedConfig, SyntheticConfig
+    from dali_pipes.backends.tfdata.config import TfDataConfig
+    from dali_pipes.backends.torch.config import TorchConfig
+    from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
     from dali_pipes.data.manifest import Manifest
     from dali_pipes.data.objects import Targets
     from dali_pipes.errors import (
@@ -122,7 +119,10 @@ _HOMES = (
         "plan.views",
     ),
     *("data.manifest", "data.objects", "system.traces"),
-    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
+    "backends.base",
+    *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
+    "backends.reference.config",
+    *("loader.boxes", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )

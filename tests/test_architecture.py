@@ -25,7 +25,7 @@ LIBRARIES = {
     },
     # a program that is diagnosed has imported it itself
     "tensorflow": {
-        "backends/tfdata.py",
+        "backends/tfdata/backend.py",
         "tools/diagnosis/tfdata_program.py",
         "tools/diagnosis/watched.py",
     },

@@ -15,9 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends import config as configs
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.reference import config as reference
+from dali_pipes.backends.tfdata.config import TfDataConfig
+from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
@@ -76,34 +80,36 @@ def _ours(name: str, config: type[LoaderConfig], backend: str, **options: Any) -
 
 _FOR_COMPARISON: dict[str, Any] = {"follows_plan": False, "trains": False}
 _OURS = (
-    _ours("dali", configs.DaliConfig, "dali.backend:DaliBackend"),
-    _ours("torch", configs.TorchConfig, "torch:TorchBackend"),
-    _ours("tfdata", configs.TfDataConfig, "tfdata:TfDataBackend", extra="tf"),
-    _ours("torchvision_gpu", configs.TorchvisionGpuConfig, "torchvision_gpu:TorchvisionGpuBackend"),
+    _ours("dali", DaliConfig, "dali.backend:DaliBackend"),
+    _ours("torch", TorchConfig, "torch.backend:TorchBackend"),
+    _ours("tfdata", TfDataConfig, "tfdata.backend:TfDataBackend", extra="tf"),
+    _ours("torchvision_gpu", TorchvisionGpuConfig, "torchvision_gpu.backend:TorchvisionGpuBackend"),
     _ours(
         "dali_native",
-        configs.DaliNativeConfig,
+        reference.DaliNativeConfig,
         "reference.dali:DaliNativeBackend",
         **_FOR_COMPARISON,
         planned_by="dali",
     ),
-    _ours("decoding", configs.DecodingConfig, "reference.dali:DecodingBackend", **_FOR_COMPARISON),
+    _ours(
+        "decoding", reference.DecodingConfig, "reference.dali:DecodingBackend", **_FOR_COMPARISON
+    ),
     _ours(
         "dataloader",
-        configs.DataLoaderConfig,
+        reference.DataLoaderConfig,
         "reference.plain:DataLoaderBackend",
         **_FOR_COMPARISON,
     ),
     _ours(
         "cached",
-        configs.CachedConfig,
+        reference.CachedConfig,
         "reference.dali:CachedBackend",
         **_FOR_COMPARISON,
         makes_images=False,
     ),
     _ours(
         "synthetic",
-        configs.SyntheticConfig,
+        reference.SyntheticConfig,
         "reference.plain:SyntheticBackend",
         follows_plan=False,
         makes_images=False,

@@ -18,8 +18,10 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.measure.trial import Touch, endless, gpu_uuid, whole_bursts, window
 from dali_pipes.measure.worker_process import ArmError, FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.measure.trial import Touch, endless
 from dali_pipes.measure.worker_process import FreshProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from dali_pipes.backends.config import TorchConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, DaliPipesError

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DecodingConfig
+from dali_pipes.backends.reference.config import DecodingConfig
 from dali_pipes.errors import ConfigError
 
 

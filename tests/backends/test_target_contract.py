@@ -13,7 +13,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.base import Ragged
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.plan.augment.operations import AFFINE, OPS
 
 v2 = later("torchvision.transforms.v2")

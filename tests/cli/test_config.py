@@ -12,7 +12,7 @@ from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig, DecodingConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig, DecodingConfig
 from dali_pipes.cli.conf import register
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig

@@ -16,7 +16,7 @@ from gpu_check.run import gpu_check, limit_of
 from made_up import trial
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure.figures import result_figures
 from dali_pipes.measure.workload import to_dict

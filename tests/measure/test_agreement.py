@@ -11,7 +11,8 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, DaliNativeConfig
+from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.measure import trial
 from dali_pipes.measure.trial import run_trial, whole_bursts
 from dali_pipes.measure.workload import Workload, to_dict

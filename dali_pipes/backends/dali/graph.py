@@ -14,8 +14,8 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
-from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.augment import SlotInputs, augment
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 

@@ -16,9 +16,10 @@ from nvidia.dali.data_node import DataNode
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import ids_on
-from dali_pipes.backends.config import CachedConfig, DaliConfig
 from dali_pipes.backends.dali.backend import DaliBackend, windows_of
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.graph import RESIZE, normalize
+from dali_pipes.backends.reference.config import CachedConfig
 from dali_pipes.backends.reference.plain import Noise
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError

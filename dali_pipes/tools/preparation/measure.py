@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.config import TorchConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.measure.agreement import difference

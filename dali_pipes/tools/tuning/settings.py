@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tools.tuning.config import TuneConfig
 

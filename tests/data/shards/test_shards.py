@@ -16,7 +16,7 @@ from PIL import Image
 import dali_pipes as dp
 import dali_pipes.data.scanning.shards as reading
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.data.scanning import files
 
 

@@ -11,7 +11,7 @@ from later import later
 from made_up import trial
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure import agreement
 from dali_pipes.measure.worker_process import ArmError

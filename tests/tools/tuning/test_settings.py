@@ -5,7 +5,7 @@ import torch
 from tools.tuning.conftest import config
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tools.tuning.config import SearchConfig
 from dali_pipes.tools.tuning.settings import search_space, settings

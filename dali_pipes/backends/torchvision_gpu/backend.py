@@ -18,7 +18,7 @@ from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.backends.common.torchvision_decode import resize_window
 from dali_pipes.backends.common.transfer import hand_over, ids_on
-from dali_pipes.backends.config import TorchvisionGpuConfig
+from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
