@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError
     from dali_pipes.backends.base import Batch, BatchTransform
     from dali_pipes.backends.dali.config import DaliConfig
-    from dali_pipes.backends.reference.config import CachedConfig, SyntheticConfig
     from dali_pipes.backends.tfdata.config import TfDataConfig
     from dali_pipes.backends.torch.config import TorchConfig
     from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
@@ -62,7 +61,6 @@ __all__ = [
     "Batch",
     "BatchDraws",
     "BatchTransform",
-    "CachedConfig",
     "CenterCropTransform",
     "ConfigError",
     "CutMix",
@@ -88,7 +86,6 @@ __all__ = [
     "Schedule",
     "Sequential",
     "ShortestSizeTransform",
-    "SyntheticConfig",
     "Targets",
     "TfDataConfig",
     "TorchConfig",
@@ -121,12 +118,20 @@ _HOMES = (
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
-    "backends.reference.config",
     *("loader.boxes", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )
-_NAMES_OF_0_2 = {"Shard": "Rank"}  # old name: new name
+_NAMES_OF_0_2 = {"Shard": "it is called Rank now"} | {
+    name: f"it is an arm of comparisons now, dali_pipes.measure.arms.{name}"
+    for name in (
+        "CachedConfig",
+        "DaliNativeConfig",
+        "DataLoaderConfig",
+        "DecodingConfig",
+        "SyntheticConfig",
+    )
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -142,7 +147,7 @@ def __getattr__(name: str) -> Any:
 
     text = f"module {__name__!r} has no attribute {name!r}"
     if name in _NAMES_OF_0_2:
-        raise AttributeError(f"{text}; it is called {_NAMES_OF_0_2[name]} now")
+        raise AttributeError(f"{text}; {_NAMES_OF_0_2[name]}")
     raise AttributeError(
         text
         if name.startswith("_")

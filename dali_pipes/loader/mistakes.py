@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, shown
 from dali_pipes.plan.plan import Rank
@@ -130,7 +130,7 @@ def _instead_of_manifest(given: Any) -> str:
 
 
 def _instead_of_config(given: Any) -> str:
-    kinds = {name: entry.config for name, entry in backends().items()}
+    kinds = {name: entry.config for name, entry in list_backends().items()}
     if isinstance(given, type) and issubclass(given, LoaderConfig):
         return f"write {given.__name__}()"
     if isinstance(given, str) and (near := get_close_matches(given.lower(), kinds, 1)):

@@ -29,6 +29,7 @@ from torch.nn.functional import cross_entropy
 from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
+from dali_pipes.measure.arms.unplanned import UnplannedLoader
 from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
@@ -38,6 +39,9 @@ from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, th
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 from dali_pipes.training.step import Readback
+
+AnyLoader = Loader | UnplannedLoader
+AnyBatch = Batch | DecodedBatch
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
@@ -50,7 +54,7 @@ class Consumer(ABC):
         self._result = torch.zeros(())
 
     @abstractmethod
-    def __call__(self, batch: Batch | DecodedBatch) -> None: ...
+    def __call__(self, batch: AnyBatch) -> None: ...
 
     def finish(self) -> None:
         """Waits until the device has done all work on the batches.
@@ -69,7 +73,7 @@ class Consumer(ABC):
 class Touch(Consumer):
     """Reads one column of every image on its device, which has to wait for unfinished batches."""
 
-    def __call__(self, batch: Batch | DecodedBatch) -> None:
+    def __call__(self, batch: AnyBatch) -> None:
         # the sum goes on, so that one NaN in any batch is seen at the end
         self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
             batch.images.device
@@ -82,7 +86,7 @@ class TrainStep(Consumer):
     The labels are the ids modulo 1000.
     """
 
-    def __init__(self, batch: Batch, model: str):
+    def __init__(self, batch: AnyBatch, model: str):
         super().__init__()
         # the same weights in all arms
         torch.manual_seed(0)
@@ -92,7 +96,7 @@ class TrainStep(Consumer):
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 
-    def __call__(self, batch: Batch | DecodedBatch) -> None:
+    def __call__(self, batch: AnyBatch) -> None:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
 
@@ -120,7 +124,7 @@ def run_trial(controller: Controller) -> None:
 
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
-    with work.loader(config) as loader:
+    with work.arm_loader(config) as loader:
         if work.workload == "cold":
             controller.send({})
             if controller.go():
@@ -158,7 +162,7 @@ def run_trial(controller: Controller) -> None:
             wanted = _work_until_go(controller, batches, consume) and _rest(controller, consume)
 
 
-def endless(loader: Loader) -> Iterator[Batch]:
+def endless(loader: AnyLoader) -> Iterator[AnyBatch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
@@ -171,7 +175,7 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // burst) * burst
 
 
-def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
+def _work_until_go(controller: Controller, batches: Iterator[AnyBatch], consume: Consumer) -> bool:
     """Uses batches until the next "go", then returns True; on "stop" returns False."""
     while not controller.has_spoken:
         consume(next(batches))
@@ -193,7 +197,7 @@ def _rest(controller: Controller, consume: Consumer) -> bool:
 
 
 def _warm_up(
-    batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int
+    batches: Iterator[AnyBatch], consume: Consumer, at_most_s: float, group_batches: int
 ) -> dict[str, Any]:
     """Uses batches until the rate is steady, for at most about `at_most_s` seconds.
 
@@ -227,8 +231,8 @@ def _warm_up(
 
 
 def window(
-    loader: Loader,
-    batches: Iterator[Batch],
+    loader: AnyLoader,
+    batches: Iterator[AnyBatch],
     consume: Consumer,
     stop: threading.Event,
     seconds: float,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, holds_one, threshold
 from dali_pipes.measure.workload import from_dict
@@ -88,7 +88,7 @@ def _does_its_work(result: Result, arm: str) -> bool:
 
     The plan was made from that DataLoader, which does not follow it itself.
     """
-    return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
+    return arm_of(from_dict(result["work"]["loaders"][arm])) is None
 
 
 def same_work(result: Result, arm: str) -> bool:

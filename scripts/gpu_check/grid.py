@@ -294,7 +294,7 @@ def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:
 
 def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: Controller) -> Cell:
     try:
-        with work.loader(config) as loader:
+        with work.arm_loader(config) as loader:
             batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
             touch(next(batches))
 

@@ -57,7 +57,7 @@ def thread_seconds() -> dict[str, float]:
 
 def measure(controller: Controller) -> None:
     work = Workload.from_dict(controller.job["work"])
-    with work.loader(from_dict(controller.job["loader"])) as loader:
+    with work.arm_loader(from_dict(controller.job["loader"])) as loader:
         batches, touch = endless(loader), Touch()
 
         def run(seconds: float) -> int:

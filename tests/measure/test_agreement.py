@@ -12,10 +12,9 @@ import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
-from dali_pipes.backends.reference.config import DaliNativeConfig
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, agreement
+from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
@@ -148,7 +147,7 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
     def spoiled(work, config, count):
         seen = original(work, config, count)
-        if not isinstance(config, dp.SyntheticConfig):
+        if not isinstance(config, SyntheticConfig):
             return seen
         targets = [each | {"text": each["text"] + b"!"} for each in seen.targets]
         return seen._replace(ids=seen.ids.flip(0), pixels=seen.pixels + 3, targets=targets)
@@ -156,9 +155,7 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
     monkeypatch.setattr(module, "_first_images", spoiled)
     monkeypatch.setattr(Batch, "to", lambda batch, device: replace(batch, targets={"text": ["a"]}))
     found = agreement(
-        job(
-            a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)
-        )
+        job(a=SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0))
     )
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
     assert found["arms"]["b"]["other_targets"] == found["arms"]["c"]["other_targets"] == ["text"]
@@ -225,8 +222,8 @@ def test_all_views_and_padded_batches_are_compared(work, tmp_path, monkeypatch, 
 
 
 def test_only_arms_on_the_plan_are_compared():
-    assert all(
-        entry_of(config).follows_plan
+    assert not any(
+        arm_of(config)
         for config in (
             dp.DaliConfig(),
             dp.TorchConfig(),
@@ -234,10 +231,7 @@ def test_only_arms_on_the_plan_are_compared():
             dp.TorchvisionGpuConfig(),
         )
     )
-    assert not any(
-        entry_of(config).follows_plan
-        for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig())
-    )
+    assert all(arm_of(config) for config in (DaliNativeConfig(), SyntheticConfig(), CachedConfig()))
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])
@@ -259,7 +253,7 @@ def test_steps_undo_the_normalization(dtype):
         dp.TorchConfig(),
         dp.TfDataConfig(num_threads=2),
         dp.TorchvisionGpuConfig(),
-        dp.CachedConfig(batches=3),
+        CachedConfig(batches=3),
     ],
 )
 def test_configs_pass_through_json(config):

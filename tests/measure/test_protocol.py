@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends.reference.config import DaliNativeConfig
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.protocol import Trials, Turn, rounds, turns
 from dali_pipes.measure.worker_process import ArmError

@@ -29,7 +29,7 @@ def to_gpu(batches: Iterator[Delivery], device: torch.device) -> Iterator[Delive
 
 
 def finish_on_gpu(
-    batches: Iterator[tuple[PlannedBatch | None, Groups, torch.Tensor, Any]],
+    batches: Iterator[tuple[PlannedBatch, Groups, torch.Tensor, Any]],
     device: torch.device,
     finish: Callable[[Groups, Any], Groups],
 ) -> Iterator[Delivery]:
@@ -43,9 +43,7 @@ def finish_on_gpu(
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(
-        planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any
-    ) -> Delivery:
+    def start(planned: PlannedBatch, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
         with span("transfer"), torch.cuda.stream(copies):
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))

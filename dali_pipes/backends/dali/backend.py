@@ -68,7 +68,6 @@ class DaliBackend(Backend):
     """
 
     _config: DaliConfig
-    _takes_the_plan = True
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
@@ -167,17 +166,8 @@ class DaliBackend(Backend):
         )
 
         def delivery(output: dict[str, torch.Tensor]) -> Delivery:
-            planned = in_work.take_first() if self._takes_the_plan else None
             batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-
-            # DALI delivers in order. On the CPU that is checked; on a GPU the host would have to
-            # wait for the device to read the ids.
-            if planned and self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
-                raise RuntimeError(
-                    f"DALI delivered samples {batch.ids.tolist()} in place of "
-                    f"{planned.ids.tolist()}"
-                )
-            return planned, batch
+            return self._planned_for(batch, in_work), batch
 
         def decoded() -> Iterator[dict[str, torch.Tensor]]:
             while True:
@@ -198,6 +188,19 @@ class DaliBackend(Backend):
             for _, (each, batch) in made
         )
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
+
+    def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
+        """The planned batch of what DALI's graph has just delivered.
+
+        DALI delivers in order. On the CPU that is checked; on a GPU the host would have to wait for
+        the device to read the ids.
+        """
+        planned = in_work.take_first()
+        if self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
+            raise RuntimeError(
+                f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}"
+            )
+        return planned
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these planned batches, not yet built.

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
+from dali_pipes.measure.arms import makes_images
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import ComparedFigure, Result, Trial
 from dali_pipes.measure.wording import (
@@ -371,7 +371,7 @@ def compared(result: Result) -> list[str]:
 
 
 def _makes_images(result: Result, arm: str) -> bool:
-    return entry_of(from_dict(result["work"]["loaders"][arm])).makes_images
+    return makes_images(from_dict(result["work"]["loaders"][arm]))
 
 
 def _median_trial(trials: Sequence[Trial]) -> Trial:

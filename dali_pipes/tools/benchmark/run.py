@@ -20,8 +20,8 @@ import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.protocol import Trials, Turn, images_of, rounds, turns
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
@@ -60,7 +60,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
     left_out = _left_out(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
-    makers = [arm for arm, loader in arms.items() if entry_of(loader).makes_images]
+    makers = [arm for arm, loader in arms.items() if makes_images(loader)]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
     say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
@@ -283,5 +283,5 @@ def _planning(arms: Arms) -> list[tuple[str, str]]:
         (native, planned)
         for native, one in arms.items()
         for planned, other in arms.items()
-        if entry_of(one).planned_by == entry_of(other).name and graph(one) == graph(other)
+        if (row := arm_of(one)) and row.planned_by is type(other) and graph(one) == graph(other)
     ]

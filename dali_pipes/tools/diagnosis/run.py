@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
@@ -55,7 +55,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     if config.model.compile:
         check_compiler()
 
-    if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
+    if not is_for_training(config.loader):
         raise ConfigError(
             "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
             "or torch"

@@ -5,8 +5,8 @@ import torch
 from tools.tuning.conftest import config
 
 import dali_pipes as dp
-from dali_pipes.backends.reference.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig
 from dali_pipes.tools.tuning.config import SearchConfig
 from dali_pipes.tools.tuning.settings import search_space, settings
 
@@ -108,7 +108,7 @@ def test_what_is_searched_are_options_of_the_loader(loader):
     ("options", "message"),
     [
         (
-            {"loader": dp.SyntheticConfig(), "loader_name": "synthetic"},
+            {"loader": SyntheticConfig(), "loader_name": "synthetic"},
             "loader=synthetic has no settings to search",
         ),
         (
