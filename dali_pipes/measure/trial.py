@@ -7,7 +7,7 @@
                                                     ← go)   if the job `rests`
     warm-up                      → {warm_up, gpu}
                                                     ← go    all processes have warmed up
-    window                       → {the figures}
+    measuring                    → {the figures}
     goes on working until                           ← stop, or go: the next trial of the same arm
 
 It goes on working so that trials that run at the same time disturb each other all the time. A
@@ -80,7 +80,7 @@ class Touch(Consumer):
         )
 
 
-class TrainStep(Consumer):
+class TrainConsumer(Consumer):
     """A training step: forward, backward, SGD; channels_last, in bf16 on a GPU, in fp32 on a CPU.
 
     The labels are the ids modulo 1000.
@@ -131,38 +131,40 @@ def run_trial(controller: Controller) -> None:
                 controller.send({"gpu": gpu_uuid()})
             if controller.go():
                 controller.send(
-                    window(
+                    measure_span(
                         loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)
                     )
                 )
             return
 
-        batches = endless(loader)
+        batches = repeat_epochs(loader)
         sample = next(batches)
-        consume = TrainStep(sample, work.model) if work.model else Touch()
+        consume = TrainConsumer(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
         controller.send({"first_batch_s": time.monotonic() - start})
 
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
-        least = (
+        minimum = (
             controller.job["min_seconds"],
             controller.job["min_batches"],
             whole_bursts(1, config),
         )
 
-        wanted = controller.go() and _rest(controller, consume)
+        wanted = controller.go() and _release_memory(controller, consume)
         while wanted:
             warm_up = _warm_up(
                 batches, consume, controller.job["max_warmup_seconds"], group_batches
             )
             controller.send({"warm_up": warm_up, "gpu": gpu_uuid()})
             if _work_until_go(controller, batches, consume):
-                controller.send(window(loader, batches, consume, controller.stop, *least))
-            wanted = _work_until_go(controller, batches, consume) and _rest(controller, consume)
+                controller.send(measure_span(loader, batches, consume, controller.stop, *minimum))
+            wanted = _work_until_go(controller, batches, consume) and _release_memory(
+                controller, consume
+            )
 
 
-def endless(loader: AnyLoader) -> Iterator[AnyBatch]:
+def repeat_epochs(loader: AnyLoader) -> Iterator[AnyBatch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
@@ -182,7 +184,7 @@ def _work_until_go(controller: Controller, batches: Iterator[AnyBatch], consume:
     return controller.go()
 
 
-def _rest(controller: Controller, consume: Consumer) -> bool:
+def _release_memory(controller: Controller, consume: Consumer) -> bool:
     """Gives unused memory back if arms are suspended between their trials; False on "stop".
 
     Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, and seven arms held 79 GiB at
@@ -230,7 +232,7 @@ def _warm_up(
     }
 
 
-def window(
+def measure_span(
     loader: AnyLoader,
     batches: Iterator[AnyBatch],
     consume: Consumer,
@@ -239,9 +241,9 @@ def window(
     min_batches: int,
     burst: int = 1,
 ) -> dict[str, Any]:
-    """Measures one window: all fetches and all work on the batches, also on a GPU.
+    """Measures one span: all fetches and all work on the batches, also on a GPU.
 
-    The window ends early after `stop` or the last batch. Epochs follow each other without a pause.
+    The span ends early after `stop` or the last batch. Epochs follow each other without a pause.
 
     Args:
         seconds, min_batches: minimum duration.

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
-from dali_pipes.measure.stats import Ratio, holds_one, threshold
+from dali_pipes.measure.stats import Ratio, contains_one, threshold
 from dali_pipes.measure.workload import from_dict
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
@@ -145,7 +145,7 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
         f"{', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
     )
 
-    off = [name for name, ratio in ratios.items() if not holds_one(ratio["low"], ratio["high"])]
+    off = [name for name, ratio in ratios.items() if not contains_one(ratio["low"], ratio["high"])]
     verdict = (
         f"not equal in {' and '.join(off)}, so something disturbed the trials"
         if off

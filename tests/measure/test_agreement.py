@@ -13,7 +13,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
 from dali_pipes.measure import agreement as module
-from dali_pipes.measure.agreement import AMPLIFIED, agreement
+from dali_pipes.measure.agreement import AMPLIFIED, compare_arms
 from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
@@ -76,11 +76,11 @@ def test_plain_upsampling_has_a_bound_of_its_own(work, tmp_path, monkeypatch, ar
     reference, other = arms
     monkeypatch.setattr(
         module,
-        "_compared",
+        "_compare_in_process",
         lambda job, cpus: {"images": 20, "reference": reference, "arms": {other: OF_PLAIN}},
     )
     compare = functools.partial(
-        module.gate, LoadersConfig(), work, arms, reference, set(), tmp_path
+        module.check_agreement, LoadersConfig(), work, arms, reference, set(), tmp_path
     )
     if allowed:
         assert compare()["arms"][other]["allowed"] == PLAIN_UPSAMPLING._asdict()
@@ -94,11 +94,13 @@ def test_the_bound_of_plain_upsampling_still_finds_other_pixels(work, tmp_path, 
     shifted = OF_PLAIN | {"mean": PLAIN_UPSAMPLING.mean + 0.1}
     monkeypatch.setattr(
         module,
-        "_compared",
+        "_compare_in_process",
         lambda job, cpus: {"images": 20, "reference": "torch", "arms": {"tv": shifted}},
     )
     with pytest.raises(ArmError, match=r"these two decoders may differ by 1\.5 and 12"):
-        module.gate(LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path)
+        module.check_agreement(
+            LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path
+        )
 
 
 def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch):
@@ -115,10 +117,10 @@ def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch
         found = OF_PLAIN | {"mean": mean, "p99": 2.0}
         monkeypatch.setattr(
             module,
-            "_compared",
+            "_compare_in_process",
             lambda job, cpus: {"images": 20, "reference": reference, "arms": {"dali": found}},
         )
-        return module.gate(LoadersConfig(), work, arms, reference, set(), tmp_path)
+        return module.check_agreement(LoadersConfig(), work, arms, reference, set(), tmp_path)
 
     assert compare("torch", 0.52)["arms"]["dali"]["allowed"] == NVJPEG._asdict()
     with pytest.raises(ArmError, match=r"these two decoders may differ by 0\.75 and 2"):
@@ -128,7 +130,7 @@ def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch
 
 
 def test_arms_that_agree(job, tmp_path):
-    found = agreement(
+    found = compare_arms(
         job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))
     )
     assert found["images"] == 20 and found["reference"] == "torch" and found["same_ids"]
@@ -154,7 +156,7 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
     monkeypatch.setattr(module, "_first_images", spoiled)
     monkeypatch.setattr(Batch, "to", lambda batch, device: replace(batch, targets={"text": ["a"]}))
-    found = agreement(
+    found = compare_arms(
         job(a=SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0))
     )
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
@@ -173,7 +175,7 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
         "manifest": str(tmp_path / "shapes.arrow"),
         "transform": to_dict(dp.LetterboxTransform(size=64)),
     }
-    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == []
+    assert compare_arms(asked)["arms"]["dali_cpu"]["other_targets"] == []
     loader = Workload.loader
 
     @contextmanager
@@ -185,7 +187,7 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
             )
 
     monkeypatch.setattr(Workload, "loader", moved)
-    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
+    assert compare_arms(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
 
 
 @pytest.mark.parametrize(

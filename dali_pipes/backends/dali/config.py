@@ -33,8 +33,8 @@ class DaliConfig(LoaderConfig):
         exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ
             slightly from those of nvJPEG's CUDA decoder. Then an image has the same pixels bit for
             bit on any number of GPUs, and after a resume.
-        decode: "region" decodes only the planned window; "whole" decodes the image and cuts the
-            window out. "auto" decodes regions, except on a GPU with libraries that are known to
+        decode: "region" decodes only the planned region; "whole" decodes the image and cuts the
+            region out. "auto" decodes regions, except on a GPU with libraries that are known to
             decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests regions on this GPU
             first, in a separate process. "force_region" always decodes regions, even with known
             faults, unless `exact` is on and they would break it.
@@ -104,7 +104,7 @@ class DaliConfig(LoaderConfig):
 
     @property
     def graph_finishes(self) -> bool:
-        """Whether images leave DALI's graph finished, and not as decoded windows."""
+        """Whether images leave DALI's graph finished, and not as decoded regions."""
         return self.resize == "dali" or self.decodes_on == "gpu"
 
     @property

@@ -73,10 +73,10 @@ def plan_nodes(
     )
 
     nodes = iter(rest)
-    made: PlanInputs = tree_unflatten(
+    filled: PlanInputs = tree_unflatten(
         [next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form
     )
-    return replace(made, encoded=_encoded(origin, read_ahead))
+    return replace(filled, encoded=_encoded(origin, read_ahead))
 
 
 def _encoded(origin: Any, read_ahead: ReadAhead | None) -> Any:
@@ -118,28 +118,30 @@ class _Feed:
 
 
 @do_not_convert
-def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = False) -> PlanInputs:
-    """The inputs of the image graph; with `windows` those of the window graph only."""
+def planned_inputs(
+    manifest: Manifest, transform: Transform, only_decodes: bool = False
+) -> PlanInputs:
+    """The inputs of the image graph; with `only_decodes` those of the region graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
-    if windows:
+    if only_decodes:
         return replace(
             inputs,
             number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
         )
     views = views_of(transform)
-    made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
-    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids), views=made)
+    of_views = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
+    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids), views=of_views)
 
 
 def _stored_inputs() -> PlanInputs:
-    """The inputs of the window graph, if the plan is made for pixels as stored."""
+    """The inputs of the region graph, if the plan is made for pixels as stored."""
     return _region_inputs(
         lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:])
     )
 
 
 def _upright_inputs(manifest: Manifest) -> PlanInputs:
-    """The inputs of the window graph, if the plan is made for upright pixels.
+    """The inputs of the region graph, if the plan is made for upright pixels.
 
     They are the region in the stored image, and how it is turned.
     """
@@ -205,10 +207,10 @@ def _region_inputs(
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:
     """The inputs of one view.
 
-    `is_part` says that the region holds the windows of other views too.
+    `is_part` says that the region holds those of other views too.
     """
 
-    def made(
+    def view_input(
         dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]
     ) -> PlanInput:
         return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
@@ -220,18 +222,19 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     # an input that this transform does not need is falsy, and left out below
     inputs = {
         "start": is_part and PlanInput(_T.INT32, 1, start),
-        "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.window[:, 2:]),
-        "flip": made(_T.INT32, 0, lambda view: view.geometry.flip),
+        "size": is_part and view_input(_T.INT32, 1, lambda view: view.geometry.window[:, 2:]),
+        "flip": view_input(_T.INT32, 0, lambda view: view.geometry.flip),
         "vertical_flip": getattr(transform, "vertical_flip", 0)
-        and made(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
+        and view_input(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
         "resize": crops
         and transform.resizes
-        and made(_T.FLOAT, 1, lambda view: view.geometry.resize),
-        "crop": crops and made(_T.INT32, 1, lambda view: view.geometry.crop),
+        and view_input(_T.FLOAT, 1, lambda view: view.geometry.resize),
+        "crop": crops and view_input(_T.INT32, 1, lambda view: view.geometry.crop),
         "canvas": transform.pads_batches
-        and made(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))),
-        "erased": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
-        "erased_shape": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
+        and view_input(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))),
+        "erased": erases and view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
+        "erased_shape": erases
+        and view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
     }
 
     slots = [
@@ -243,25 +246,25 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
 
 
 def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs:
-    def drawn(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    def draws_of(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         augmentation = planned.views[number].augmentation
         return augmentation.ops[:, place], augmentation.magnitudes[:, place]
 
-    def chosen(codes: list[int]) -> PlanInput:
-        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(drawn(planned)[0], codes))
+    def choice_input(codes: list[int]) -> PlanInput:
+        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(draws_of(planned)[0], codes))
 
     ops, by_function = (
         set(slot.ops),
-        {function: chosen(codes) for function, codes in functions(slot).items()},
+        {function: choice_input(codes) for function, codes in functions(slot).items()},
     )
 
     inputs = {
         "parameter": ops & set(NUMBERED)
-        and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),
+        and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*draws_of(planned))),
         "matrix": ops & set(AFFINE)
-        and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*drawn(planned), shape)),
+        and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*draws_of(planned), shape)),
         "mask": "Posterize" in ops
-        and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*drawn(planned))),
+        and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*draws_of(planned))),
     }
     return SlotInputs(
         slot, shape, by_function, **{name: each for name, each in inputs.items() if each}

@@ -12,7 +12,7 @@ class DecodingConfig(DaliConfig):
     images costs at least.
 
     Attributes:
-        decode: "region" decodes the planned windows, "whole" the whole images, of which the windows
+        decode: "region" decodes the planned regions, "whole" the whole images, of which the regions
             are copied.
     """
 

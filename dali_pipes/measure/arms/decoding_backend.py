@@ -6,7 +6,7 @@ from nvidia.dali import Pipeline
 
 from dali_pipes.backends.base import Delivery
 from dali_pipes.backends.common.in_work import InWork
-from dali_pipes.backends.dali.backend import DaliBackend, windows_of
+from dali_pipes.backends.dali.backend import DaliBackend, regions_of
 from dali_pipes.measure.arms.noise import Noise
 
 
@@ -26,7 +26,7 @@ class DecodingBackend(DaliBackend):
             "are constant"
         )
 
-    def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
-        for number, _ in windows_of(pipeline):
+    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+        for number, _ in regions_of(pipeline):
             planned = in_work.take(number)
             yield planned, self._noise.of(planned)

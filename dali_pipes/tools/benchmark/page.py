@@ -284,8 +284,11 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
 def write_page(folder: Path) -> None:
     """Reads result.json, trials/ and samples/ of a run's folder, and writes report.html there."""
     result: Result = json.loads((folder / "result.json").read_text())
+    # NUMBER_PHASE_ROUND_ARM.json, and an arm's name may have anything in it
     trials = [
-        json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))
+        json.loads(file.read_text())
+        for file in sorted((folder / "trials").glob("*.json"))
+        if file.name.split("_")[1] == "round"
     ]
 
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]

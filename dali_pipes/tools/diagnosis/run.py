@@ -20,7 +20,7 @@ from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import gpu_of
-from dali_pipes.measure.worker_process import FreshProcess
+from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.child import Controller
 from dali_pipes.system.cpus import available_cpus
@@ -135,7 +135,7 @@ def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
     with ExitStack() as stack:
         others = [
             stack.enter_context(
-                FreshProcess(
+                MeasuringProcess(
                     f"{__name__}:train",
                     job,
                     f"program {number + 1}",

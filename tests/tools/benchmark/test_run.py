@@ -37,7 +37,7 @@ class MadeUp:
         self.ran, self.failing, self.rate = [], {}, lambda arm, loader: RATES[arm]
         self.agreement = AGREES
         monkeypatch.setattr(tool.Trials, "run", lambda _, *arguments: self.run(*arguments))
-        monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
+        monkeypatch.setattr(agreement, "_compare_in_process", lambda job, _: self.compare(job))
         monkeypatch.setattr(
             "dali_pipes.tools.benchmark.run.write_page",
             lambda folder: (folder / "report.html").write_text("page"),
