@@ -33,7 +33,7 @@ _COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "defau
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SamplerOrder:
     """How the samples of a DataLoader are ordered, shared by ranks and cut into batches.
 
     Attributes:
@@ -78,7 +78,7 @@ class Order:
         return np.concatenate(dealt) % count
 
 
-def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> Order:
+def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> SamplerOrder:
     """Reads the sampler and the batch sampler of a DataLoader.
 
     Args:
@@ -159,7 +159,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     else:
         # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
-    return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
+    return SamplerOrder(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
 def _read_sampler(

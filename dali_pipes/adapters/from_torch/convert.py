@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.adapters.from_torch.batches import Order, batch_transform_of, read_order
+from dali_pipes.adapters.from_torch.batches import SamplerOrder, batch_transform_of, read_order
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
 from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
 from dali_pipes.adapters.from_torch.samples import read_samples
@@ -126,7 +126,7 @@ class Conversion:
     dtype: torch.dtype
     manifest: Manifest
     transform: Transform
-    order: Order
+    order: SamplerOrder
     batch_transform: BatchTransform | None
     live: list[Any]
     steps: list[Step]

@@ -1,7 +1,7 @@
 """Reads the files and labels of a live data set.
 
-`read_samples` takes them from the data set's own lists, without opening an image; `Samples.manifest`
-then scans the files.
+`read_samples` takes them from the data set's own lists, without opening an image;
+`DataSetSamples.manifest` then scans the files.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _SHOWN = 5  # most files that an error lists
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class DataSetSamples:
     """The samples in the data set's own order.
 
     Attributes:
@@ -83,7 +83,7 @@ class Samples:
                 ) from None
 
 
-def read_samples(dataset: Any) -> Samples:
+def read_samples(dataset: Any) -> DataSetSamples:
     """Returns the samples of a data set, in its order.
 
     Raises:
@@ -92,16 +92,16 @@ def read_samples(dataset: Any) -> Samples:
     # exact types, since a subclass may do anything
     if type(dataset) is Subset:
         whole = read_samples(dataset.dataset)
-        return Samples(
+        return DataSetSamples(
             [whole.paths[at] for at in dataset.indices],
             [whole.labels[at] for at in dataset.indices],
             whole.parts,
         )
 
     if type(dataset) is ConcatDataset:
-        joined = Samples([], [])
+        joined = DataSetSamples([], [])
         for part in map(read_samples, dataset.datasets):
-            joined = Samples(
+            joined = DataSetSamples(
                 joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
             )
         return joined
@@ -115,7 +115,9 @@ def read_samples(dataset: Any) -> Samples:
         "its samples are not paths with class numbers",
         "use build_loader with a table",
     )
-    return Samples([str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset])
+    return DataSetSamples(
+        [str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset]
+    )
 
 
 def _name(dataset: Any) -> str:

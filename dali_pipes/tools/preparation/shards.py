@@ -12,8 +12,8 @@ classes.json beside the shards is the list of class names. In WebDataset
 (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to the first
 dot. The tars are USTAR, without times and owners, so that the same images give the same bytes.
 
-Which images a shard holds follows from their sizes in the source alone (`_plan_shards`), so any process
-on any machine can write any shard (`write_shard`).
+Which images a shard holds follows from their sizes in the source alone (`_plan_shards`), so any
+process on any machine can write any shard (`write_shard`).
 """
 
 import io
