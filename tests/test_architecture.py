@@ -19,14 +19,14 @@ LIBRARIES = {
             f"backends/dali/{name}.py"
             for name in ("backend", "augment", "feed", "graph", "planning")
         },
-        "backends/reference/dali.py",
+        *{f"measure/arms/{name}.py" for name in ("native_loader", "decoding_backend")},
         "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
         # in a process of their own: whether these libraries work at all
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},
     },
     # a program that is diagnosed has imported it itself
     "tensorflow": {
-        "backends/tfdata.py",
+        "backends/tfdata/backend.py",
         "tools/diagnosis/tfdata_program.py",
         "tools/diagnosis/watched.py",
     },

@@ -14,11 +14,12 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.cli.overrides import text_options
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
@@ -104,7 +105,9 @@ def _is_for_us(folder: Path) -> bool:
     # experiments name no schema, and without a primary file no other program can use them
     if all(file.parent.name == "experiment" for file in options):
         return True
-    return any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
+    arms = (arm.name for arm in ARMS)
+    ours = (*TRANSFORMS, *SAMPLINGS, *list_backends(), *arms)
+    return any(_extends(file, ours) for file in options)
 
 
 def _extends(file: Path, ours: Iterable[str]) -> bool:
@@ -114,6 +117,14 @@ def _extends(file: Path, ours: Iterable[str]) -> bool:
     except OSError:
         return False
     return any(word.removesuffix("_schema") in ours for word in words)
+
+
+def is_arm(name: str) -> bool:
+    """Returns whether the group `arm` has a file or a schema of this name; in 0.2 all of them were
+    in the group `loader`.
+    """
+    files = {file.stem for file in (conf_folder() / "arm").glob("*.yaml")}
+    return name in files or name in {f"{arm.name}_schema" for arm in ARMS}
 
 
 def tuned_loaders(users: Path | None) -> Path:
@@ -154,7 +165,9 @@ JOBS: dict[str, Any] = {
 def texts_of(job: str) -> dict[str, bool]:
     """Returns the options of a job that are text, each with whether it is a list of texts."""
     of_loaders = (
-        option for entry in backends().values() for option in text_options(entry.config, "loader.")
+        option
+        for entry in list_backends().values()
+        for option in text_options(entry.config, "loader.")
     )
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
@@ -185,8 +198,10 @@ def register(users: Path | None = None) -> None:
         store.store(
             group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule")
         )
-    for name, entry in backends().items():
+    for name, entry in list_backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
+    for arm in ARMS:
+        store.store(group="arm", name=f"{arm.name}_schema", node=arm.config)
 
 
 def _with_epochs(schema: type, name: str) -> Any:

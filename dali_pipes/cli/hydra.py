@@ -41,6 +41,7 @@ from dali_pipes.cli.conf import (
     MARKER,
     WITHIN,
     conf_folder,
+    is_arm,
     others_folder,
     register,
     texts_of,
@@ -420,6 +421,17 @@ def _explain(error: BaseException, users: Path | None) -> str:
 
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
+        if group == "loader" and is_arm(name):
+            if name.endswith("_schema"):
+                return (
+                    f"a file in loader/ extends {name}, which only benchmarks have; it is in the "
+                    f"group arm now: move the file to arm/{_whose(users)}"
+                )
+            return (
+                f"loader={name} is for benchmarks only, in the group arm: dali-pipes benchmark "
+                f"arms=[{name}], with its options under loaders.{name}; a file names "
+                f"arm@loaders.{name}: {name}{_whose(users)}"
+            )
         known = [each for each in cause.options if not each.endswith("schema")]
         meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
         tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""

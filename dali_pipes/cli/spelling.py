@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.errors import DaliPipesError, NoGpuError, SmallDataError
 
 
@@ -44,7 +44,7 @@ def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
 
     others = [
         each
-        for each, entry in backends().items()
+        for each, entry in list_backends().items()
         if name in [field.name for field in fields(entry.config)]
     ]
     return [f"loader.{name} of loader={others[0]}"] if others and "loader" in config else []

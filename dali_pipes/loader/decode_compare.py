@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.device import resolve_device

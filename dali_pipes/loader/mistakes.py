@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, proposal, shown
 from dali_pipes.plan.plan import Rank
@@ -151,7 +151,7 @@ def _instead_of_manifest(value: Any) -> str:
 
 
 def _instead_of_config(value: Any) -> str:
-    kinds = {name: entry.config for name, entry in backends().items()}
+    kinds = {name: entry.config for name, entry in list_backends().items()}
     if isinstance(value, type) and issubclass(value, LoaderConfig):
         return f"write {value.__name__}()"
     if isinstance(value, str) and (near := get_close_matches(value.lower(), kinds, 1)):

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Step
-from dali_pipes.backends.config import DataLoaderConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.system.functions import named_function
 

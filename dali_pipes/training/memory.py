@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.registry import loader_needs
+from dali_pipes.backends.registry import estimate_loader_memory
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
@@ -47,7 +47,7 @@ def check_memory(
     kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
 
     needs = [
-        *loader_needs(
+        *estimate_loader_memory(
             config.loader,
             config.transform,
             config.batch_size * config.accumulate,

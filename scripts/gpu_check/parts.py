@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.provenance import gpu_is_simulated
 from gpu_check import suite

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.decode_probe import IMAGES, ProbeResult, probe
 from dali_pipes.measure.workload import to_dict

@@ -14,11 +14,11 @@ from make_shards import tar_shards
 from nvidia.dali import fn, pipeline_def, types
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import graph as dali_graph
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import ViewInputs, erase
-from dali_pipes.backends.reference.dali import DaliNativeBackend
+from dali_pipes.measure.arms import DaliNativeConfig
+from dali_pipes.measure.arms.native_loader import DaliNativeBackend
 from dali_pipes.plan.augment.policies import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
 from dali_pipes.tools.doctor import decode as doctor

@@ -57,7 +57,14 @@ def mistakes(folder, empty, bare, splits):
         "mistyped loader",
         "preview",
         [train, "loader=dalli"],
-        "there is no loader=dalli; did you mean dali? there are cached, dali,",
+        "there is no loader=dalli; did you mean dali? there are dali, dali_cpu,",
+    )
+    yield (
+        "arm as a loader",
+        "preview",
+        [train, "loader=synthetic"],
+        "loader=synthetic is for benchmarks only, in the group arm: dali-pipes benchmark "
+        "arms=[synthetic], with its options under loaders.synthetic",
     )
     yield (
         "mistyped value",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dali_pipes.backends.config import DaliConfig, TorchConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.cli import conf, hydra
 from dali_pipes.system.files import written
 

@@ -91,7 +91,7 @@ def test_what_a_user_sees(program):
         "\nloader: PyTorch's DataLoader on the CPU." in shown
         and "as many as the cores that this process may use" in shown
     )
-    assert "\n    loader: cached, dali, dali_cpu," in shown and "_schema" not in shown
+    assert "\n    loader: dali, dali_cpu," in shown and "_schema" not in shown
     assert "\n  num_workers: null\n" in shown
     assert "None" not in shown, "on a command line it is null"
     assert "Hydra" not in shown

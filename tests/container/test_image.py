@@ -342,7 +342,7 @@ print(json.dumps(failed))""",
     adapters = {f"dali_pipes.adapters.{name}" for name in ("accelerate", "transformers")}
     others = {
         "rec2idx",
-        "dali_pipes.backends.tfdata",
+        "dali_pipes.backends.tfdata.backend",
         "dali_pipes.tools.diagnosis.tfdata_program",
         "dali_pipes.tools.preparation.on_ray",
     }

@@ -15,7 +15,7 @@ from gpu_check.parts import ARMS, PARTS, TRAINED
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.workload import to_dict
 
 GRID = [

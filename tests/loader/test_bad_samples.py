@@ -18,7 +18,7 @@ from faults import FAULTS, TRUNCATED
 from gpu_backends import GPU_BACKENDS, makes_pixels, needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.backends.torch import TorchBackend
+from dali_pipes.backends.torch.backend import TorchBackend
 from dali_pipes.data.reader import Reader
 from dali_pipes.loader.bad_files import find_bad_samples
 

@@ -323,13 +323,14 @@ def test_a_loader_is_not_pickled_or_copied(manifest):
 LOOKED_AT = """
 import multiprocessing, os, sys
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 
 configs = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
     "torch": dp.TorchConfig(num_workers=2),
     "torch_inline": dp.TorchConfig(num_workers=0),
-    "synthetic": dp.SyntheticConfig(),
+    "synthetic": SyntheticConfig(),
     "tfdata": dp.TfDataConfig(num_threads=2),
 }
 manifest = dp.Manifest.load(sys.argv[1])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes.loader.fingerprint import to_json_value
+from dali_pipes.measure.arms import SyntheticConfig
 
 WRAP = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()], torch.tensor])
 SHARE = st.builds(lambda wrap, x: wrap(x), WRAP, st.sampled_from([0.25, 0.5, 1.0]))
@@ -108,7 +109,7 @@ def test_a_state_is_text_and_numbers(thumbnails, transform, mix, sampling, batch
         "batch_size": batch_size,
         "seed": seed,
     }
-    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as one:
+    with dp.build_loader(thumbnails, SyntheticConfig(), **options) as one:
         next(iter(one))
         state = one.state_dict()
         check_state(state)

@@ -19,7 +19,8 @@ from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_
 from dali_pipes.adapters.from_torch.samples import read_samples
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
-from dali_pipes.backends.config import DaliConfig, LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
 from dali_pipes.loader.build import build_loader

@@ -120,11 +120,11 @@ class _Feed:
 
 @do_not_convert
 def planned_inputs(
-    manifest: Manifest, transform: Transform, windows: bool = False
+    manifest: Manifest, transform: Transform, only_decodes: bool = False
 ) -> PlanInputs[PlanInput]:
-    """The inputs of the image graph; with `windows` those of the window graph only."""
+    """The inputs of the image graph; with `only_decodes` those of the region graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
-    if windows:
+    if only_decodes:
         return replace(
             inputs,
             number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
@@ -138,7 +138,7 @@ def planned_inputs(
 
 
 def _stored_inputs() -> PlanInputs[PlanInput]:
-    """The inputs of the window graph, if the plan is made for pixels as stored."""
+    """The inputs of the region graph, if the plan is made for pixels as stored."""
     return _region_inputs(
         lambda planned: _StoredRegion(
             planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
@@ -147,7 +147,7 @@ def _stored_inputs() -> PlanInputs[PlanInput]:
 
 
 def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
-    """The inputs of the window graph, if the plan is made for upright pixels.
+    """The inputs of the region graph, if the plan is made for upright pixels.
 
     They are the region in the stored image, and how it is turned.
     """

@@ -1,6 +1,6 @@
-"""The image graph: from encoded bytes to windows, and on to finished pixels.
+"""The image graph: from encoded bytes to regions, and on to finished pixels.
 
-All are plain functions of the plan's inputs and the device. `window_graph` checks the header,
+All are plain functions of the plan's inputs and the device. `region_graph` checks the header,
 decodes and turns the image upright; `view_graph` slices, resizes, crops, flips, augments,
 normalizes and erases each view; `image_graph` is both.
 """
@@ -14,8 +14,8 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
-from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.dali.augment import Input, SlotInputs, augment
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 
@@ -118,7 +118,7 @@ def image_graph(
         region: decode the planned region only, not the whole image.
         device: "cpu" or "gpu".
     """
-    image = window_graph(inputs, transform, decoder, region)
+    image = region_graph(inputs, transform, decoder, region)
     return tuple(
         [
             view_graph(image, inputs.views[place], each, device)
@@ -155,7 +155,7 @@ def view_graph(
     )
 
 
-def window_graph(
+def region_graph(
     inputs: PlanInputs[DataNode], transform: Transform, decoder: dict[str, Any], region: bool
 ) -> DataNode:
     """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.

@@ -17,7 +17,7 @@ import torch
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest

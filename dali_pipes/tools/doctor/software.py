@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 import numpy as np
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
@@ -50,7 +50,7 @@ def predict(config: PredictConfig) -> None:
             "the transform is random, or not normalized (uint8), and the outputs would "
             "mean nothing; use transform=eval"
         )
-    if not entry_of(config.loader).follows_plan:
+    if not is_for_training(config.loader):
         raise ConfigError(
             "this loader is for benchmarks only, and does not say which image is which; use "
             "loader=dali or torch"

@@ -10,10 +10,10 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
 from dali_pipes.loader import decode_compare, decode_probe
 from dali_pipes.loader.decode_probe import ProbeResult
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.system.child import Answer, ChildError
 from dali_pipes.tools.doctor import images
 from dali_pipes.tools.doctor.config import DoctorConfig

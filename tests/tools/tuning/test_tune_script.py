@@ -79,7 +79,7 @@ def test_tune_then_use(command, image_folder, tmp_path, loader):
 
 
 MISTAKES = {
-    "nothing to search": (["loader=synthetic"], "loader=synthetic has no settings to search"),
+    "nothing to search": (["loader=tfdata"], "loader=tfdata has no settings to search"),
     "unknown option": (["search.threads=[1]"], "threads"),
     "an option of another loader": (
         ["loader=torch", "search.num_threads=[1]"],

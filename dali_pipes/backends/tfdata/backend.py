@@ -19,7 +19,7 @@ from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import to_gpu
-from dali_pipes.backends.config import TfDataConfig
+from dali_pipes.backends.tfdata.config import TfDataConfig
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.geometry import Geometry

@@ -16,9 +16,9 @@ from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.backends.common.torchvision_decode import resize_window
+from dali_pipes.backends.common.torchvision_decode import resize_region
 from dali_pipes.backends.common.transfer import hand_over, ids_on
-from dali_pipes.backends.config import TorchvisionGpuConfig
+from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
@@ -77,7 +77,9 @@ class TorchvisionGpuBackend(Backend):
         )
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        return self._read_ahead.explained(itertools.starmap(self._ready, self._read_ahead(planned)))
+        return self._read_ahead.note_failures(
+            itertools.starmap(self._ready, self._read_ahead(planned))
+        )
 
     def _ready(self, planned: PlannedBatch, files: Encoded) -> Delivery:
         with span("decode"), torch.cuda.stream(self._own_stream):
@@ -132,7 +134,7 @@ class TorchvisionGpuBackend(Backend):
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
 
         y, x = map(int, geometry.crop)
-        image = crop(resize_window(decoded, name, transform, geometry), y, x, *transform.shape)
+        image = crop(resize_region(decoded, name, transform, geometry), y, x, *transform.shape)
         axes = [axis for axis, flips in ((1, geometry.vertical_flip), (2, geometry.flip)) if flips]
         return image.flip(axes) if axes else image
 

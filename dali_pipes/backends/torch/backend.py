@@ -18,7 +18,7 @@ from dali_pipes.backends.common import pillow, pixels
 from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
-from dali_pipes.backends.config import TorchConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -26,9 +26,9 @@ from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 from dali_pipes.system.traces import span
 
-Numbered = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
+NumberedBatch = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
 # the number of the planned batch, groups of images, their erased regions
-Arrays = tuple[int, Groups, Groups]
+WorkerResult = tuple[int, Groups, Groups]
 
 
 class TorchBackend(Backend):
@@ -53,7 +53,7 @@ class TorchBackend(Backend):
             ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
         )
         options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
-        self._loader: DataLoader[Arrays] | None = DataLoader(
+        self._loader: DataLoader[WorkerResult] | None = DataLoader(
             self._images,
             sampler=self._sampler,
             batch_size=None,
@@ -92,9 +92,9 @@ class TorchBackend(Backend):
                 for each, groups, erased in decoded
             )
             return finish_on_gpu(with_ids, self._device, self._finish)
-        return ((each, self._finished(each, groups, erased)) for each, groups, erased in decoded)
+        return ((each, self._to_batch(each, groups, erased)) for each, groups, erased in decoded)
 
-    def _finished(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
+    def _to_batch(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
         return DecodedBatch.of(self._finish(groups, erased), torch.from_numpy(planned.ids))
 
     def _finish(self, groups: Groups, erased: Groups) -> Groups:
@@ -120,17 +120,17 @@ class TorchBackend(Backend):
         end_workers(self._iterator)
 
 
-class _PlanSampler(Sampler[Numbered]):
+class _PlanSampler(Sampler[NumberedBatch]):
     """Gives planned batches to the DataLoader in place of indices."""
 
     def __init__(self) -> None:
-        self.numbered: Iterator[Numbered] = iter(())
+        self.numbered: Iterator[NumberedBatch] = iter(())
 
-    def __iter__(self) -> Iterator[Numbered]:
+    def __iter__(self) -> Iterator[NumberedBatch]:
         return self.numbered
 
 
-class _Images(Dataset[Arrays]):
+class _Images(Dataset[WorkerResult]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._transforms = manifest, views_of(transform)
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
@@ -140,14 +140,14 @@ class _Images(Dataset[Arrays]):
             transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
         )
 
-    def __getitem__(self, numbered: Numbered) -> Arrays:
+    def __getitem__(self, numbered: NumberedBatch) -> WorkerResult:
         number, planned = numbered
         n, form = len(planned), (self._dtype, self._memory_format, _memory)
         groups = tuple(
             pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups
         )
         outs = [out for images in groups for out in torch.split(images, n)]
-        views = list(map(_View, self._transforms, planned.views, outs))
+        views = list(map(_ViewWriter, self._transforms, planned.views, outs))
         orientations = (
             self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         )
@@ -158,7 +158,10 @@ class _Images(Dataset[Arrays]):
             encoded = self.reader.read(extent)
             with span("decode"):
                 decoded = self._decode(
-                    encoded, str(extent), [view.of(at) for view in views], orientations[at]
+                    encoded,
+                    str(extent),
+                    [view.decode_request(at) for view in views],
+                    orientations[at],
                 )
                 for view, image in zip(views, decoded, strict=True):
                     view.write(at, image)
@@ -174,7 +177,7 @@ class _Images(Dataset[Arrays]):
         return number, groups, erased
 
 
-class _View:
+class _ViewWriter:
     """One view of a batch's images, written into `out`, (N, 3, H, W)."""
 
     def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
@@ -185,7 +188,7 @@ class _View:
         )
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
-    def of(self, at: int) -> pillow.View:
+    def decode_request(self, at: int) -> pillow.View:
         """What to decode of image `at`: the transform, the geometry, and the output's shape."""
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 

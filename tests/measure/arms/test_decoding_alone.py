@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DecodingConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms import DecodingConfig
 
 
 def batches(manifest, **options):

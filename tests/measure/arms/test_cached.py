@@ -5,7 +5,8 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.reference.dali import CachedBackend
+from dali_pipes.measure.arms import CachedConfig
+from dali_pipes.measure.arms.cached import CachedBackend
 from dali_pipes.plan.plan import Plan
 
 CPU = torch.device("cpu")
@@ -34,7 +35,7 @@ class Watched(DaliBackend):
 
 
 def cached(manifest, batches, batch_size=8, transform=TRANSFORM):
-    backend = CachedBackend(manifest, transform, dp.CachedConfig(batches=batches), batch_size, CPU)
+    backend = CachedBackend(manifest, transform, CachedConfig(batches=batches), batch_size, CPU)
     backend._source = source = Watched(manifest, transform, DALI, batch_size, CPU)
     return backend, source
 
@@ -128,7 +129,7 @@ def test_a_bad_file_in_the_batch_that_is_kept(scanned, on_bad_sample):
         "on_bad_sample": on_bad_sample,
         "max_bad_fraction": 1,
     }
-    with dp.build_loader(scanned, dp.CachedConfig(batches=2), **options, device="cpu") as loader:
+    with dp.build_loader(scanned, CachedConfig(batches=2), **options, device="cpu") as loader:
         if on_bad_sample == "raise":
             with pytest.raises(dp.BadSampleError, match=r"empty file"):
                 next(iter(loader))
