@@ -157,9 +157,11 @@ def probe(
     return ProbeResult(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 
-def compare_in_child(*job: Any) -> dict[str, Any]:
+def compare_in_child(
+    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
+) -> dict[str, Any]:
     """What the process of `probe` runs. Options with decode=probe ask in it what a loader would."""
-    return compare(*job, probe=try_regions)
+    return compare(file, exif, config, batch_size, device, try_regions)
 
 
 def messages(output: str) -> list[Message]:

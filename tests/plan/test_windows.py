@@ -173,8 +173,8 @@ def test_every_policy_of_the_last_batch_is_that_of_other_orders(last_batch):
         Plan(manifest, TRANSFORM, 4, rank=Rank(index, 2), last_batch=last_batch)
         for index in range(2)
     ]
-    assert [(each.epoch_samples, each.shard_samples, len(each)) for each in ranks] == [
-        (each.epoch_samples, each.shard_samples, len(each)) for each in plain
+    assert [(each.epoch_samples, each.rank_samples, len(each)) for each in ranks] == [
+        (each.epoch_samples, each.rank_samples, len(each)) for each in plain
     ]
     ids = np.concatenate(
         [each.batch(0, step).ids for step in range(ranks[0].steps) for each in ranks]

@@ -300,7 +300,7 @@ class _EpochSampler:
         self._loader = loader
 
     def __len__(self) -> int:
-        return self._loader.plan.shard_samples
+        return self._loader.plan.rank_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""
