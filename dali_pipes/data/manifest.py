@@ -64,8 +64,10 @@ log = logging.getLogger(__name__)
 class _Value(Generic[T]):
     """An attribute of a manifest that is the one of its images."""
 
-    def __init__(self, value: cached_property[T]):
-        self._value, self.__doc__ = value, value.__doc__
+    # to mypy a property of a class is a function of the instance
+    def __init__(self, value: "cached_property[T] | Callable[[ImageTable], T]"):
+        self._value: Any = value
+        self.__doc__ = value.__doc__
 
     @overload
     def __get__(self, manifest: None, kind: type) -> Self: ...
@@ -74,7 +76,10 @@ class _Value(Generic[T]):
     def __get__(self, manifest: "Manifest", kind: type) -> T: ...
 
     def __get__(self, manifest: "Manifest | None", kind: type) -> Self | T:
-        return self if manifest is None else self._value.__get__(manifest.images)
+        if manifest is None:
+            return self
+        value: T = self._value.__get__(manifest.images)
+        return value
 
 
 def _method(
@@ -86,7 +91,7 @@ def _method(
     def call(self: "Manifest", *args: P.args, **options: P.kwargs) -> T:
         return method(self.images, *args, **options)
 
-    return call
+    return cast(Callable[Concatenate["Manifest", P], T], call)
 
 
 @dataclass
@@ -366,12 +371,14 @@ class Manifest:
                 values than classes.
         """
         check_choice("missing", missing, MISSING)
-        folders = [Path(os.path.abspath(local_path(folder))) for folder in (images, masks)]
+        image_folder, mask_folder = (
+            Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
+        )
         check_choice("annotated", annotated, ANNOTATED)
 
         targets = Targets(annotated=annotated)
         check = ScanOptions(verify, max_pixels, workers, progress, targets)
-        pairs = read_masks(*folders, classes, missing, mask_values, check)
+        pairs = read_masks(image_folder, mask_folder, classes, missing, mask_values, check)
         return cls._of(pairs)._finish(None, strict)
 
     @classmethod

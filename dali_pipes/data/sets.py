@@ -188,7 +188,7 @@ def _join_facts(
     boxes_upright = _join_boxes_upright(
         [images.facts.boxes_upright for images in sets if images.has_turned_boxes]
     )
-    masks = {}
+    masks: dict[str, Any] = {}
     if any(images.has_target("mask") for images in sets):
         new_values = [
             facts.mask_values.renumber(new) for facts, new in zip(every, numbers, strict=True)
@@ -305,7 +305,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     if names == images.classes:
         return images
 
-    used = np.zeros(0)
+    used: NDArray[Any] = np.zeros(0)
     if images.task != "regression":
         used = np.unique(images.labels[images.labels >= 0])
     # which values masks have is not known, so each class counts as used
