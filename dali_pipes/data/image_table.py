@@ -37,7 +37,7 @@ from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
-from dali_pipes.data.table.schema import RULES, divided, own_columns
+from dali_pipes.data.table.schema import RULES, own_columns, split_usable
 from dali_pipes.errors import ManifestError, OmissionError, check_int
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class ImageTable:
         Raises:
             ManifestError: the table cannot be of images.
         """
-        usable, others = divided(table.combine_chunks())
+        usable, others = split_usable(table.combine_chunks())
 
         known: dict[str, Any] = {
             "folders": folders or {},
@@ -327,7 +327,7 @@ class ImageTable:
                     f"{self.root}: the manifest has objects of which {name} are too few or too "
                     "many; scan again"
                 )
-            return self._samples[TARGET + name].joined(ids)
+            return self._samples[TARGET + name].concatenate(ids)
 
         boxes, labels, points = (
             values("boxes", 4),
@@ -571,7 +571,7 @@ class ImageTable:
             np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block)
         )
         return [
-            zlib.crc32(b"".join(column.joined(ids).tobytes() for column in columns))
+            zlib.crc32(b"".join(column.concatenate(ids).tobytes() for column in columns))
             for ids in blocks
         ]
 
@@ -682,7 +682,8 @@ class ImageTable:
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
+            column = self._samples["path"]
+            paths, lengths = column.concatenate(ids), column.lengths(ids)
             # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()

@@ -46,7 +46,7 @@ from dali_pipes.data.sets import Mix
 from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
-from dali_pipes.data.table.schema import divided, replaced
+from dali_pipes.data.table.schema import replace_column, split_usable
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED, warn_of_turned
 from dali_pipes.errors import (
@@ -387,7 +387,7 @@ class Manifest(ImageTable):
             }
             return read
 
-        usable, others = divided(stored.table)
+        usable, others = split_usable(stored.table)
         validate(others)
         return cls._of(
             absolute(stored.root),
@@ -616,7 +616,7 @@ class Manifest(ImageTable):
         if not problems:
             return self
 
-        bad = replaced(
+        bad = replace_column(
             self.samples.take(pa.array(list(problems))),
             "problem",
             pa.array(list(problems.values())),
@@ -709,7 +709,9 @@ class Manifest(ImageTable):
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
             self.shards.numbers
         ]
-        samples = Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files)
+        samples = Samples(
+            replace_column(self.samples, "mtime_ns", pa.array(times)), self._samples.files
+        )
         return self._with(samples, self._others, keep=_KEPT_OF_ALL)
 
     def without_columns(self, names: Sequence[str]) -> Self:

@@ -32,15 +32,15 @@ from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     Header,
     ScanOptions,
+    describe_os_error,
     is_image,
-    os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -109,7 +109,7 @@ def scan_folder(
     for folder in folders:
         if folder.images is None:
             known = earlier.rows(folder.path)  # the class may have another number now
-            rows = [replaced(known, "label", _labels(folder.label, len(known), check))]
+            rows = [replace_column(known, "label", _labels(folder.label, len(known), check))]
         else:
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
 
@@ -329,7 +329,7 @@ def _list(
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(
-            f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away"
+            f"{os.fsdecode(full)}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
 
     prefix = os.fsdecode(os.path.join(path, b""))

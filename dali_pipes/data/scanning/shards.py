@@ -28,7 +28,13 @@ from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.earlier import pixels, usable_rows
 from dali_pipes.data.scanning.files import map_items
-from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, fetch_error, os_problem
+from dali_pipes.data.scanning.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    fetch_error,
+)
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_problem, mask_size
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
@@ -47,7 +53,7 @@ from dali_pipes.data.shards.remote import (
     read_object,
     version_of,
 )
-from dali_pipes.data.table.schema import SCHEMA, replaced
+from dali_pipes.data.table.schema import SCHEMA, replace_column
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
@@ -94,14 +100,14 @@ def scan_shards(
 
     table = pa.concat_tables(ordered)
     if not check.with_labels:
-        return [], replaced(table, "label", no_labels(len(table)))
+        return [], replace_column(table, "label", no_labels(len(table)))
 
     # With targets, labels may be missing in all samples, but not in some of them.
     lacking = pc.less(table["label"], 0)
     if check.targets.named and pc.all(lacking).as_py():
-        table = replaced(table, "label", no_labels(len(table)))
+        table = replace_column(table, "label", no_labels(len(table)))
     elif check.targets.named:
-        table = replaced(
+        table = replace_column(
             table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
         )
 
@@ -118,7 +124,7 @@ def scan_shards(
         f"its label is none of the {len(classes)} classes of classes.json",
         table["problem"],
     )
-    return classes, replaced(table, "problem", problem)
+    return classes, replace_column(table, "problem", problem)
 
 
 def _unchanged_rows(
@@ -253,7 +259,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
     except OSError as error:
         if is_remote(file):
             raise fetch_error(file, error) from None
-        members = [ShardMember(problem=os_problem(error))]
+        members = [ShardMember(problem=describe_os_error(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         _, columns = _target_columns(-1, members, headers, check)
 
@@ -343,11 +349,11 @@ def _with_objects(
 
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(
-        replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
+        replace_column(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
     )
 
     classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
-    return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
+    return classes, replace_column(replace_column(table, BOX_LABELS, numbers), "label", labels)
 
 
 def read_class_names(root: Path | str) -> list[str] | None:

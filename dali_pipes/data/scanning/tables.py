@@ -40,7 +40,7 @@ from dali_pipes.data.shards.remote import (
     open_object,
     version_of,
 )
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -388,7 +388,7 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
         if problem and row not in problem:
             what, semicolon, instead = problem.partition(";")
             problems[place] = f"{what} {row}{semicolon}{instead}"
-    return replaced(rows, "problem", pa.array(problems, pa.string()))
+    return replace_column(rows, "problem", pa.array(problems, pa.string()))
 
 
 def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
@@ -419,7 +419,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
-        table = replaced(table, name, _cast_paths(file, name, table[name]))
+        table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
     # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
@@ -433,7 +433,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     _refuse_second_header(file, table[options.path_column], labels, options)
     if options.label_separator is None:
         labels = read_text(file, labels, options.task)
-    return replaced(table, options.label_column, labels)
+    return replace_column(table, options.label_column, labels)
 
 
 def _refuse_second_header(
