@@ -113,7 +113,7 @@ def scan_folder(
         else:
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
 
-        usable = sum(each["problem"].null_count for each in rows)
+        usable = sum(table_rows["problem"].null_count for table_rows in rows)
         others = sum(map(len, rows)) - usable
         records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
         tables += rows
@@ -247,8 +247,8 @@ def list_folders(
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
             inner = sorted(
                 parts[1]
-                for each in of_class
-                if len(parts := os.fsdecode(each.path).split("/")) == 2
+                for folder in of_class
+                if len(parts := os.fsdecode(folder.path).split("/")) == 2
             )
 
             if check.classes is None:
@@ -299,7 +299,7 @@ def _walk(
             continue
 
         found.append(folder)
-        waiting += [(each, above | {identity}) for each in subfolders]
+        waiting += [(subfolder, above | {identity}) for subfolder in subfolders]
     return found
 
 
@@ -316,9 +316,9 @@ def _list(
         if stamp and earlier.has_all_of(path, stamp, check):
             # a link whose target is gone is no folder any more, and changes no folder's time
             there = [
-                each
-                for each in earlier.subfolders[path]
-                if Path(os.fsdecode(os.path.join(base, each))).is_dir()
+                subfolder
+                for subfolder in earlier.subfolders[path]
+                if Path(os.fsdecode(os.path.join(base, subfolder))).is_dir()
             ]
             return (
                 Folder(path, label, stamp, None, earlier.folders[path].omissions),

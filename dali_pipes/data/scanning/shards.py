@@ -141,8 +141,8 @@ def _unchanged_rows(
     rows: dict[bytes, pa.Table] = {}
     # a shard comes twice: with its usable images, and further on with its others
     for start, end in pairwise(borders):
-        name, some = known["path"][start].as_py(), known.slice(start, end - start)
-        rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
+        name, run = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
 
     return {
         name: rows[name]
@@ -301,12 +301,12 @@ def _target_columns(
     columns: dict[str, list[Any]] = {}
 
     if targets.text:
-        columns["text"] = [each.get("text", "") for each in given]
+        columns["text"] = [values.get("text", "") for values in given]
     if targets.mask:
-        places = [each.get("mask", (0, 0)) for each in given]
+        places = [values.get("mask", (0, 0)) for values in given]
         headers = [
-            _with_mask(number, each, place, check)
-            for each, place in zip(headers, places, strict=True)
+            _with_mask(number, header, place, check)
+            for header, place in zip(headers, places, strict=True)
         ]
         columns |= {
             "mask": [b""] * len(places),  # no path: the masks are in the shard
@@ -339,9 +339,9 @@ def _with_objects(
     """
     # a shard without objects has no kind of its own
     kinds = {
-        each[BOX_LABELS].type
-        for each in tables
-        if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()
+        shard_rows[BOX_LABELS].type
+        for shard_rows in tables
+        if pc.sum(pc.list_value_length(shard_rows[BOX_LABELS])).as_py()
     }
     if len(kinds) > 1:
         mixed = f"some shards have class numbers in {targets.box_labels}, others names"
@@ -349,7 +349,8 @@ def _with_objects(
 
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(
-        replace_column(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
+        replace_column(shard_rows, BOX_LABELS, shard_rows[BOX_LABELS].cast(kind))
+        for shard_rows in tables
     )
 
     classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
