@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.headers import os_problem
+from dali_pipes.data.scanning.headers import describe_os_error
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class ReadAhead:
         except OSError as error:
             # no exception yet, since earlier batches may still be waiting to be delivered; decoders
             # reject the empty image when its turn comes
-            failures.append(f"{extent}: {os_problem(error)}")
+            failures.append(f"{extent}: {describe_os_error(error)}")
             return np.empty(0, np.uint8)
 
     def note_failures(self, batches: Iterator[T]) -> Iterator[T]:

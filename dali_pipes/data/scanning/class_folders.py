@@ -32,15 +32,15 @@ from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     Header,
     ScanOptions,
+    describe_os_error,
     is_image,
-    os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -109,11 +109,11 @@ def scan_folder(
     for folder in folders:
         if folder.images is None:
             known = earlier.rows(folder.path)  # the class may have another number now
-            rows = [replaced(known, "label", _labels(folder.label, len(known), check))]
+            rows = [replace_column(known, "label", _labels(folder.label, len(known), check))]
         else:
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
 
-        usable = sum(each["problem"].null_count for each in rows)
+        usable = sum(table_rows["problem"].null_count for table_rows in rows)
         others = sum(map(len, rows)) - usable
         records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
         tables += rows
@@ -247,8 +247,8 @@ def list_folders(
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
             inner = sorted(
                 parts[1]
-                for each in of_class
-                if len(parts := os.fsdecode(each.path).split("/")) == 2
+                for folder in of_class
+                if len(parts := os.fsdecode(folder.path).split("/")) == 2
             )
 
             if check.classes is None:
@@ -299,7 +299,7 @@ def _walk(
             continue
 
         found.append(folder)
-        waiting += [(each, above | {identity}) for each in subfolders]
+        waiting += [(subfolder, above | {identity}) for subfolder in subfolders]
     return found
 
 
@@ -316,9 +316,9 @@ def _list(
         if stamp and earlier.has_all_of(path, stamp, check):
             # a link whose target is gone is no folder any more, and changes no folder's time
             there = [
-                each
-                for each in earlier.subfolders[path]
-                if Path(os.fsdecode(os.path.join(base, each))).is_dir()
+                subfolder
+                for subfolder in earlier.subfolders[path]
+                if Path(os.fsdecode(os.path.join(base, subfolder))).is_dir()
             ]
             return (
                 Folder(path, label, stamp, None, earlier.folders[path].omissions),
@@ -329,7 +329,7 @@ def _list(
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(
-            f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away"
+            f"{os.fsdecode(full)}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
 
     prefix = os.fsdecode(os.path.join(path, b""))

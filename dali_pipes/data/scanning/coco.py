@@ -52,10 +52,10 @@ class _Ids:
     """
 
     def __init__(self, ids: Iterable[Any]):
-        self._places = {each: place for place, each in enumerate(ids)}
+        self._places = {entry_id: place for place, entry_id in enumerate(ids)}
 
         # Entries with the same number, such as 1 and "01", are not found by the number.
-        numbers = [(_number(each), place) for each, place in self._places.items()]
+        numbers = [(_number(entry_id), place) for entry_id, place in self._places.items()]
         counts = Counter(number for number, _ in numbers)
         self._by_number = {
             number: place for number, place in numbers if number is not None and counts[number] == 1
@@ -107,7 +107,7 @@ def scan_coco(
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
     )
-    if all(each.problem in MISSING_FILE_PROBLEMS for each in headers):
+    if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
         none = (
             f"none of its {len(paths):,} images is in {root}, the first is "
             f"{read.images[0]['file_name']!r:.80}"
@@ -143,14 +143,18 @@ def scan_coco(
         )
 
         # Such a file would train on images without objects.
-        if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
+        if (
+            not counts.any()
+            and not any(read.captions)
+            and any(not header.problem for header in usable)
+        ):
             refuse_without_objects(file, _list_faults(read, headers, targets))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
     if any(read.captions):
         targets[TARGET + "text"] = pa.array(
-            [each[0] if each else "" for each in read.captions], pa.large_string()
+            [captions[0] if captions else "" for captions in read.captions], pa.large_string()
         )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
 
@@ -169,8 +173,11 @@ def _image_ids(read: _File) -> pa.Array:
     """Returns the ids of the images: int64 if all are numbers and stay distinct, else text."""
     numbers = [_number(image["id"]) for image in read.images]
     # the text 1e999 is infinite, which int() refuses
-    if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):
-        whole = [int(each or 0) for each in numbers]
+    if all(
+        number is not None and abs(number) < _LARGEST and number == int(number)
+        for number in numbers
+    ):
+        whole = [int(number or 0) for number in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
     return pa.array(
@@ -183,11 +190,13 @@ def _list_faults(read: _File, headers: list[Header], targets: dict[str, pa.Array
     """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
-    for image, some, header, text in zip(read.images, read.objects, headers, lines, strict=True):
+    for image, annotations, header, text in zip(
+        read.images, read.objects, headers, lines, strict=True
+    ):
         here = (
             text.splitlines()
             if not header.problem
-            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(some)
+            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(annotations)
         )
         lost += here
     return lost + read.strays
@@ -204,7 +213,7 @@ def _read(file: Path) -> _File:
     lists: list[Any] = []
     if isinstance(content, dict):
         lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
-    if not lists or not all(isinstance(each, list) for each in lists) or not lists[0]:
+    if not lists or not all(isinstance(entries, list) for entries in lists) or not lists[0]:
         raise ManifestError(
             f"{file}: not COCO's form; it needs the lists images, which must not be empty, and "
             "annotations"
@@ -215,7 +224,7 @@ def _read(file: Path) -> _File:
     _check_entries(file, "categories", categories, "name")
     categories = sorted(categories, key=_category_key)
 
-    places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
+    places, classes = (_Ids(entry["id"] for entry in entries) for entries in (images, categories))
     read = _File(
         file, images, places, categories, classes, [[] for _ in images], [[] for _ in images]
     )
@@ -234,33 +243,33 @@ def _category_key(category: Entry) -> tuple[bool, float, str]:
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
     seen: set[tuple[str, Any]] = set()
-    for number, each in enumerate(entries):
+    for number, entry in enumerate(entries):
         good = (
-            isinstance(each, dict)
-            and _is_id(each.get("id"))
-            and isinstance(each.get(name), str)
-            and each[name]
+            isinstance(entry, dict)
+            and _is_id(entry.get("id"))
+            and isinstance(entry.get(name), str)
+            and entry[name]
         )
 
-        if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
+        if not good or not is_unicode(entry[name]) or (name == "file_name" and "\0" in entry[name]):
             raise ManifestError(
                 f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it"
             )
 
         # a/./b.jpg and a\b.jpg are a/b.jpg: two entries for one file would give it two rows
-        meant = _normalize_name(each[name]) if name == "file_name" else each[name]
+        meant = _normalize_name(entry[name]) if name == "file_name" else entry[name]
         if name == "file_name" and meant.startswith(("/", "../")):
             outside = (
-                f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the "
+                f"{file}: {kind}[{number}] has the file_name {entry[name]!r:.80}, outside the "
                 "folder of the images"
             )
             raise ManifestError(
                 f"{outside}; give a root that holds all of them, and names relative to the folder"
             )
 
-        for key, value in (("id", each["id"]), (name, meant)):
+        for key, value in (("id", entry["id"]), (name, meant)):
             if (key, value) in seen:
-                other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
+                other = f"{file}: {kind}[{number}] has the {key} {entry[key]!r:.80} of another one"
                 raise ManifestError(f"{other}; make them one, or give each its own")
             seen.add((key, value))
 
@@ -313,7 +322,9 @@ def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Head
     # Boxes of an upright picture need the sizes of the upright picture.
     turned = upright_size(*found, header.orientation)
     found, other = (turned, found) if upright else (found, turned)
-    said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
+    said = tuple(
+        side if in_file is None else in_file for in_file, side in zip(given, found, strict=True)
+    )
     if header.problem or said == found:
         return header
 
@@ -340,8 +351,8 @@ def _list_turned(read: _File, headers: list[Header]) -> list[str]:
     file shows that they were annotated as stored.
     """
     found = []
-    for image, some, header in zip(read.images, read.objects, headers, strict=True):
-        if header.orientation != 1 and some and not header.problem:
+    for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
+        if header.orientation != 1 and annotations and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
             if not sized or upright_size(header.height, header.width, header.orientation) == (
                 header.height,
@@ -352,21 +363,24 @@ def _list_turned(read: _File, headers: list[Header]) -> list[str]:
 
 
 def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
-    found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
+    name_lists = [
+        category["keypoints"] for category in read.categories if category.get("keypoints")
+    ]
     if not all(
-        isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in name_lists
     ):
         raise ManifestError(
             f"{read.name}: the keypoints of its categories are not lists of names; correct them"
         )
 
     # A manifest has one list of keypoints for all objects.
-    if any(each != found[0] for each in found):
+    if any(names != name_lists[0] for names in name_lists):
         raise ManifestError(
             f"{read.name}: its categories have different keypoints; write a file for each of them"
         )
 
-    return Keypoints.from_names(list(found[0]), flip_pairs) if found else None
+    return Keypoints.from_names(list(name_lists[0]), flip_pairs) if name_lists else None
 
 
 def _build_objects(
@@ -374,13 +388,13 @@ def _build_objects(
 ) -> SourceObjects:
     counts = np.array(list(map(len, read.objects)), np.int64)
     numbers, entries = [], []
-    for some in read.objects:
-        numbers += [number for number, _ in some]
-        entries += [entry for _, entry in some]
+    for annotations in read.objects:
+        numbers += [number for number, _ in annotations]
+        entries += [entry for _, entry in annotations]
 
     good, faults, lost = _good_entries(read, entries, keypoints)
     image = np.repeat(np.arange(len(headers)), counts).tolist()
-    outlines, bad = _outlines(good, [headers[each] for each in image], upright)
+    outlines, bad = _outlines(good, [headers[number] for number in image], upright)
     for place, why in bad.items():
         lost.setdefault(place, []).append(f"its outline is left out: {why}")
 
@@ -389,21 +403,21 @@ def _build_objects(
     return SourceObjects(
         counts,
         # an entry that cannot be used is empty: `faults` names it, and its zeros are dropped
-        np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
+        np.array([entry.get("bbox", [0.0] * 4) for entry in good], np.float64).reshape(-1, 4),
         pa.array(
-            [read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()
+            [read.classes.get(entry["category_id"]) if entry else 0 for entry in good], pa.int64()
         ),
         lambda place: _name(numbers[place], entries[place]),
         faults,
-        np.array([_area(each) if each else 0 for each in good], np.float64),
-        np.array([bool(each.get("iscrowd")) for each in good], bool),
-        np.array([each.get("keypoints") or none for each in good], np.float64).reshape(
+        np.array([_area(entry) if entry else 0 for entry in good], np.float64),
+        np.array([bool(entry.get("iscrowd")) for entry in good], bool),
+        np.array([entry.get("keypoints") or none for entry in good], np.float64).reshape(
             len(good), len(none)
         )
         if keypoints
         else None,
-        [json.dumps(each) for each in outlines]
-        if any(each.get("segmentation") for each in good)
+        [json.dumps(outline) for outline in outlines]
+        if any(entry.get("segmentation") for entry in good)
         else None,
         lost,
         "upright" if upright else "stored",
@@ -462,8 +476,10 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     ):
         return False
 
-    for each in (*box, area):
-        if type(each) is not float and (type(each) is not int or not -_LARGEST < each < _LARGEST):
+    for number in (*box, area):
+        if type(number) is not float and (
+            type(number) is not int or not -_LARGEST < number < _LARGEST
+        ):
             return False
 
     if points and (keypoints is None or not _are_numbers(points, 3 * len(keypoints.names))):
@@ -531,7 +547,7 @@ def _outlines(
     position. An object without an outline has an empty list.
     """
     found = [entry.get("segmentation") or [] for entry in entries]
-    sizes = [(each.height, each.width, each.orientation) for each in headers]
+    sizes = [(header.height, header.width, header.orientation) for header in headers]
     height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
 
     # Polygons that are good as they are, nearly all, are checked together; the others one by one.
@@ -573,16 +589,17 @@ def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
 
     if not isinstance(outline, list):
         return outline
-    outline = [_as_numbers(each) for each in outline]
+    outline = [_as_numbers(polygon) for polygon in outline]
 
-    if outline and not any(isinstance(each, list) for each in outline):
+    if outline and not any(isinstance(polygon, list) for polygon in outline):
         return [outline]
-    return [each for each in outline if each not in ([], None)]
+    return [polygon for polygon in outline if polygon not in ([], None)]
 
 
 def _whole_numbers(numbers: list[Any]) -> list[Any]:
     return [
-        int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers
+        int(number) if isinstance(number, float) and number.is_integer() else number
+        for number in numbers
     ]
 
 
@@ -611,8 +628,8 @@ def _as_numbers(value: Any) -> Any:
     """
     if isinstance(value, list):
         return (
-            [_as_numbers(each) if type(each) is str else each for each in value]
-            if any(type(e) is str for e in value)
+            [_as_numbers(item) if type(item) is str else item for item in value]
+            if any(type(item) is str for item in value)
             else value
         )
     number = _number(value) if type(value) is str else None
@@ -623,5 +640,5 @@ def _are_numbers(values: Any, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
     return all(
-        type(each) is float or (type(each) is int and abs(each) < _LARGEST) for each in values
+        type(value) is float or (type(value) is int and abs(value) < _LARGEST) for value in values
     )

@@ -135,7 +135,7 @@ def _check_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
 
     # 1: unsigned integers; others are signed, or floats
     formats = tags.get(_SAMPLE_FORMAT, (1,))
-    if any(each != 1 for each in (formats if isinstance(formats, tuple) else (formats,))):
+    if any(value != 1 for value in (formats if isinstance(formats, tuple) else (formats,))):
         return f"TIFF with signed numbers; {AS_PNG}"
 
     # 257 = 65535 / 255: such an entry is an 8-bit color exactly, others need rounding

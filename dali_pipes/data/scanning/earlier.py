@@ -185,7 +185,9 @@ class Journal:
 def _is_ours(schema: pa.Schema) -> bool:
     """Whether a scan with these rules wrote a table; its images may have labels or none."""
     known = schema.metadata == _RULES and schema.names == SCHEMA.names
-    return known and all(schema.field(each.name) == each for each in SCHEMA if each.name != "label")
+    return known and all(
+        schema.field(field.name) == field for field in SCHEMA if field.name != "label"
+    )
 
 
 def _locked(file: Path) -> BinaryIO | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dali_pipes.data.labels import is_text
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.headers import Header, ScanOptions, read_header
-from dali_pipes.data.table.schema import SCHEMA, typed
+from dali_pipes.data.table.schema import SCHEMA, cast_columns
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
@@ -87,7 +87,7 @@ def file_rows(
     many ("member", "offset", "file_bytes").
     """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
-    return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
+    return cast_columns(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
 
 def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:

@@ -127,7 +127,7 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
         with open(path, "rb") as file:
             return examine(file, size, mtime_ns, check)
     except OSError as error:
-        return Header(size, mtime_ns, problem=os_problem(error))
+        return Header(size, mtime_ns, problem=describe_os_error(error))
 
 
 def examine(
@@ -160,7 +160,9 @@ def examine(
             problem = find_refusal(file.read(), height, width, format)
     except OSError as error:
         problem = (
-            "not an image, or its header is broken" if error.errno is None else os_problem(error)
+            "not an image, or its header is broken"
+            if error.errno is None
+            else describe_os_error(error)
         )
     except Image.DecompressionBombError:  # the WebP plugin asks Pillow's own limit
         problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
@@ -224,11 +226,11 @@ def _find_problem(height: int, width: int, format: str, mode: str, max_pixels: i
     return None
 
 
-def os_problem(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Returns an OSError of a file as text for `Header.problem`."""
     return error.strerror.lower() if error.strerror else str(error)
 
 
 def fetch_error(url: str, error: OSError) -> ManifestError:
     """Returns the error of a scan that cannot read an object; it says nothing about its images."""
-    return ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read")
+    return ManifestError(f"{url}: {describe_os_error(error)}; scan again when it can be read")

@@ -181,8 +181,8 @@ class _Tree:
     def holds(self, path: str, suffix: str) -> bool:
         """Whether a folder, or one of its subfolders, has files of this kind and no image."""
         folders, names = self.look(path)
-        for each in folders[:8]:
-            names = [*names, *self.look(f"{path}/{each}")[1]]
+        for folder in folders[:8]:
+            names = [*names, *self.look(f"{path}/{folder}")[1]]
 
         lower = [name.lower() for name in names]
         return any(name.endswith(suffix) for name in lower) and not any(map(_is_image, lower))
@@ -318,7 +318,7 @@ def _describe_missing(path: Path) -> str:
         do = "give the path on this machine, such as /mnt/…"
         return f"{path}: no such folder or file: a path of Windows; {do}"
 
-    nearest = next(each for each in full.parents if each.exists())
+    nearest = next(folder for folder in full.parents if folder.exists())
     names = _Tree(nearest).look()
     has = ", ".join([*names[0], *names[1]][:5]) or "nothing"
     more = ", …" if len(names[0]) + len(names[1]) > 5 else ""
@@ -397,7 +397,7 @@ def _refuse_content(path: Path) -> None:
         _refuse(path, "a binary file of a kind that is not known", f"give {kinds}")
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
-    images = "|".join(re.escape(each) for each in IMAGE_EXTENSIONS)
+    images = "|".join(re.escape(extension) for extension in IMAGE_EXTENSIONS)
     if re.search(r"\bpath\b", line):
         return
 
@@ -520,7 +520,7 @@ def _find_voc(tree: _Tree) -> None:
     for part in (
         "",
         *years,
-        *(_join(each, name) for each in years for name in tree.look(each)[0][:8]),
+        *(_join(year, name) for year in years for name in tree.look(year)[0][:8]),
     ):
         notes, images = tree.named(("annotations", "annotation"), part), tree.named(_IMAGES, part)
         if (
@@ -606,9 +606,9 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
 
             stem = Path(name).stem.removesuffix("_mask")
             # folders of splits are in both the images and the masks, or in the masks alone
-            if any(tree.has(_join(images, part, stem + each)) for each in endings):
+            if any(tree.has(_join(images, part, stem + ending)) for ending in endings):
                 return masks
-            if part and any(tree.has(_join(images, stem + each)) for each in endings):
+            if part and any(tree.has(_join(images, stem + ending)) for ending in endings):
                 return _join(masks, part)
     return None
 

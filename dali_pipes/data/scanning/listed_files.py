@@ -15,7 +15,7 @@ from dali_pipes.errors import ManifestError
 
 # the problems of headers of files that are not there
 MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
-_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(each.upper() for each in IMAGE_EXTENSIONS)]
+_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(extension.upper() for extension in IMAGE_EXTENSIONS)]
 _FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
 _LOOKED_AT = 10_000  # names of a folder that are compared
 _FOLDERS = 100  # subfolders of a folder that are looked into
@@ -196,11 +196,11 @@ def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
     yield first, ""
     extension = Path(first).suffix
     stem = first.removesuffix(extension)
-    for each in _EXTENSIONS:
-        yield first + each, "give the names with their extension"
+    for ending in _EXTENSIONS:
+        yield first + ending, "give the names with their extension"
     if extension.lower() in IMAGE_EXTENSIONS:
-        for each in _EXTENSIONS:
-            yield stem + each, "give the names with the extension that they have"
+        for ending in _EXTENSIONS:
+            yield stem + ending, "give the names with the extension that they have"
 
     if other := _same_letters(os.path.join(place, first)):
         yield str(Path(first).with_name(other)), "write the names as the files have them"
@@ -218,7 +218,7 @@ def _same_letters(path: str) -> str | None:
             names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
     except OSError:
         return None
-    return next((each for each in sorted(names) if _fold_name(each) == _fold_name(name)), None)
+    return next((other for other in sorted(names) if _fold_name(other) == _fold_name(name)), None)
 
 
 def _fold_name(name: str) -> str:

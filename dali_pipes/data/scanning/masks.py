@@ -22,7 +22,7 @@ from dali_pipes.data.scanning.headers import (
     NOT_REGULAR,
     Header,
     ScanOptions,
-    os_problem,
+    describe_os_error,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
@@ -177,7 +177,7 @@ def _find_problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str
         with open(os.path.join(root, path), "rb") as file:
             why = mask_problem(file, height, width, verify)
     except OSError as error:
-        why = os_problem(error)
+        why = describe_os_error(error)
     return why and f"its mask {name}: {why}"
 
 
@@ -267,7 +267,7 @@ def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:
 
 def _refuse_unreadable(error: OSError) -> None:
     raise ManifestError(
-        f"{error.filename}: {os_problem(error)}; make it readable, or move it away"
+        f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
     ) from None
 
 

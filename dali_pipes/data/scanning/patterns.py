@@ -145,7 +145,7 @@ def _choices(inside: str) -> Iterator[str]:
     if found := _NUMBERS.fullmatch(inside):
         # the sign of a step is ignored and 0 is 1, as in a shell
         first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
-        padded = any(re.match(r"-?0\d", each) for each in found.group(1, 2))
+        padded = any(re.match(r"-?0\d", number) for number in found.group(1, 2))
         width = max(map(len, found.group(1, 2))) if padded else 0
         numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
         if len(numbers) > _MOST_NAMES:

@@ -28,7 +28,13 @@ from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.scanning.earlier import pixels, usable_rows
 from dali_pipes.data.scanning.files import map_items
-from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, fetch_error, os_problem
+from dali_pipes.data.scanning.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    fetch_error,
+)
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_problem, mask_size
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
@@ -47,7 +53,7 @@ from dali_pipes.data.shards.remote import (
     read_object,
     version_of,
 )
-from dali_pipes.data.table.schema import SCHEMA, replaced
+from dali_pipes.data.table.schema import SCHEMA, replace_column
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
@@ -94,14 +100,14 @@ def scan_shards(
 
     table = pa.concat_tables(ordered)
     if not check.with_labels:
-        return [], replaced(table, "label", no_labels(len(table)))
+        return [], replace_column(table, "label", no_labels(len(table)))
 
     # With targets, labels may be missing in all samples, but not in some of them.
     lacking = pc.less(table["label"], 0)
     if check.targets.named and pc.all(lacking).as_py():
-        table = replaced(table, "label", no_labels(len(table)))
+        table = replace_column(table, "label", no_labels(len(table)))
     elif check.targets.named:
-        table = replaced(
+        table = replace_column(
             table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
         )
 
@@ -118,7 +124,7 @@ def scan_shards(
         f"its label is none of the {len(classes)} classes of classes.json",
         table["problem"],
     )
-    return classes, replaced(table, "problem", problem)
+    return classes, replace_column(table, "problem", problem)
 
 
 def _unchanged_rows(
@@ -135,8 +141,8 @@ def _unchanged_rows(
     rows: dict[bytes, pa.Table] = {}
     # a shard comes twice: with its usable images, and further on with its others
     for start, end in pairwise(borders):
-        name, some = known["path"][start].as_py(), known.slice(start, end - start)
-        rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
+        name, run = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
 
     return {
         name: rows[name]
@@ -253,7 +259,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
     except OSError as error:
         if is_remote(file):
             raise fetch_error(file, error) from None
-        members = [ShardMember(problem=os_problem(error))]
+        members = [ShardMember(problem=describe_os_error(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         _, columns = _target_columns(-1, members, headers, check)
 
@@ -295,12 +301,12 @@ def _target_columns(
     columns: dict[str, list[Any]] = {}
 
     if targets.text:
-        columns["text"] = [each.get("text", "") for each in given]
+        columns["text"] = [values.get("text", "") for values in given]
     if targets.mask:
-        places = [each.get("mask", (0, 0)) for each in given]
+        places = [values.get("mask", (0, 0)) for values in given]
         headers = [
-            _with_mask(number, each, place, check)
-            for each, place in zip(headers, places, strict=True)
+            _with_mask(number, header, place, check)
+            for header, place in zip(headers, places, strict=True)
         ]
         columns |= {
             "mask": [b""] * len(places),  # no path: the masks are in the shard
@@ -333,9 +339,9 @@ def _with_objects(
     """
     # a shard without objects has no kind of its own
     kinds = {
-        each[BOX_LABELS].type
-        for each in tables
-        if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()
+        shard_rows[BOX_LABELS].type
+        for shard_rows in tables
+        if pc.sum(pc.list_value_length(shard_rows[BOX_LABELS])).as_py()
     }
     if len(kinds) > 1:
         mixed = f"some shards have class numbers in {targets.box_labels}, others names"
@@ -343,11 +349,12 @@ def _with_objects(
 
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(
-        replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
+        replace_column(shard_rows, BOX_LABELS, shard_rows[BOX_LABELS].cast(kind))
+        for shard_rows in tables
     )
 
     classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
-    return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
+    return classes, replace_column(replace_column(table, BOX_LABELS, numbers), "label", labels)
 
 
 def read_class_names(root: Path | str) -> list[str] | None:

@@ -78,9 +78,9 @@ def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
     """Yields the objects of each row, by the field of `Targets`, from columns of lists."""
-    names = {each: targets.named[each] for each in targets.widths}
-    for each, name in names.items():
-        kind, labels = table[name].type, each == "box_labels"
+    names = {field_name: targets.named[field_name] for field_name in targets.widths}
+    for field_name, name in names.items():
+        kind, labels = table[name].type, field_name == "box_labels"
         while is_list(kind):
             kind = kind.value_type
         good = is_text(kind) if labels else pa.types.is_floating(kind) or pa.types.is_null(kind)
@@ -94,7 +94,9 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
             )
 
     for cells in zip(*(table[name] for name in names.values()), strict=True):
-        yield {each: cell.as_py() or [] for each, cell in zip(names, cells, strict=True)}
+        yield {
+            field_name: cell.as_py() or [] for field_name, cell in zip(names, cells, strict=True)
+        }
 
 
 def object_columns(
@@ -106,30 +108,43 @@ def object_columns(
     What does not fit becomes the problem of its image.
     """
     objects = [
-        None if header.problem else _objects(each, targets)
-        for each, header in zip(given, headers, strict=True)
+        None if header.problem else _objects(values, targets)
+        for values, header in zip(given, headers, strict=True)
     ]
 
     # A source has class names or class numbers, so the kind is known only once all are read.
-    named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
+    named = any(
+        isinstance(label, str)
+        for image_objects in objects
+        if image_objects
+        for label in image_objects["box_labels"]
+    )
     problems = [
-        header.problem or _misfit(each, targets, named)
-        for header, each in zip(headers, objects, strict=True)
+        header.problem or _misfit(image_objects, targets, named)
+        for header, image_objects in zip(headers, objects, strict=True)
     ]
-    objects = [None if problem else each for problem, each in zip(problems, objects, strict=True)]
+    objects = [
+        None if problem else image_objects
+        for problem, image_objects in zip(problems, objects, strict=True)
+    ]
     headers = [
         header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)
     ]
 
     # The objects of all images, one after the other.
-    good = [each for each in objects if each]
-    counts = np.array([len(each["box_labels"]) if each else 0 for each in objects], np.int64)
+    good = [image_objects for image_objects in objects if image_objects]
+    counts = np.array(
+        [len(image_objects["box_labels"]) if image_objects else 0 for image_objects in objects],
+        np.int64,
+    )
     labels = pa.array(
-        [label for each in good for label in each["box_labels"]],
+        [label for image_objects in good for label in image_objects["box_labels"]],
         pa.string() if named else pa.int64(),
     )
     values = {
-        name: np.concatenate([np.empty((0, width)), *(each[name] for each in good)])
+        name: np.concatenate(
+            [np.empty((0, width)), *(image_objects[name] for image_objects in good)]
+        )
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
@@ -156,7 +171,7 @@ def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
         if name != "box_labels"
     }
 
-    if any(each is None or len(each) != len(labels) for each in found.values()):
+    if any(numbers is None or len(numbers) != len(labels) for numbers in found.values()):
         return None
     return found | {"box_labels": labels}
 
@@ -185,7 +200,7 @@ def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> st
     """
     if objects is None:
         return targets.misfit
-    if named and not all(isinstance(each, str) for each in objects["box_labels"]):
+    if named and not all(isinstance(label, str) for label in objects["box_labels"]):
         return (
             f"its {targets.box_labels} has class numbers, and this shard has class names too; "
             "write one of them in all"
@@ -219,7 +234,7 @@ def check_objects(
     The column box_labels has class names if the source has them. Unusable images keep no object.
     """
     height, width = (
-        np.array([getattr(each, name) for each in headers], np.int64)
+        np.array([getattr(header, name) for header in headers], np.int64)
         for name in ("height", "width")
     )
 
@@ -228,11 +243,11 @@ def check_objects(
         np.repeat(np.arange(len(headers)), found.counts),
         found.counts.cumsum() - found.counts,
     )
-    usable = np.array([each.problem is None for each in headers], bool)[image]
+    usable = np.array([header.problem is None for header in headers], bool)[image]
 
     # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
     turns = (
-        np.array([each.orientation for each in headers], np.int64)
+        np.array([header.orientation for header in headers], np.int64)
         if found.annotated == "upright"
         else np.ones(len(headers))
     )
@@ -281,7 +296,7 @@ def check_objects(
             if why:
                 more = [f"and {len(why) - _SHOWN:,} more"] if len(why) > _SHOWN else []
                 headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
-        usable = np.array([each.problem is None for each in headers], bool)[image]
+        usable = np.array([header.problem is None for header in headers], bool)[image]
         lines = [[] for _ in headers]
 
     # The objects that are left.
@@ -420,8 +435,8 @@ def _columns(
     return {TARGET + name: values for name, values in columns.items()}
 
 
-def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
-    offsets = pa.array(np.append(0, counts.cumsum()) * each, pa.int64())
+def _lists(counts: NDArray[np.int64], values: Any, width: int = 1) -> pa.Array:
+    offsets = pa.array(np.append(0, counts.cumsum()) * width, pa.int64())
     return pa.LargeListArray.from_arrays(
         offsets, values if isinstance(values, pa.Array) else pa.array(values)
     )

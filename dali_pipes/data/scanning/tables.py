@@ -40,7 +40,7 @@ from dali_pipes.data.shards.remote import (
     open_object,
     version_of,
 )
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -175,18 +175,18 @@ def _scan_embedded(
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
         # without metadata, which may differ between the files
-        table = pa.concat_tables(each.replace_schema_metadata() for each in columns)
+        table = pa.concat_tables(part.replace_schema_metadata() for part in columns)
     except pa.ArrowException as error:
         raise ManifestError(
             f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
         ) from None
 
-    paths, headers, places = _read_groups([group for each in groups for group in each], check)
+    paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
 
     # A class number must mean the same in all files.
     named = _label_names(columns[0].schema)
-    for other, each in zip(files, columns, strict=True):
-        theirs = _label_names(each.schema)
+    for other, part in zip(files, columns, strict=True):
+        theirs = _label_names(part.schema)
         if theirs and named and theirs != named:
             both = "so that a number means two; write both with the same"
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
@@ -255,7 +255,7 @@ def _read_groups(
     # A row group is unpacked into one file, its images one after the other.
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for (file, number, _), (headers, names) in zip(groups, found, strict=True):
-        lengths = np.array([each.bytes for each in headers], np.int64)
+        lengths = np.array([header.bytes for header in headers], np.int64)
         paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
         members += names
         offsets.append(np.cumsum(lengths) - lengths)
@@ -266,7 +266,7 @@ def _read_groups(
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
         "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
     }
-    return paths, [each for headers, _ in found for each in headers], places
+    return paths, [header for headers, _ in found for header in headers], places
 
 
 def _read_group(
@@ -311,11 +311,11 @@ def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
             "features"
         ]
         labels = {
-            name: each
-            for name, each in features.items()
-            if isinstance(each, dict) and each.get("_type") == "ClassLabel"
+            name: feature
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
-        return {name: list(map(str, each["names"])) for name, each in labels.items()}
+        return {name: list(map(str, feature["names"])) for name, feature in labels.items()}
     except (KeyError, TypeError, ValueError):
         return {}
 
@@ -388,7 +388,7 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
         if problem and row not in problem:
             what, semicolon, instead = problem.partition(";")
             problems[place] = f"{what} {row}{semicolon}{instead}"
-    return replaced(rows, "problem", pa.array(problems, pa.string()))
+    return replace_column(rows, "problem", pa.array(problems, pa.string()))
 
 
 def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
@@ -419,7 +419,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
-        table = replaced(table, name, _cast_paths(file, name, table[name]))
+        table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
     # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
@@ -433,7 +433,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     _refuse_second_header(file, table[options.path_column], labels, options)
     if options.label_separator is None:
         labels = read_text(file, labels, options.task)
-    return replaced(table, options.label_column, labels)
+    return replace_column(table, options.label_column, labels)
 
 
 def _refuse_second_header(

@@ -19,7 +19,7 @@ from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
 from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
-from dali_pipes.data.scanning.headers import ScanOptions, os_problem
+from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.names import list_entries, sort_names
 from dali_pipes.data.scanning.patterns import is_pattern
@@ -55,7 +55,7 @@ def scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: st
     except PermissionError as error:
         place = os.fsdecode(error.filename or os.fspath(root))
         raise ManifestError(
-            f"{place}: {os_problem(error)}; make it readable, or move it away"
+            f"{place}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
 
 
@@ -229,7 +229,7 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
         log.warning(
             "the cache %s cannot be used (%s); continuing without a cache",
             folder,
-            os_problem(error),
+            describe_os_error(error),
         )
         return None
     return file

@@ -65,7 +65,7 @@ def _add_column(found: Any, name: str, samples: Samples) -> None:
         found,
         _values(samples, name),
         name,
-        str(samples[name].joined(np.empty(0, np.int64)).dtype),
+        str(samples[name].concatenate(np.empty(0, np.int64)).dtype),
         (total,),
     )
 
@@ -103,7 +103,7 @@ def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
     for ids in samples.blocks():
         parts = samples[name].lengths(ids).cumsum() // _VALUES
         for some in np.split(ids, np.flatnonzero(np.diff(parts)) + 1):
-            yield samples[name].joined(some)
+            yield samples[name].concatenate(some)
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:

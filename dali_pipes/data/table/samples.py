@@ -155,7 +155,7 @@ class Column:
             found[places] = end - start
         return found
 
-    def joined(self, ids: Ids) -> NDArray[Any]:
+    def concatenate(self, ids: Ids) -> NDArray[Any]:
         """Returns (total,) the texts or lists of these samples, one after the other."""
         rows = self._rows_of(ids)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.table.schema import RULES, replaced, typed
+from dali_pipes.data.table.schema import RULES, cast_columns, replace_column
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -85,7 +85,7 @@ def read(file: str | Path) -> SavedManifest:
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
         head = json.loads((table.schema.metadata or {})[_KEY])
         # a mapped table has its types already (`_mapped_table`), and a cast would copy it
-        table = typed(table) if not mapped else table.replace_schema_metadata()
+        table = cast_columns(table) if not mapped else table.replace_schema_metadata()
 
         known = dict(head.get("known", {}))
         known["folders"] = {
@@ -167,7 +167,7 @@ def _mapped_table(file: MappedFile) -> pa.Table:
     table.validate()  # that the buffers have the lengths they need; their content is not read
     # earlier versions wrote the paths of masks as text, which has the same buffers
     if MASK in table.column_names and pa.types.is_large_string(table[MASK].type):
-        table = replaced(table, MASK, table[MASK].cast(TYPES["mask"]))
-    if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
+        table = replace_column(table, MASK, table[MASK].cast(TYPES["mask"]))
+    if table.schema.remove_metadata() != cast_columns(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -26,7 +26,7 @@ from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import MASK
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.table.saved import write
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 
 LAYOUTS = {  # an image, a mask, and their folders
     "cityscapes": (
@@ -233,7 +233,7 @@ def test_a_mask_with_a_name_that_is_not_utf8_is_named_in_a_problem(tmp_path):
 def test_manifests_with_paths_of_masks_as_text_are_read(tmp_path, file):
     """As earlier versions wrote them."""
     made = Manifest.from_masks(*layout(tmp_path, "voc"), progress=False)
-    table = replaced(made.table, MASK, made.table[MASK].cast(pa.large_string()))
+    table = replace_column(made.table, MASK, made.table[MASK].cast(pa.large_string()))
     write(tmp_path / file, str(made.root), made.classes, table, table[:0], {})
     earlier = Manifest.load(tmp_path / file)
     assert earlier.fingerprint == Manifest(made.root, made.classes, table).fingerprint
