@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.dataloader_program import Epochs
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
@@ -133,8 +132,9 @@ class TfDataProgram(TrainingProgram):
         self._dataset, self._step = dataset, step
         stages = read_pipeline(dataset)
         self._serial = [each for each in stages if _is_serial(each, dataset)]
-        # TensorFlow runs what is not serial on all cores
-        self.workers = 1 if self._serial else available_cpus()
+        # TensorFlow decides how many threads make batches, and changes it while it runs: one core
+        # may be all that it uses, so a loader that uses less than half of one waits
+        self.workers = 1
         injects = dataset.options().experimental_optimization.inject_prefetch is not False
         self.in_flight = 2 if injects or stages[-1].kind == "prefetch" else 0
         batches = int(dataset.cardinality())
