@@ -24,14 +24,9 @@ if TYPE_CHECKING:
         OmissionError,
     )
     from dali_pipes.loader.boxes import boxes_to_image
-    from dali_pipes.loader.loader import Loader, build_loader
+    from dali_pipes.loader.build import build_loader
+    from dali_pipes.loader.loader import Loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-    from dali_pipes.plan.detection import (
-        IoUCropTransform,
-        LetterboxTransform,
-        ScaleJitterTransform,
-        ShortestSizeTransform,
-    )
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Rank
     from dali_pipes.plan.sampling import (
@@ -48,10 +43,14 @@ if TYPE_CHECKING:
     from dali_pipes.plan.transforms import (
         CenterCropTransform,
         EvalTransform,
+        IoUCropTransform,
+        LetterboxTransform,
         RandomCropTransform,
+        ScaleJitterTransform,
+        ShortestSizeTransform,
         TrainTransform,
+        ViewsTransform,
     )
-    from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.system.traces import trace
     from dali_pipes.tools.diagnosis.function import diagnose
 
@@ -106,19 +105,11 @@ __all__ = [
 
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
-    *(
-        "errors",
-        "plan.philox",
-        "plan.plan",
-        "plan.sampling",
-        "plan.transforms",
-        "plan.detection",
-        "plan.views",
-    ),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms"),
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
-    *("loader.boxes", "loader.loader", "loader.mixing"),
+    *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )

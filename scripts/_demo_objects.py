@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.data.demo import PATTERNS, draw_image, make_images, new_set
+from dali_pipes.data.demo import PATTERNS, draw_image, make_images, prepare_set
 
 SHAPES = {
     "cross": PATTERNS["crosses"],
@@ -82,7 +82,7 @@ def make_demo_objects(out: str | Path, train: int = 400, val: int = 100, seed: i
     out, splits = Path(out), ("train", "val")
     files = [f"{kind}{split}.json" for kind in ("", "captions_") for split in splits]
 
-    with new_set(
+    with prepare_set(
         out, ".demo-objects", ["images", "masks", *files], f"train={train} val={val} seed={seed}"
     ) as missing:
         if missing:

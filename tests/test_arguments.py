@@ -30,9 +30,9 @@ from dali_pipes.errors import (
     plain,
 )
 from dali_pipes.measure.arms import SyntheticConfig
-from dali_pipes.measure.workload import TRANSFORMS
 from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.transforms import TRANSFORMS
 
 PACKAGE = Path(dp.__file__).parent
 HUGE, NOT_A_NUMBER = 10**30, float("nan")

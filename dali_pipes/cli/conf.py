@@ -20,8 +20,8 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms import ARMS
-from dali_pipes.measure.workload import TRANSFORMS
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.transforms import TRANSFORMS
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig

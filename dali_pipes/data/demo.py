@@ -5,7 +5,7 @@ Each class is a pattern that fills the image, so that a random crop shows it too
 are random, and the noise over it has a spectrum that falls as 1/f, as that of natural images does
 (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
 
-`make_demo_set` writes the set; `new_set` and `make_images` also serve demo sets of other kinds.
+`make_demo_set` writes the set; `prepare_set` and `make_images` also serve demo sets of other kinds.
 """
 
 import shutil
@@ -59,7 +59,7 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
         ManifestError: `out` holds a train or val folder that this function did not make.
     """
     out, splits = Path(out), ("train", "val")
-    with new_set(out, ".demo-set", splits, f"train={train} val={val} seed={seed}") as missing:
+    with prepare_set(out, ".demo-set", splits, f"train={train} val={val} seed={seed}") as missing:
         if missing:
             for folder in (out / split / name for split in splits for name in PATTERNS):
                 folder.mkdir(parents=True)
@@ -68,20 +68,21 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
 
 
 @contextmanager
-def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterator[bool]:
+def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) -> Iterator[bool]:
     """Yields whether a demo set has to be written into `out`.
 
     What an incomplete or a different demo set left there is deleted before.
 
     Args:
-        mark: name of the file in `out` that marks a demo set; it holds `complete` once the set is.
+        mark: name of the file in `out` that marks a demo set.
         names: the folders and files of the set in `out`.
+        description: what the mark holds once the set is complete.
 
     Raises:
         ManifestError: one of them is there, and the mark is not.
     """
     done = out / mark
-    if done.exists() and done.read_text() == complete:
+    if done.exists() and done.read_text() == description:
         yield False
         return
 
@@ -98,7 +99,7 @@ def new_set(out: Path, mark: str, names: Iterable[str], complete: str) -> Iterat
     print(f"making a demo set in {out}, once", file=sys.stderr)
 
     yield True
-    done.write_text(complete)
+    done.write_text(description)
 
 
 def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:

@@ -1,7 +1,7 @@
 """Filters such as "width >= 224 and class in ('cat', 'dog')".
 
 They have Python's syntax, but nothing is executed: the parsed expression is compared by Arrow.
-`Rows(samples, classes).matching(text)` returns which samples match.
+`Rows(samples, classes).match(text)` returns which samples match.
 """
 
 import ast
@@ -68,7 +68,7 @@ class Rows:
         names = f"; near names: {', '.join(near)}" if near else ""
         raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
 
-    def matching(self, text: str) -> pa.Array:
+    def match(self, text: str) -> pa.Array:
         """Which rows match, as an Arrow array of booleans.
 
         A missing number (NaN) matches only `!=` and `not in`.
@@ -82,7 +82,7 @@ class Rows:
                 and which column may be meant.
         """
         try:
-            return self._mask(_parsed(text.strip()))
+            return self._mask(_parse(text.strip()))
         except ConfigError as error:
             raise ConfigError(f"filter {text!r}: {error}") from None
 
@@ -99,10 +99,10 @@ class Rows:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 # a chain such as 200 < width < 300 is two comparisons
                 pairs = zip([left, *others], ops, others, strict=False)
-                return reduce(pc.and_, (self._compared(one, op, other) for one, op, other in pairs))
+                return reduce(pc.and_, (self._compare(one, op, other) for one, op, other in pairs))
 
             case ast.Name():
-                column = self._named(node)
+                column = self._find_column(node)
                 if pa.types.is_boolean(column.type):
                     return column
                 raise ConfigError(
@@ -110,15 +110,15 @@ class Rows:
                 )
 
             case _:
-                raise ConfigError(f"{_words(node)} is not a comparison of a column with a value")
+                raise ConfigError(f"{_unparse(node)} is not a comparison of a column with a value")
 
-    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
+    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._among(left, right)
+            found = self._compare_in(left, right)
             return pc.invert(found) if isinstance(op, ast.NotIn) else found
 
         if type(op) not in _COMPARE:
-            raise ConfigError(f"{_words(left)} is compared by `is`; use == or !=")
+            raise ConfigError(f"{_unparse(left)} is compared by `is`; use == or !=")
 
         function = _COMPARE[type(op)]
         # 224 < width is width > 224
@@ -126,11 +126,11 @@ class Rows:
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
             raise ConfigError(
-                f"{_words(left)}, {_words(right)}: one side of a comparison must be a column"
+                f"{_unparse(left)}, {_unparse(right)}: one side of a comparison must be a column"
             )
 
         if isinstance(right, ast.Name):
-            return self._call(left, function, self._named(right))
+            return self._call(left, function, self._find_column(right))
 
         value = _literal(right)
         if left.id == _CLASS:
@@ -138,42 +138,42 @@ class Rows:
                 raise ConfigError(
                     "class takes ==, !=, in and not in; label has the number of the class"
                 )
-            found = self._of_classes([value])
+            found = self._match_classes([value])
             return found if function == "equal" else pc.invert(found)
         return self._call(left, function, value)
 
-    def _among(self, left: ast.expr, right: ast.expr) -> pa.Array:
+    def _compare_in(self, left: ast.expr, right: ast.expr) -> pa.Array:
         values = _literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
             raise ConfigError(
-                f"{_words(left)}: `in` takes a column and a list of values, such as class in "
+                f"{_unparse(left)}: `in` takes a column and a list of values, such as class in "
                 "('cat', 'dog')"
             )
 
         if left.id == _CLASS:
-            return self._of_classes(list(values))
+            return self._match_classes(list(values))
 
-        column = self._named(left)
+        column = self._find_column(left)
         none = pa.array(np.zeros(len(column), bool))
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
 
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
-        column = self._named(name)
+        column = self._find_column(name)
         try:
             # a comparison with NaN is null
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
             raise ConfigError(
-                f"{_words(name)} is of type {column.type}, and cannot be compared with {kind}"
+                f"{_unparse(name)} is of type {column.type}, and cannot be compared with {kind}"
             ) from None
 
-    def _named(self, node: ast.Name) -> pa.ChunkedArray:
+    def _find_column(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == _CLASS:
             raise ConfigError("class is compared with a name, or with a list of names by `in`")
         return self.column(node.id)
 
-    def _of_classes(self, names: list[Any]) -> pa.Array:
+    def _match_classes(self, names: list[Any]) -> pa.Array:
         """Which samples have any of these classes."""
         if not all(isinstance(name, str) for name in names):
             raise ConfigError(
@@ -198,7 +198,7 @@ class Rows:
         return pa.array(found)
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     try:
         words = tokenize.generate_tokens(io.StringIO(text).readline)
         renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
@@ -209,7 +209,7 @@ def _parsed(text: str) -> ast.expr:
         ) from None
 
 
-def _words(node: ast.expr) -> str:
+def _unparse(node: ast.expr) -> str:
     return ast.unparse(node).replace(_CLASS, CLASS)
 
 
@@ -217,4 +217,4 @@ def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise ConfigError(f"{_words(node)} is not a literal; text needs quotes") from None
+        raise ConfigError(f"{_unparse(node)} is not a literal; text needs quotes") from None

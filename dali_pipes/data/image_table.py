@@ -1,21 +1,21 @@
 """`ImageTable`: what is known of each image before it is decoded, and where its bytes are, by
 sample id.
 
-It is the part of `Manifest` that loaders use; manifest.py adds how manifests are made, saved and
-joined. The rows are in an Arrow table, which may be mapped from a file that all processes of a
-machine share, so:
+It is the part of a manifest that loaders use, and what the readers of sources return. Its rows are
+in an Arrow table, which may be mapped from a file that all processes of a machine share, so:
 
 - `take_…(ids)` copy what is asked for of some samples, and check it;
 - `extent` and `mask_extent` say where the bytes of one sample are, and `shards` which samples are
   in the same file;
 - `labels`, `sizes` and `bytes_each` are copies of whole columns, for small sets;
-- `problems`, `dropped` and `omissions` say what is not used.
+- `problems`, `dropped` and `omissions` say what is not used;
+- `select`, `map_tables`, `mark_problems` and `with_…` return another table.
 """
 
-import logging
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -26,23 +26,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import omissions
-from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.facts import Facts
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
-from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.shards.copies import copy_of, is_copied
-from dali_pipes.data.shards.remote import absolute
+from dali_pipes.data.shards.remote import FileVersion, absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
-from dali_pipes.data.table.schema import RULES, divided, own_columns
+from dali_pipes.data.table.schema import divided, own_columns, replaced
 from dali_pipes.errors import ManifestError, OmissionError, check_int
 
-log = logging.getLogger(__name__)
-
-_LOOKED_AT = 100_000  # samples, from which statistics of sizes are taken
+_SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
 # the columns of an `Extent`, in its order
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _Numbers = NDArray[np.int64] | int
@@ -66,6 +62,7 @@ class Shards(NamedTuple):
     times: NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageTable:
     """The images of one data set.
 
@@ -75,89 +72,59 @@ class ImageTable:
     Attributes:
         root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
+        samples: the usable images by id.
+        others: the rows of the images that cannot be used.
+        facts: what is known of the images as a whole.
+
+    Raises:
+        ManifestError: the classes are no names, or a cell is empty.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        classes: list[str],
-        table: pa.Table,
-        folders: FolderRecords | None = None,
-        keypoints: Keypoints | None = None,
-        omissions: Iterable[Omission] = (),
-    ):
-        """
+    root: Path | str
+    classes: list[str]
+    samples: Samples
+    others: pa.Table
+    facts: Facts
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.classes, list) or not all(
+            isinstance(name, str) for name in self.classes
+        ):
+            raise ManifestError(
+                f"{self.root}: the manifest's class names are not a list of strings; scan the "
+                "images again"
+            )
+
+        table = self.samples.whole
+        if nulls := [
+            name for name in table.column_names if name != "problem" and null_count(table[name])
+        ]:
+            raise ManifestError(
+                f"{self.root}: the manifest has empty cells in {', '.join(nulls)}; scan the images "
+                "again"
+            )
+
+    @classmethod
+    def from_table(
+        cls, root: str | Path, classes: list[str], table: pa.Table, facts: Facts | None = None
+    ) -> Self:
+        """Divides rows into usable images and others, and checks them.
+
         Args:
             table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further
                 ones, "column:NAME" and "target:NAME" (data/objects.py).
-            folders: those that were scanned.
-            keypoints: those that the objects have.
-            omissions: what is left out besides rows with a problem and besides what `folders` leave
-                out.
+            facts: None: nothing is known.
 
         Raises:
             ManifestError: the table cannot be of images.
         """
         usable, others = divided(table.combine_chunks())
-
-        known: dict[str, Any] = {
-            "folders": folders or {},
-            "omissions": list(omissions),
-            "rules": RULES,
-        }
-        known |= {"keypoints": list(keypoints)} if keypoints else {}
-
-        self._set(absolute(root), classes, Samples(usable), others, known)
-        self._check()
-
-    @classmethod
-    def _of(
-        cls,
-        root: Path | str,
-        classes: list[str],
-        samples: Samples,
-        others: pa.Table,
-        known: dict[str, Any] | None = None,
-    ) -> Self:
-        made = cls.__new__(cls)
-        made._set(root, classes, samples, others, known or {})
-        return made
-
-    def _set(
-        self,
-        root: Path | str,
-        classes: list[str],
-        samples: Samples,
-        others: pa.Table,
-        known: dict[str, Any],
-    ) -> None:
-        # `others` are the images that cannot be used; `known` is what a saved file says of the
-        # whole, so that it is not computed again
-        self.root, self.classes, self._samples, self._others, self._known = (
-            root,
-            classes,
-            samples,
-            others,
-            known,
-        )
-        self._told = False  # whether the line about omissions was logged
-
-        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-            raise ManifestError(
-                f"{root}: the manifest's class names are not a list of strings; scan the "
-                "images again"
-            )
-
-        table = samples.whole
-        if nulls := [
-            name for name in table.column_names if name != "problem" and null_count(table[name])
-        ]:
-            raise ManifestError(
-                f"{root}: the manifest has empty cells in {', '.join(nulls)}; scan the images again"
-            )
+        images = cls(absolute(root), classes, Samples(usable), others, facts or Facts())
+        images.check()
+        return images
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.samples)
 
     @property
     def table(self) -> pa.Table:
@@ -165,48 +132,28 @@ class ImageTable:
 
         The columns are those of `table.schema.SCHEMA`, "column:NAME" and "target:NAME".
         """
-        return pa.concat_tables([self._samples.table(), self._others])
+        return pa.concat_tables([self.samples.table(), self.others])
 
-    @property
-    def samples(self) -> pa.Table:
-        """The usable images by id: `table` without the others."""
-        return self._samples.table()
-
-    @property
-    def folders(self) -> FolderRecords:
-        """The folders that were scanned, by their path; none if a loaded file does not have them.
-
-        The form is that of `scanning/earlier.py`.
-        """
-        return self._known.get("folders", {})
-
-    @property
-    def rules(self) -> int:
-        """The version of the rules by which a scan said what is an image and what is a class.
-
-        0 is version 0.2 of the package, whose files do not say it.
-        """
-        return int(self._known.get("rules", 0))
-
-    @property
+    @cached_property
     def task(self) -> str:
         """What the labels are: "classification", "multilabel" or "regression".
 
         That is one class, any number of classes, or numbers for each image.
         """
-        return task_of(self._samples.whole["label"].type)
+        return task_of(self.samples.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its images.
 
         That is the fingerprint, the count, the mean KiB of a file, and the median height and width.
         """
-        return {"fingerprint": self.fingerprint, **self._description}
+        return {"fingerprint": self.fingerprint, **self.description}
 
     @cached_property
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        """`describe` without the fingerprint."""
         # a saved file has it, so that opening does not read all rows
-        return self._known.get("description") or {
+        return self.facts.description or {
             "images": len(self),
             "mean_kib": round(self.bytes_in_all / len(self) / 1024, 1) if len(self) else 0.0,
             "median_size": np.median(self.sizes, axis=0).tolist() if len(self) else [0.0, 0.0],
@@ -224,13 +171,13 @@ class ImageTable:
         """
         task = self.task
         if task == "regression":
-            return self._samples["label"].numbers(ids)
+            return self.samples["label"].numbers(ids)
 
         several = task == "multilabel"
         found = (
-            self._samples["label"].matrix(ids, fill=-1)
+            self.samples["label"].matrix(ids, fill=-1)
             if several
-            else self._samples["label"].numbers(ids)
+            else self.samples["label"].numbers(ids)
         )
 
         # -1 is right only as the filling of several
@@ -252,7 +199,7 @@ class ImageTable:
             ManifestError: an image has no size.
         """
         sizes = np.stack(
-            [self._samples["height"].numbers(ids), self._samples["width"].numbers(ids)], axis=1
+            [self.samples["height"].numbers(ids), self.samples["width"].numbers(ids)], axis=1
         ).astype(np.int64)
         if sizes.min(initial=1) < 1:
             raise ManifestError(
@@ -261,50 +208,24 @@ class ImageTable:
 
         if not upright:
             return sizes
-        turned = self._samples["orientation"].numbers(ids) >= 5  # these swap height and width
+        turned = self.samples["orientation"].numbers(ids) >= 5  # these swap height and width
         return np.where(turned[:, None], sizes[:, ::-1], sizes)
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The numbers in the table's own columns, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name: self._samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
+        return {name: self.samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
 
     @cached_property
     def numeric_columns(self) -> list[str]:
         """The names of the columns that `take_columns` returns."""
-        table = self._samples.whole
+        table = self.samples.whole
         return [
             name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)
         ]
 
     def has_target(self, name: str) -> bool:
         """Whether there is this column of targets, such as "boxes" or "mask" (data/objects.py)."""
-        return TARGET + name in self._samples.whole.column_names
-
-    @cached_property
-    def keypoints(self) -> Keypoints | None:
-        """The names of the objects' keypoints; None: there are none."""
-        return Keypoints.read(self._known.get("keypoints"))
-
-    @property
-    def category_ids(self) -> list[Any] | None:
-        """The id of each class in its COCO file; None where that is not known.
-
-        In the list, a class that is not in the file has None.
-        """
-        return self._known.get("category_ids")
-
-    @property
-    def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given.
-
-        Otherwise they were taken from the names.
-        """
-        return bool(self._known.get("flip_pairs"))
-
-    @cached_property
-    def mask_values(self) -> MaskValues:
-        """The meaning of the values in masks, as far as it is known."""
-        return MaskValues.read(self._known.get("mask_values"))
+        return TARGET + name in self.samples.whole.column_names
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
@@ -315,19 +236,19 @@ class ImageTable:
         if not self.has_target("boxes"):
             return None
         # a box is 4 numbers
-        counts = self._samples[TARGET + "boxes"].lengths(ids) // 4
-        names = self.keypoints.names if self.keypoints else []
+        counts = self.samples[TARGET + "boxes"].lengths(ids) // 4
+        names = self.facts.keypoints.names if self.facts.keypoints else []
 
         # every other column must have as many objects for each image as there are boxes
         def values(name: str, each: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
-            if (self._samples[TARGET + name].lengths(ids) != each * counts).any():
+            if (self.samples[TARGET + name].lengths(ids) != each * counts).any():
                 raise ManifestError(
                     f"{self.root}: the manifest has objects of which {name} are too few or too "
                     "many; scan again"
                 )
-            return self._samples[TARGET + name].joined(ids)
+            return self.samples[TARGET + name].joined(ids)
 
         boxes, labels, points = (
             values("boxes", 4),
@@ -351,32 +272,27 @@ class ImageTable:
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """The texts of these samples in a column of targets, such as "text"."""
-        return [self._samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
+        return [self.samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) int8, the EXIF orientations, 1 to 8."""
-        return self._samples["orientation"].numbers(ids)
+        return self.samples["orientation"].numbers(ids)
 
-    @property
-    def masks_upright(self) -> bool:
-        """Whether masks are of the upright pictures.
-
-        They are then turned to the stored form when they are loaded.
-        """
-        return bool(self._known.get("masks_upright"))
-
-    @property
-    def boxes_upright(self) -> bool:
-        """Whether boxes and keypoints were given for upright pictures, to which results go back.
-
-        The manifest keeps them for the images as stored.
-        """
-        return bool(self._known.get("boxes_upright"))
+    @cached_property
+    def has_turned_boxes(self) -> bool:
+        """Whether an image that has objects is turned by its EXIF tag."""
+        if not self.has_target("boxes"):
+            return False
+        boxes = self.samples[TARGET + "boxes"]
+        return any(
+            ((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any()
+            for ids in self.samples.blocks()
+        )
 
     def mask_size(self, sample_id: int) -> tuple[int, int]:
         """The height and width in pixels that one sample's mask must have."""
         ((height, width),) = self.take_sizes(
-            np.array([self._row(sample_id)]), upright=self.masks_upright
+            np.array([self._row(sample_id)]), upright=self.facts.masks_upright
         ).tolist()
         return height, width
 
@@ -384,17 +300,17 @@ class ImageTable:
         """Where one sample's encoded mask is; None: it has none."""
         sample_id = self._row(sample_id)
         # a file of its own, or else a part of the image's shard
-        if self.has_target("mask") and (path := self._samples[TARGET + "mask"].text(sample_id)):
+        if self.has_target("mask") and (path := self.samples[TARGET + "mask"].text(sample_id)):
             return Extent(self._file(path))
 
         if not self.has_target("mask_bytes") or not (
-            size := self._samples[TARGET + "mask_bytes"].number(sample_id)
+            size := self.samples[TARGET + "mask_bytes"].number(sample_id)
         ):
             return None
 
         image, offset = (
             self.extent(sample_id),
-            self._samples[TARGET + "mask_offset"].number(sample_id),
+            self.samples[TARGET + "mask_offset"].number(sample_id),
         )
         # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
@@ -407,14 +323,14 @@ class ImageTable:
         """
         return self.take_labels(np.arange(len(self)))
 
-    @property
+    @cached_property
     def columns(self) -> Mapping[str, NDArray[Any] | pa.Array]:
         """The table's own columns by sample id, each made when it is asked for.
 
         Numbers, which batches have too, are NumPy arrays, (n,) or (n, K) of int64, float32 or bool.
         Text and lists of numbers are Arrow arrays.
         """
-        return OwnColumns(self._samples)
+        return OwnColumns(self.samples)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -430,7 +346,7 @@ class ImageTable:
 
         They are enough for statistics.
         """
-        return self.take_sizes(np.arange(0, len(self), -(-len(self) // _LOOKED_AT) or 1))
+        return self.take_sizes(np.arange(0, len(self), -(-len(self) // _SAMPLED_SIZES) or 1))
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
@@ -438,12 +354,12 @@ class ImageTable:
 
         It is a copy, as `labels` is.
         """
-        return self._samples["bytes"].numbers(np.arange(len(self)))
+        return self.samples["bytes"].numbers(np.arange(len(self)))
 
-    @property
+    @cached_property
     def bytes_in_all(self) -> int:
         """The size in bytes of all usable images as they are encoded."""
-        return sum(int(self._samples["bytes"].numbers(ids).sum()) for ids in self._samples.blocks())
+        return sum(int(self.samples["bytes"].numbers(ids).sum()) for ids in self.samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
@@ -452,21 +368,21 @@ class ImageTable:
         The path of an image in a shard is SHARD/MEMBER.
         """
         # the other rows may be in the same mapped file
-        self._samples.check()
+        self.samples.check()
         columns = zip(
-            *(self._others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
+            *(self.others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
         )
         return [
             (os.fsdecode(path + b"/" + member if member else path), why)
             for path, member, why in columns
         ]
 
-    @property
+    @cached_property
     def dropped(self) -> list[tuple[str, str]]:
         """(path, what was wrong) of every object that was left out of an image that is used."""
         if not self.has_target("dropped"):
             return []
-        lines = self._samples.column(TARGET + "dropped")
+        lines = self.samples.column(TARGET + "dropped")
         ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
         found = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
         return [
@@ -480,36 +396,32 @@ class ImageTable:
         That is files that no scan reads, images with a problem, and objects that were dropped. A
         part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
         """
-        problems = omissions.name_problems(self.problems)
-        dropped = omissions.name_problems(self.dropped, "object")
+        problems = omissions.count_problems(self.problems)
+        dropped = omissions.count_problems(self.dropped, "object")
         return omissions.merge([*self.passed_over, *problems, *dropped])
 
-    @property
+    @cached_property
     def passed_over(self) -> list[Omission]:
         """The omissions that have no row: what a scan did not read."""
-        return [*omissions.by_folder(self.folders), *self._known.get("omissions", [])]
+        return [*omissions.merge_folders(self.facts.folders), *self.facts.omissions]
 
-    @property
+    @cached_property
     def bad_images(self) -> int:
         """The number of images that cannot be used."""
         return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
 
-    @property
+    @cached_property
     def of_whole(self) -> list[Omission]:
-        """What is left out of the manifest from which `filter` or `split` chose this one."""
-        return omissions.stored(self._known.get("of_whole", []))
+        """What is left out of the images from which `filter` or `split` chose these."""
+        return self.facts.parent_omissions
 
-    @property
+    @cached_property
     def bad_of_whole(self) -> tuple[int, int]:
         """How many images cannot be used, and how many there are.
 
-        They are counted in the manifest from which this one was chosen, if it was.
+        They are counted among the images from which these were chosen, if they were.
         """
-        known = self._known.get("bad_of_whole")
-        # a loaded file may say anything
-        if isinstance(known, list) and len(known) == 2 and all(type(each) is int for each in known):
-            return known[0], known[1]
-        return self.bad_images, len(self) + self.bad_images
+        return self.facts.parent_bad_images or (self.bad_images, len(self) + self.bad_images)
 
     def refuse_bad_images(self, max_bad_fraction: float) -> None:
         """Raises ManifestError if more than this share of all images cannot be used."""
@@ -525,30 +437,12 @@ class ImageTable:
                 "set a larger max_bad_fraction"
             )
 
-    def tell_omissions(self, strict: bool = False) -> None:
-        """Logs in one line what is left out of how many, once for each manifest.
-
-        Args:
-            strict: whether an image or an object that is left out is an error.
-
-        Raises:
-            OmissionError: `strict`, and something is left out.
-        """
-        if strict and not self.rules:
+    def refuse_omissions(self) -> None:
+        """Raises OmissionError if an image or an object is left out, or if that is not known."""
+        if not self.facts.rules:
             why = "version 0.2 saved this manifest without what it left out"
             raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
-        if strict:
-            omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
-
-        # the first rank of each machine logs it for all
-        if self._told or int(os.environ.get("LOCAL_RANK", 0)):
-            return
-
-        self._told = True
-        if self.omissions:
-            lost = any(each.unit != "file" for each in self.omissions)
-            text = omissions.describe(self.root, len(self), self.omissions)
-            log.log(logging.WARNING if lost else logging.INFO, "%s", text)
+        omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -556,17 +450,18 @@ class ImageTable:
 
         It does not depend on the root.
         """
-        return self._known.get("fingerprint") or self._digest()
+        return self.facts.fingerprint or self.compute_fingerprint()
 
-    def _digest(self) -> str:
-        return digest(self.classes, self._samples, self.take_labels, self.take_sizes)
+    def compute_fingerprint(self) -> str:
+        """The fingerprint as the rows give it, whatever a file says."""
+        return digest(self.classes, self.samples, self.take_labels, self.take_sizes)
 
     def name_sums(self, block: int) -> list[int]:
         """CRC-32 of the names of every `block` images, one after the other.
 
         They do not depend on the root.
         """
-        columns = [self._samples["path"], self._samples["member"]]
+        columns = [self.samples["path"], self.samples["member"]]
         blocks = (
             np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block)
         )
@@ -578,12 +473,12 @@ class ImageTable:
     @cached_property
     def whole_files(self) -> bool:
         """Whether each image is a separate file on this machine."""
-        return not self.is_fetched and self._samples.all_empty("member")
+        return not self.is_fetched and self.samples.all_empty("member")
 
     @cached_property
     def shards(self) -> Shards:
         """The files that samples are in; made when it is first asked for."""
-        coded = self._samples.column("path").combine_chunks().dictionary_encode()
+        coded = self.samples.column("path").combine_chunks().dictionary_encode()
         numbers = coded.indices.to_numpy()
         names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
         files = [os.path.join(self.root, name) for name in names]
@@ -595,10 +490,10 @@ class ImageTable:
             numbers,
             names,
             files,
-            *(self._samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
+            *(self.samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
         )
 
-    @property
+    @cached_property
     def is_fetched(self) -> bool:
         """Whether images come from an object store."""
         # `absolute` keeps a URL as text, and makes a Path of a folder
@@ -617,7 +512,7 @@ class ImageTable:
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self._samples["path"].text(self._row(sample_id)))
+        return self.root / os.fsdecode(self.samples["path"].text(self._row(sample_id)))
 
     def extent(self, sample_id: int) -> Extent:
         """The place of one sample's encoded bytes.
@@ -626,11 +521,11 @@ class ImageTable:
             ManifestError: the manifest names a path outside the root, or bytes outside the shard.
         """
         sample_id = self._row(sample_id)
-        file = self._file(self._samples["path"].text(sample_id))
-        if not (member := b"" if self.whole_files else self._samples["member"].text(sample_id)):
+        file = self._file(self.samples["path"].text(sample_id))
+        if not (member := b"" if self.whole_files else self.samples["member"].text(sample_id)):
             return Extent(file)
 
-        offset, length, *stamp = (self._samples[name].number(sample_id) for name in _PLACE)
+        offset, length, *stamp = (self.samples[name].number(sample_id) for name in _PLACE)
         # the rows of a mapped file are checked only as they are taken
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
@@ -668,21 +563,21 @@ class ImageTable:
         The images must be whole files.
         """
         prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self._samples["path"].matrix(ids, prefix)
+        matrix = self.samples["path"].matrix(ids, prefix)
         # a path that begins with / would lead out of the root
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
             raise self._strange_path()
 
         return matrix
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""
-        for ids in self._samples.blocks():
+        for ids in self.samples.blocks():
             self.take_labels(ids)
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            paths, lengths = self._samples["path"].joined(ids), self._samples["path"].lengths(ids)
+            paths, lengths = self.samples["path"].joined(ids), self.samples["path"].lengths(ids)
             # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()
@@ -690,8 +585,8 @@ class ImageTable:
             ):
                 raise self._strange_path()
 
-            packed = ids[self._samples["member"].lengths(ids) > 0]
-            offset, length, file_bytes, _ = (self._samples[name].numbers(packed) for name in _PLACE)
+            packed = ids[self.samples["member"].lengths(ids) > 0]
+            offset, length, file_bytes, _ = (self.samples[name].numbers(packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
@@ -705,4 +600,74 @@ class ImageTable:
         return ManifestError(
             f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan "
             "the images again"
+        )
+
+    def with_facts(self, **facts: Any) -> Self:
+        """The same images, of which more is known."""
+        return replace(self, facts=replace(self.facts, **facts))
+
+    def moved_to(self, root: Path | str) -> Self:
+        """The same images under another folder or URL."""
+        return replace(self, root=root)
+
+    def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
+        """The same images in shards of other versions, by the name of the shard."""
+        # `mtime_ns` holds the second half of a version, the time or a number made of the ETag
+        times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
+            self.shards.numbers
+        ]
+        table = replaced(self.samples.table(), "mtime_ns", pa.array(times))
+        return replace(
+            self,
+            samples=Samples(table, self.samples.files),
+            facts=self.facts.of_same_samples(),
+        )
+
+    def select(self, ids: NDArray[np.int64]) -> Self:
+        """These samples only, numbered anew in the given order."""
+        # images with a problem have no id, so they are in no part
+        return replace(
+            self,
+            samples=self.samples.select(ids),
+            others=self.others[:0],
+            facts=self.facts.of_part(),
+        )
+
+    def map_tables(
+        self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None
+    ) -> Self:
+        """The same images with other columns or cells.
+
+        Args:
+            change: makes a table of the same rows; it is called for usable images and for others.
+            classes: None: the same.
+        """
+        return replace(
+            self,
+            classes=self.classes if classes is None else classes,
+            samples=Samples(change(self.samples.table()), self.samples.files),
+            others=change(self.others),
+            facts=self.facts.of_same_samples(),
+        )
+
+    def mark_problems(self, problems: Mapping[int, str]) -> Self:
+        """The same images, of which these samples cannot be used.
+
+        Args:
+            problems: what is wrong, by id.
+        """
+        if not problems:
+            return self
+
+        bad = replaced(
+            self.samples.table().take(pa.array(list(problems))),
+            "problem",
+            pa.array(list(problems.values())),
+        )
+        left = np.setdiff1d(np.arange(len(self)), list(problems))
+        return replace(
+            self,
+            samples=self.samples.select(left),
+            others=pa.concat_tables([self.others, bad.cast(self.others.schema)]),
+            facts=self.facts.of_same_samples(),
         )

@@ -18,7 +18,7 @@ from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.progress import track
 
-LEAST_EPOCH = 5_000  # images
+MIN_EPOCH_IMAGES = 5_000  # images
 
 
 def open_images(
@@ -99,11 +99,11 @@ def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
 
 
 def repeat_epoch(manifest: Manifest) -> Manifest:
-    """Repeats a small set up to `LEAST_EPOCH` images.
+    """Repeats a small set up to `MIN_EPOCH_IMAGES` images.
 
     The cost of an epoch's start is then spread over as many batches as in training.
     """
-    return manifest.subset(np.arange(max(len(manifest), LEAST_EPOCH)) % len(manifest))
+    return manifest.subset(np.arange(max(len(manifest), MIN_EPOCH_IMAGES)) % len(manifest))
 
 
 def warm_page_cache(manifest: Manifest) -> None:

@@ -52,7 +52,9 @@ class Keypoints(NamedTuple):
         )
 
     @classmethod
-    def named(cls, names: list[str], flip_pairs: Sequence[Sequence[str]] | None = None) -> Self:
+    def from_names(
+        cls, names: list[str], flip_pairs: Sequence[Sequence[str]] | None = None
+    ) -> Self:
         """Finds the keypoint that each one becomes on a flip.
 
         Args:
@@ -67,7 +69,7 @@ class Keypoints(NamedTuple):
                 f"the keypoints {', '.join(names)} are not all different; give each its own name"
             )
         if flip_pairs is not None:
-            return cls(names, _given(names, flip_pairs))
+            return cls(names, _apply_pairs(names, flip_pairs))
 
         # by the words of the names; letters may differ in case if that is still unique
         places = {name: place for place, name in enumerate(names)}
@@ -89,7 +91,7 @@ class Keypoints(NamedTuple):
         )
 
     @property
-    def one_sided(self) -> list[str]:
+    def unpaired_names(self) -> list[str]:
         """The names with the word "left" or "right" that have no keypoint for the other side."""
         alone = [
             name
@@ -121,7 +123,7 @@ def _other_side(word: str) -> str:
     return other.upper() if word.isupper() else other.capitalize() if word.istitle() else other
 
 
-def _given(names: list[str], flip_pairs: Sequence[Sequence[str]]) -> list[int]:
+def _apply_pairs(names: list[str], flip_pairs: Sequence[Sequence[str]]) -> list[int]:
     flipped = list(range(len(names)))
     for one, other in flip_pairs:
         for name in (one, other):

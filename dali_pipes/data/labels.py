@@ -79,7 +79,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     Raises:
         ManifestError: a label makes no sense, or no row has one.
     """
-    values = _plain(column.combine_chunks())
+    values = _simplify(column.combine_chunks())
     if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
     problems = _missing_labels(values)
@@ -92,9 +92,11 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     if problems:
         rows = np.delete(rows, list(problems))
     known = _Cells(file, values.take(pa.array(rows)) if problems else values, rows)
-    read = _several if is_list(values.type) else _single
+    read = _read_several if is_list(values.type) else _read_single
     classes, labels = read(known, options.task)
-    return Labels(classes, _spread(labels, rows, len(values)) if problems else labels, problems)
+    return Labels(
+        classes, _place_labels(labels, rows, len(values)) if problems else labels, problems
+    )
 
 
 def read_text(
@@ -128,13 +130,13 @@ def read_text(
         return bool(pc.all(pc.match_substring_regex(known, f"^(?:{pattern})$")).as_py())
 
     if all_match(_WHOLE) or (task == "regression" and all_match(_ANY_WHOLE)):
-        return _as_int64(located._replace(values=_without(cells, distinct, _NULLS)))
+        return _as_int64(located._replace(values=_nullify(cells, distinct, _NULLS)))
 
     if all_match(_ANY_WHOLE):
-        return _without(cells, distinct, _NULLS)
+        return _nullify(cells, distinct, _NULLS)
 
     if len(known) and re.fullmatch(_NUMBER, known[0].as_py()):
-        numbers = _without(cells, distinct, _NULLS)
+        numbers = _nullify(cells, distinct, _NULLS)
         if pc.any(pc.starts_with(known, "+")).as_py():  # Arrow does not read a plus sign
             numbers = pc.replace_substring_regex(numbers, "^[+]", "")
         with contextlib.suppress(pa.ArrowInvalid):  # some cell is no number
@@ -153,10 +155,10 @@ def read_text(
 
     if all_match("true|True|TRUE|false|False|FALSE"):
         cells = pc.utf8_lower(cells)  # as Arrow writes booleans, which Parquet may hold
-    return _without(cells, distinct, ())
+    return _nullify(cells, distinct, ())
 
 
-def _without(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) -> pa.Array:
+def _nullify(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) -> pa.Array:
     """Makes the cells null that are empty or have one of these spellings.
 
     Args:
@@ -202,12 +204,12 @@ def read_columns(
     found = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if _kept(column.type)
+        if _is_kept_type(column.type)
     }
 
     try:
         return {
-            COLUMN + name: _stored(column.combine_chunks())
+            COLUMN + name: _to_stored(column.combine_chunks())
             for name, column in found.items()
             if name not in used
         }
@@ -230,7 +232,7 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
             return pa.list_(pa.float32(), kind.list_size)
         return pa.float32() if pa.types.is_floating(kind) else pa.int32()
 
-    if not _kept(kind):
+    if not _is_kept_type(kind):
         raise TypeError(f"{name} is of type {kind}")
     return _column_type(kind)
 
@@ -269,7 +271,8 @@ def is_numeric(kind: pa.DataType) -> bool:
 
     Such columns go on to the batch.
     """
-    return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
+    texts = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return not (texts or pa.types.is_large_list(kind))
 
 
 class _Cells(NamedTuple):
@@ -292,11 +295,11 @@ class _Cells(NamedTuple):
             raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); {instead}")
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def _simplify(values: pa.Array) -> pa.Array:
     """Converts dictionaries and decimals to plain types, and strips blanks from text."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary_decode())
+        return _simplify(values.dictionary_decode())
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return values.cast(pa.float64())
     if is_text(kind) or pa.types.is_string_view(kind):
@@ -321,15 +324,15 @@ def _missing_labels(values: pa.Array) -> dict[int, str]:
 
     # a list with a hole has no label; an empty list of classes is one, and of fractions is none
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-    holes = _missing(_plain(pc.list_flatten(values)))
+    holes = _missing(_simplify(pc.list_flatten(values)))
     held = np.repeat(np.arange(len(values)), lengths)[holes]
     problems |= dict.fromkeys(held.tolist(), "an empty place in its list of labels")
-    if pa.types.is_floating(_plain(pc.list_flatten(values)).type):
+    if pa.types.is_floating(_simplify(pc.list_flatten(values)).type):
         problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), "no label")
     return problems
 
 
-def _spread(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
+def _place_labels(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
     """Puts labels into `count` rows: those of `rows` in their places, zero or nothing elsewhere."""
     kind = labels.type
     nothing = (
@@ -361,7 +364,7 @@ def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Arra
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), read)
 
 
-def _single(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
+def _read_single(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
     """Reads labels that are not lists: class names, and class numbers or numbers to predict."""
     kind = cells.values.type
     if task == "regression":
@@ -389,13 +392,15 @@ def _refuse_whole_fractions(cells: _Cells) -> None:
         )
 
 
-def _several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
+def _read_several(cells: _Cells, task: str | None) -> tuple[list[str], pa.Array]:
     """Reads labels that are lists: any number of classes, or equally many numbers to predict."""
     lengths = pc.list_value_length(cells.values).to_numpy()
-    flat = _Cells(cells.file, _plain(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths))
+    flat = _Cells(
+        cells.file, _simplify(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths)
+    )
     is_fractions = pa.types.is_floating(flat.values.type)
     if task == "regression" or (is_fractions and task is None):
-        return [], _vectors(cells, flat, lengths)
+        return [], _read_vectors(cells, flat, lengths)
 
     if is_fractions:
         flat = _whole_numbers(flat)
@@ -468,7 +473,7 @@ def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
 
     seen: dict[str, str] = {}
     for name in classes:
-        first = seen.setdefault(_seen(name), name)
+        first = seen.setdefault(_appearance(name), name)
         if first != name:
             row, other = (
                 cells.rows[pc.index(cells.values, each).as_py()] + 1 for each in (first, name)
@@ -480,7 +485,7 @@ def _refuse_lookalikes(cells: _Cells, classes: list[str]) -> None:
             )
 
 
-def _seen(name: str) -> str:
+def _appearance(name: str) -> str:
     """A name as one sees it: composed characters, all blanks alike, and nothing of no width."""
     composed = unicodedata.normalize("NFC", name)
     shown = (
@@ -489,7 +494,7 @@ def _seen(name: str) -> str:
     return "".join(shown)
 
 
-def _vectors(cells: _Cells, flat: _Cells, lengths: NDArray[np.int64]) -> pa.Array:
+def _read_vectors(cells: _Cells, flat: _Cells, lengths: NDArray[np.int64]) -> pa.Array:
     other = (
         "labels that are lists of fractions must all have the same length, not "
         f"{np.unique(lengths).tolist()}"
@@ -534,19 +539,19 @@ def _as_int64(numbers: _Cells) -> pa.Array:
         raise
 
 
-def _stored(array: pa.Array) -> pa.Array:
+def _to_stored(array: pa.Array) -> pa.Array:
     if is_text(array.type):
         return array.cast(pa.large_string()).fill_null("")
 
     if pa.types.is_fixed_size_list(array.type):
         if array.null_count:
             raise pa.ArrowInvalid("a list is missing")
-        return pa.FixedSizeListArray.from_arrays(_stored(array.flatten()), array.type.list_size)
+        return pa.FixedSizeListArray.from_arrays(_to_stored(array.flatten()), array.type.list_size)
 
     if is_list(array.type):
         ends = np.append(0, pc.fill_null(pc.list_value_length(array), 0).to_numpy().cumsum())
         return pa.LargeListArray.from_arrays(
-            pa.array(ends, pa.int64()), _stored(pc.list_flatten(array))
+            pa.array(ends, pa.int64()), _to_stored(pc.list_flatten(array))
         )
 
     if array.null_count:
@@ -571,7 +576,7 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
     )
 
 
-def _kept(kind: pa.DataType) -> bool:
+def _is_kept_type(kind: pa.DataType) -> bool:
     each = kind.value_type if is_list(kind) else kind
     return (
         is_text(kind)

@@ -4,8 +4,8 @@ from dali_pipes.errors import check_range
 
 # the default: Pillow's own limit against decompression bombs, whatever Pillow is set to
 MAX_PIXELS = 89_478_485
-MOST_PIXELS = 2**31 - 1
+PIXEL_LIMIT = 2**31 - 1
 
 
 def check_max_pixels(option: str, value: int | None) -> None:
-    check_range(option, value, 1, MOST_PIXELS)
+    check_range(option, value, 1, PIXEL_LIMIT)

@@ -1,96 +1,155 @@
 """`Manifest`: one row for each image of a data set, from whatever describes the set.
 
 - `open` takes any source and calls `scan` (folders, shards), `from_table`, `from_coco` or `load`.
-  `from_masks` takes a folder of images and one of masks. Each reads the headers of the images,
-  checks targets and masks, and logs what is left out (`_finished`).
+  `from_masks` takes a folder of images and one of masks. The readers of sources/ do the work.
 - `save`, `load` and `save_index` keep a manifest in a file or beside the images.
 - `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
-  `map_classes` and `with_classes` change classes. Each returns a new manifest, which keeps what is
-  known of the whole as far as `_KEPT` says.
+  `map_classes` and `with_classes` change classes. Each returns a new manifest (sets.py).
 
-image_table.py has the part that loaders use.
+What is known of each image is in `images` (image_table.py), and what is known of all in its
+`facts`; a manifest shows both under their own names.
 """
 
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data import opening, sets
+from dali_pipes.data import sets, storage
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
+from dali_pipes.data.facts import Facts, Mix
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
-from dali_pipes.data.labels import COLUMN
-from dali_pipes.data.limits import MAX_PIXELS, MOST_PIXELS
-from dali_pipes.data.mask_values import IGNORED, LOOKED_AT, MaskValues, check_mask_values, look_at
-from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, TARGET, Targets
-from dali_pipes.data.omissions import is_object, merge
-from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.found import refuse_without_objects
+from dali_pipes.data.limits import MAX_PIXELS, PIXEL_LIMIT
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Targets
+from dali_pipes.data.omissions import Omission, describe
+from dali_pipes.data.scanning.earlier import FolderRecords
 from dali_pipes.data.scanning.headers import ScanOptions
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.scanning.masks import scan_pairs
 from dali_pipes.data.scanning.patterns import is_pattern
-from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.scanning.shards import is_shard
-from dali_pipes.data.scanning.tables import scan_table
-from dali_pipes.data.sets import Mix
-from dali_pipes.data.shards.remote import FileVersion, absolute, is_remote
-from dali_pipes.data.table import saved
-from dali_pipes.data.table.samples import Samples, validate
-from dali_pipes.data.table.schema import divided, replaced
+from dali_pipes.data.shards.remote import FileVersion, is_remote
+from dali_pipes.data.sources.index import note_reading, read_index, write_index
+from dali_pipes.data.sources.kinds import kind_of
+from dali_pipes.data.sources.readers import read_coco, read_images, read_masks, read_table
+from dali_pipes.data.sources.scans import cache_file
+from dali_pipes.data.table.changes import add_source
 from dali_pipes.data.table_options import TableOptions
-from dali_pipes.data.upright import ANNOTATED, warn_of_turned
+from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import (
     LARGEST_SEED,
     ConfigError,
-    ManifestError,
     check_choice,
     check_number,
     checks_arguments,
     shown,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
-# the entries of `_known` that a part of a manifest keeps
-_KEPT = (
-    "mixture",
-    "keypoints",
-    "flip_pairs",
-    "mask_values",
-    "masks_upright",
-    "boxes_upright",
-    "category_ids",
-    "rules",
-)
 
-# the entries that a manifest with the same samples keeps; `filter` and `split` put into "of_whole"
-# what is left out of the manifest that they chose from
-_KEPT_OF_ALL = (*_KEPT, "folders", "omissions", "of_whole", "bad_of_whole", opening.READ_AS)
+class _Value(Generic[T]):
+    """An attribute of a manifest that is the one of its images."""
+
+    def __init__(self, value: cached_property[T]):
+        self._value, self.__doc__ = value, value.__doc__
+
+    @overload
+    def __get__(self, manifest: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, manifest: "Manifest", kind: type) -> T: ...
+
+    def __get__(self, manifest: "Manifest | None", kind: type) -> Self | T:
+        return self if manifest is None else self._value.__get__(manifest.images)
 
 
-class Manifest(ImageTable):
+def _method(
+    method: Callable[Concatenate[ImageTable, P], T],
+) -> Callable[Concatenate["Manifest", P], T]:
+    """A method of a manifest that is the one of its images."""
+
+    @wraps(method)
+    def call(self: "Manifest", *args: P.args, **options: P.kwargs) -> T:
+        return method(self.images, *args, **options)
+
+    return call
+
+
+@dataclass
+class _OmissionLog:
+    """Whether the line about a manifest's omissions was logged."""
+
+    is_done: bool = False
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Manifest:
     """The images of one data set, in the order of torchvision's ImageFolder or of the shards.
 
     Sample ids number the usable images from 0. An image with a problem has no id and is never
     loaded.
 
     Attributes:
-        root: folder that the paths are relative to, or the URL of one, as text.
-        classes: class names; a label is a place in this list.
+        images: what is known of each image and of all.
     """
 
+    images: ImageTable
+    _omission_log: _OmissionLog
+
+    def __init__(
+        self,
+        root: str | Path,
+        classes: list[str],
+        table: pa.Table,
+        folders: FolderRecords | None = None,
+        keypoints: Keypoints | None = None,
+        omissions: Iterable[Omission] = (),
+    ):
+        """
+        Args:
+            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further
+                ones, "column:NAME" and "target:NAME" (data/objects.py).
+            folders: those that were scanned.
+            keypoints: those that the objects have.
+            omissions: what is left out besides rows with a problem and besides what `folders` leave
+                out.
+
+        Raises:
+            ManifestError: the table cannot be of images.
+        """
+        facts = Facts(folders=folders or {}, keypoints=keypoints, omissions=list(omissions))
+        self._set(ImageTable.from_table(root, classes, table, facts))
+
+    def _set(self, images: ImageTable, is_logged: bool = False) -> None:
+        # nothing else sets an attribute, since the class is frozen
+        vars(self).update(images=images, _omission_log=_OmissionLog(is_logged))
+
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    def _of(cls, images: ImageTable, is_logged: bool = False) -> Self:
+        manifest = cls.__new__(cls)
+        manifest._set(images, is_logged)
+        return manifest
+
+    def _derive(self, images: ImageTable) -> Self:
+        """A manifest of images that are made of these."""
+        return self._of(images, self._omission_log.is_done)
+
+    @classmethod
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def scan(
         cls,
         root: str | Path,
@@ -149,18 +208,10 @@ class Manifest(ImageTable):
         """
         file = Path(cache) if cache else None
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
-        if file and targets.named:
-            raise ConfigError(
-                "a scan for targets is not cached; leave out cache, and save the manifest"
-            )
-
-        made = opening.scan(cls, root, check, file, unchanged)
-        # for `save_index`: opening the index compares these with what is asked for
-        made._known[opening.READ_AS] = opening.note_reading(targets, with_labels)
-        return made._with_targets(root, targets, classes, verify)._finished(None, strict)
+        return cls._of(read_images(root, check, file, unchanged))._finish(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_table(
         cls,
         file: str | Path,
@@ -221,17 +272,10 @@ class Manifest(ImageTable):
             path_column, label_column, label_separator, delimiter, encoding, task
         )
         check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
-
-        folder = Path(os.path.abspath(root or Path(file).parent))
-        made = cls(
-            *scan_table(absolute(file), folder, options, check), keypoints=targets.keypoints_named
-        )
-        made._known["omissions"] = opening.name_beside_parquet(absolute(file), made)
-        made._known[opening.READ_AS] = opening.note_reading(targets, with_labels, options)
-        return made._with_targets(file, targets, classes, verify)._finished(classes, strict)
+        return cls._of(read_table(file, root, options, check))._finish(classes, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_coco(
         cls,
         annotations: str | Path,
@@ -276,28 +320,12 @@ class Manifest(ImageTable):
         check_choice("annotated", annotated, ANNOTATED)
         flip_pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
 
-        check = ScanOptions(
-            verify,
-            max_pixels,
-            workers,
-            progress,
-            Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated),
-        )
-
-        file = Path(os.path.abspath(annotations))
-        folder = Path(os.path.abspath(root or file.parent))
-        classes, table, keypoints, ids = scan_coco(file, folder, check)
-        made = cls(folder, classes, table, keypoints=keypoints)
-
-        made._known["boxes_upright"] = annotated == "upright"
-        made._known |= {"category_ids": ids} | (
-            {"flip_pairs": True} if flip_pairs is not None else {}
-        )
-
-        return made._finished(None, strict)
+        targets = Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets)
+        return cls._of(read_coco(annotations, root, check))._finish(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_masks(
         cls,
         images: str | Path,
@@ -338,22 +366,13 @@ class Manifest(ImageTable):
                 values than classes.
         """
         check_choice("missing", missing, MISSING)
-        folders = (
-            Path(os.path.abspath(local_path(images))),
-            Path(os.path.abspath(local_path(masks))),
-        )
+        folders = [Path(os.path.abspath(local_path(folder))) for folder in (images, masks)]
         check_choice("annotated", annotated, ANNOTATED)
 
-        check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
-        root, table, omissions = scan_pairs(*folders, missing, check)
-        made = cls(root, list(classes), table, omissions=omissions)
-
-        made = made._with_mask_values(
-            folders[1], check_mask_values("mask_values", mask_values), classes, verify
-        )
-        made._known["masks_upright"] = annotated == "upright"
-        made._warn_of_turned(root, annotated)
-        return made._finished(None, strict)
+        targets = Targets(annotated=annotated)
+        check = ScanOptions(verify, max_pixels, workers, progress, targets)
+        pairs = read_masks(*folders, classes, missing, mask_values, check)
+        return cls._of(pairs)._finish(None, strict)
 
     @classmethod
     @checks_arguments()
@@ -370,35 +389,10 @@ class Manifest(ImageTable):
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
                 wrote it, and a scan has other classes now, or turns its TIFFs.
         """
-        stored = saved.read(file)
-        refuse_other_rules(file, stored.classes, stored.known)
-        refuse_other_orientations(file, stored.root, stored.table, stored.known)
-
-        # a Parquet file, which is not mapped
-        if not stored.file:
-            read = cls(
-                stored.root,
-                stored.classes,
-                stored.table,
-                keypoints=Keypoints.read(stored.known.get("keypoints")),
-            )
-            read._known = {
-                name: stored.known[name] for name in _KEPT_OF_ALL if name in stored.known
-            }
-            return read
-
-        usable, others = divided(stored.table)
-        validate(others)
-        return cls._of(
-            absolute(stored.root),
-            stored.classes,
-            Samples(usable, (stored.file,)),
-            others,
-            stored.known,
-        )
+        return cls._of(storage.load(file))
 
     @classmethod
-    @checks_arguments(max_pixels=(1, MOST_PIXELS))
+    @checks_arguments(max_pixels=(1, PIXEL_LIMIT))
     def open(
         cls,
         source: str | Path,
@@ -452,13 +446,13 @@ class Manifest(ImageTable):
             table = TableOptions(
                 path_column, label_column, label_separator, delimiter, encoding, task
             )
-            asked = opening.note_reading(targets, with_labels, table)
-            if indexed := opening.read_index(cls, str(source), asked):
-                return indexed._finished(classes, strict)
+            asked = note_reading(targets, with_labels, table)
+            if indexed := read_index(str(source), asked):
+                return cls._of(indexed)._finish(classes, strict)
 
-        kind = opening.kind_of(source)
+        kind = kind_of(source)
         if kind == "manifest":
-            return cls.load(source)._finished(classes, strict)
+            return cls.load(source)._finish(classes, strict)
 
         checks: dict[str, Any] = {
             "verify": verify,
@@ -471,7 +465,7 @@ class Manifest(ImageTable):
                 name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")
             }
             read = cls.from_coco(source, root=images, **checks)
-            return read._finished(classes, strict)
+            return read._finish(classes, strict)
 
         checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
         if kind == "table":
@@ -489,148 +483,15 @@ class Manifest(ImageTable):
 
         # `scan` refuses a cache for targets
         cache = (
-            opening.cache_file(cache_dir, source, with_labels)
-            if cache_dir and not targets.named
-            else None
+            cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
         )
         return cls.scan(source, cache=cache, unchanged=unchanged, **checks)
 
-    def _refuse_without_objects(self, source: str | Path) -> None:
-        """Raises ManifestError if a source has objects and usable images, but no usable object."""
-        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
-        if boxes is None or any(boxes.lengths(ids).any() for ids in self._samples.blocks()):
-            return
-
-        lost = [f"{name}: {why}" for name, why in [*self.dropped, *self.problems] if is_object(why)]
-        if len(self):
-            refuse_without_objects(source, lost)
-
-    @property
-    def has_turned_boxes(self) -> bool:
-        """Whether an image that has objects is turned by its EXIF tag."""
-        if not self.has_target("boxes"):
-            return False
-        boxes = self._samples[TARGET + "boxes"]
-        return any(
-            ((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any()
-            for ids in self._samples.blocks()
-        )
-
-    def _warn_of_turned(self, source: str | Path, annotated: str | None) -> None:
-        """Warns of turned images with objects or a mask, if no option says how they were annotated.
-
-        A mask whose size fits only one way says so itself.
-        """
-        boxes = self._samples[TARGET + "boxes"] if self.has_target("boxes") else None
-        if annotated is not None or not (boxes is not None or self.has_target("mask")):
-            return
-
-        turned: list[int] = []
-        for ids in self._samples.blocks():
-            orientation = self.take_orientations(ids)
-            if boxes is not None:
-                unsaid = boxes.lengths(ids) > 0
-            else:
-                height, width = self.take_sizes(ids).T
-                # a mask of another size than the image is refused, so its size says how it was made
-                unsaid = (orientation < 5) | (height == width)
-            turned += ids[unsaid & (orientation != 1)].tolist()
-
-        if turned:
-            warn_of_turned(source, len(turned), self.name(turned[0]))
-
-    def _with_targets(
-        self, source: str | Path, targets: Targets, classes: Sequence[str] | None, verify: str
-    ) -> Self:
-        """Adds what is known of all objects and masks.
-
-        Raises:
-            ManifestError: no object is left, or the masks have other values than classes.
-        """
-        self._refuse_without_objects(source)
-        self._warn_of_turned(source, targets.annotated)
-        self._known["boxes_upright"] = targets.annotated == "upright" and targets.boxes is not None
-        if targets.flip_pairs is not None:
-            self._known["flip_pairs"] = True
-
-        if not targets.mask:
-            return self
-        made = self._with_mask_values(source, targets.mask_values or {}, classes, verify)
-        made._known["masks_upright"] = targets.annotated == "upright"
-        return made
-
-    def _with_mask_values(
-        self,
-        source: str | Path,
-        becomes: dict[int, int],
-        classes: Sequence[str] | None,
-        verify: str,
-    ) -> Self:
-        """Adds the meaning of masks' values; images whose masks have other values become problems.
-
-        Args:
-            classes: the class names; they are those of the masks if the images have no labels.
-        """
-        of_masks = bool(classes) and not self.has_target("boxes") and not self.labels.size
-        values = MaskValues(becomes, of_masks)
-        self._known["mask_values"] = values.stored()
-        if not len(self):
-            return self
-
-        # read all masks, or a few that are spread evenly
-        every = verify == "full" and not self.is_fetched  # in a store each mask is a request
-        ids = np.arange(0, len(self), 1 if every else -(-len(self) // LOOKED_AT))
-        count = len(classes or ())
-        problems, seen = look_at((self.mask_extent(each) for each in ids.tolist()), values, count)
-
-        if len(problems) == len(ids):
-            why = next(iter(problems.values()))
-            raise ManifestError(
-                f"{source}: {len(ids):,} masks were looked at, and none can be used; {why}"
-            )
-
-        if count and seen and min(seen) >= count:
-            advice = "mask_values says which values are classes, such as {255: 1}"
-            raise ManifestError(
-                f"{source}: nothing but ignored values is in the {len(ids):,} masks that were "
-                f"looked at; {advice}"
-            )
-
-        # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
-        if seen == {0, IGNORED} and IGNORED not in {*becomes, *becomes.values()} and count != 1:
-            ignored = (
-                f"{source}: the {len(ids):,} masks that were looked at have 0 and {IGNORED} "
-                f"alone, and {IGNORED} is ignored"
-            )
-            advice = (
-                "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
-            )
-            if count == 2:
-                raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")  # type: ignore[index]
-            log.warning("%s by default; %s", ignored, advice)
-
-        return self._with_problems({int(ids[at]): why for at, why in problems.items()})
-
-    def _with_problems(self, problems: dict[int, str]) -> Self:
-        """Makes these samples problems, by id."""
-        if not problems:
-            return self
-
-        bad = replaced(
-            self.samples.take(pa.array(list(problems))),
-            "problem",
-            pa.array(list(problems.values())),
-        )
-        others = pa.concat_tables([self._others, bad.cast(self._others.schema)])
-
-        left = np.setdiff1d(np.arange(len(self)), list(problems))
-        return self._with(self._samples.select(left), others, keep=_KEPT_OF_ALL)
-
-    def _finished(self, classes: Sequence[str] | None, strict: bool) -> Self:
+    def _finish(self, classes: Sequence[str] | None, strict: bool) -> Self:
         """Gives the manifest these classes, if any, and logs or refuses what is left out."""
-        made = self if classes is None else self.with_classes(classes)
-        made.tell_omissions(strict)
-        return made
+        manifest = self if classes is None else self.with_classes(classes)
+        manifest.tell_omissions(strict)
+        return manifest
 
     def with_classes(self, classes: Sequence[str]) -> Self:
         """The same samples with these classes, such as the training images', and their numbers.
@@ -638,17 +499,8 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: an image has a class that is none of them.
         """
-        given = list(classes)
-        if given == self.classes:
-            return self
-
-        labels = (
-            np.unique(self.labels[self.labels >= 0]) if self.task != "regression" else np.zeros(0)
-        )
-        # which values masks have is not known, so each class counts as used
-        labels = np.arange(len(self.classes)) if self.mask_values.named else labels
-        numbers = sets.number_as(given, self.classes, labels.astype(np.int64), self.root)
-        return self._renumbered(numbers, given)
+        images = sets.give_classes(self.images, classes)
+        return self if images is self.images else self._derive(images)
 
     @checks_arguments()
     def save(self, file: str | Path) -> None:
@@ -659,11 +511,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        # saved too, since computing them reads all rows
-        known = self._known | {"fingerprint": self.fingerprint, "description": self._description}
-        saved.write(
-            Path(file), str(self.root), self.classes, self._samples.table(), self._others, known
-        )
+        storage.save(self.images, file)
 
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
@@ -673,7 +521,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: it cannot be written there, or would hold no image.
         """
-        return opening.write_index(self)
+        return write_index(self.images)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not check.
@@ -681,13 +529,29 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
-        self._samples.validate(self._samples.whole.column_names)
-        self._check()
-        if self._known.get("fingerprint", now := self._digest()) != now:
-            raise ManifestError(
-                f"{self.root}: the manifest's rows are not those that it was saved with; scan "
-                "the images again"
-            )
+        storage.verify(self.images)
+
+    def tell_omissions(self, strict: bool = False) -> None:
+        """Logs in one line what is left out of how many, once for each manifest.
+
+        Args:
+            strict: whether an image or an object that is left out is an error.
+
+        Raises:
+            OmissionError: `strict`, and something is left out.
+        """
+        if strict:
+            self.images.refuse_omissions()
+
+        # the first rank of each machine logs it for all
+        if self._omission_log.is_done or int(os.environ.get("LOCAL_RANK", 0)):
+            return
+
+        self._omission_log.is_done = True
+        if self.omissions:
+            lost = any(omission.unit != "file" for omission in self.omissions)
+            text = describe(self.root, len(self), self.omissions)
+            log.log(logging.WARNING if lost else logging.INFO, "%s", text)
 
     def __repr__(self) -> str:
         return (
@@ -697,7 +561,7 @@ class Manifest(ImageTable):
 
     def moved_to(self, root: str) -> Self:
         """The same samples under another folder or URL."""
-        return self._of(root, self.classes, self._samples, self._others, self._known)
+        return self._of(self.images.moved_to(root))
 
     def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
         """The same samples in shards that were moved or uploaded.
@@ -705,33 +569,13 @@ class Manifest(ImageTable):
         Args:
             versions: the version of each shard by its name, as in `remote.list_objects`.
         """
-        # `mtime_ns` holds the second half of a version, the time or a number made of the ETag
-        times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
-            self.shards.numbers
-        ]
-        samples = Samples(replaced(self.samples, "mtime_ns", pa.array(times)), self._samples.files)
-        return self._with(samples, self._others, keep=_KEPT_OF_ALL)
+        return self._derive(self.images.with_versions(versions))
 
     def without_columns(self, names: Sequence[str]) -> Self:
         """The same samples without some columns of the table, or some of the targets "text" and
         "mask".
         """
-        targets = [
-            TARGET + name
-            for name in ("text", "mask", "mask_offset", "mask_bytes")
-            if name.split("_")[0] in names
-        ]
-        left_out = {*targets, *(COLUMN + name for name in names)}
-        made = self._changed(
-            lambda table: table.drop_columns(
-                [name for name in table.column_names if name in left_out]
-            )
-        )
-
-        made._known.pop("mask_values" if "mask" in names else "", None)
-        # an index with these rows would not be what its options say
-        made._known.pop(opening.READ_AS, None)
-        return made
+        return self._derive(sets.drop_columns(self.images, names))
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
@@ -739,27 +583,7 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: there is no such id, or these are not ids.
         """
-        ids = np.asarray(ids)
-        if ids.ndim != 1:
-            raise ConfigError(
-                f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
-                "manifest.subset([ID])"
-            )
-
-        if ids.dtype.kind not in "iu" and ids.size:
-            raise ConfigError(
-                f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
-            )
-
-        ids = ids.astype(np.int64)
-        if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
-            raise ConfigError(
-                f"subset: ids run from 0 to {len(self) - 1}, and one is "
-                f"{ids.min() if ids.min() < 0 else ids.max()}"
-            )
-
-        # images with a problem have no id, so they are in no part
-        return self._with(self._samples.select(ids), self._others[:0])
+        return self._derive(sets.subset(self.images, ids))
 
     def filter(self, expression: str) -> Self:
         """The samples that match an expression such as "width >= 224 and class in ('cat', 'dog')".
@@ -777,9 +601,8 @@ class Manifest(ImageTable):
                 f"filter is {shown(expression)}; it takes an expression as text, such as "
                 "'width >= 224'"
             )
-        return self._chosen(
-            np.flatnonzero(self._rows.matching(expression).to_numpy(zero_copy_only=False))
-        )
+        matches = self._rows.match(expression).to_numpy(zero_copy_only=False)
+        return self._choose(np.flatnonzero(matches))
 
     @checks_arguments(seed=(0, LARGEST_SEED))
     def split(
@@ -797,22 +620,11 @@ class Manifest(ImageTable):
             ConfigError: the fractions are not shares of 1, or there is no such column.
         """
         groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
-        return {
-            name: self._chosen(ids) for name, ids in sets.parts(fractions, groups, seed).items()
-        }
+        parts = sets.choose_parts(fractions, groups, seed)
+        return {name: self._choose(ids) for name, ids in parts.items()}
 
-    def _chosen(self, ids: NDArray[np.int64]) -> Self:
-        """Chooses these samples to stand for the whole.
-
-        What is left out of the whole counts as left out of them too, for `strict` and limits.
-        """
-        made = self.subset(ids)
-        of_whole = self.of_whole or self.omissions
-        made._known |= {
-            "bad_of_whole": list(self.bad_of_whole),
-            "of_whole": [list(each) for each in of_whole],
-        }
-        return made
+    def _choose(self, ids: NDArray[np.int64]) -> Self:
+        return self._derive(sets.choose(self.images, ids))
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -843,67 +655,8 @@ class Manifest(ImageTable):
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
 
-        root = sets.common_root([each.root for each in manifests])
-
-        # what is known of all: each entry is joined, or refused if it differs
-        known = sets.same_keypoints([each.keypoints for each in manifests])
-        known |= {"flip_pairs": True} if all(each.names_flip_pairs for each in manifests) else {}
-        known["omissions"] = merge(omission for each in manifests for omission in each.passed_over)
-        # 0 if one is from version 0.2, which does not say what it left out
-        known["rules"] = min(each.rules for each in manifests)
-
-        # parts stand for the wholes that they were chosen from
-        if any(each.of_whole for each in manifests):
-            of_whole = merge(
-                omission for each in manifests for omission in each.of_whole or each.omissions
-            )
-            bad, images = zip(*(each.bad_of_whole for each in manifests), strict=True)
-            known |= {
-                "of_whole": [list(each) for each in of_whole],
-                "bad_of_whole": [sum(bad), sum(images)],
-            }
-
-        names, numbers = sets.joined_classes(
-            [each.classes for each in manifests], classes == "apart"
-        )
-        # the ids of COCO's categories are kept if all manifests agree in them
-        if all(
-            each.classes == names and each.category_ids == manifests[0].category_ids
-            for each in manifests
-        ):
-            known |= {"category_ids": manifests[0].category_ids}
-
-        if len({each.masks_upright for each in manifests}) > 1:
-            raise ManifestError(
-                "manifests with masks of stored and of upright pictures cannot be joined; scan "
-                "them alike"
-            )
-        known["masks_upright"] = manifests[0].masks_upright
-        # boxes on images that are not turned fit both
-        known["boxes_upright"] = sets.same_boxes(
-            [each.boxes_upright for each in manifests if each.has_turned_boxes]
-        )
-        of_masks = [
-            each.mask_values.renumbered(new) for each, new in zip(manifests, numbers, strict=True)
-        ]
-        known |= (
-            sets.same_masks(of_masks) if any(each.has_target("mask") for each in manifests) else {}
-        )
-
-        def joined(tables: list[pa.Table]) -> pa.Table:
-            each = zip(manifests, tables, numbers, strict=True)
-            return sets.unified(
-                [
-                    sets.renumbered(sets.moved(table, manifest.root, root), new)
-                    for manifest, table, new in each
-                ]
-            )
-
-        files = tuple(file for each in manifests for file in each._samples.files)
-        samples = Samples(joined([each.samples for each in manifests]), files)
-        made = cls._of(root, names, samples, joined([each._others for each in manifests]), known)
-        made._told = all(each._told for each in manifests)
-        return made
+        images = sets.concat([each.images for each in manifests], classes == "apart")
+        return cls._of(images, all(each._omission_log.is_done for each in manifests))
 
     @classmethod
     def mix(
@@ -933,33 +686,26 @@ class Manifest(ImageTable):
         check_choice("mode", mode, ("stratified", "proportional"))
 
         try:
-            given = {name: share for name, (_, share) in sources.items()}
+            shares = {name: share for name, (_, share) in sources.items()}
         except (AttributeError, TypeError, ValueError):
             raise ConfigError(
                 'a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}'
             ) from None
-        given = {
+        shares = {
             name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf))
-            for name, share in given.items()
+            for name, share in shares.items()
         }
-        if not given or min(given.values()) <= 0:
-            raise ConfigError(f"the shares of the mixture are {given}; each must be positive")
+        if not shares or min(shares.values()) <= 0:
+            raise ConfigError(f"the shares of the mixture are {shares}; each must be positive")
 
-        named = [
-            each._changed(partial(sets.with_source, number=number))
-            for number, (each, _) in enumerate(sources.values())
+        numbered = [
+            manifest._derive(manifest.images.map_tables(partial(add_source, number=number)))
+            for number, (manifest, _) in enumerate(sources.values())
         ]
-        made = cls.concat(named, classes=classes)
-
-        made._known |= {
-            "mixture": [mode, {name: share / sum(given.values()) for name, share in given.items()}]
-        }
-        return made
-
-    @property
-    def mixture(self) -> Mix | None:
-        """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
-        return Mix(*self._known["mixture"]) if "mixture" in self._known else None
+        joined = cls.concat(numbered, classes=classes)
+        total = sum(shares.values())
+        mixture = Mix(mode, {name: share / total for name, share in shares.items()})
+        return joined._derive(joined.images.with_facts(mixture=mixture))
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """Renames classes; classes that get the same name become one, and others keep their names.
@@ -969,46 +715,145 @@ class Manifest(ImageTable):
         """
         for name in names:
             self._rows.class_numbers(name)  # raises for a class that there is not
-        merged, numbers = sets.joined_classes(
+        merged, numbers = sets.join_classes(
             [[names.get(name, name) for name in self.classes]], False
         )
-        return self._renumbered(numbers[0], merged)
-
-    def _renumbered(self, numbers: NDArray[np.int64], classes: list[str]) -> Self:
-        made = self._changed(partial(sets.renumbered, numbers=numbers), classes)
-        if self.has_target("mask"):
-            made._known["mask_values"] = self.mask_values.renumbered(numbers).stored()
-        if self.category_ids is not None:
-            made._known["category_ids"] = sets.renumbered_ids(
-                self.category_ids, numbers, len(classes)
-            )
-        return made
-
-    def _changed(
-        self, change: Callable[[pa.Table], pa.Table], classes: list[str] | None = None
-    ) -> Self:
-        samples = Samples(change(self.samples), self._samples.files)
-        return self._with(samples, change(self._others), classes, _KEPT_OF_ALL)
-
-    def _with(
-        self,
-        samples: Samples,
-        others: pa.Table,
-        classes: list[str] | None = None,
-        keep: Sequence[str] = _KEPT,
-    ) -> Self:
-        """A manifest of other samples of the same root.
-
-        Args:
-            keep: the entries of `_known` that it keeps.
-        """
-        kept = {name: self._known[name] for name in keep if name in self._known}
-        made = self._of(
-            self.root, self.classes if classes is None else classes, samples, others, kept
-        )
-        made._told = self._told
-        return made
+        return self._derive(sets.renumber(self.images, numbers[0], merged))
 
     @property
     def _rows(self) -> Rows:
-        return Rows(self._samples, self.classes)
+        return Rows(self.images.samples, self.classes)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def root(self) -> Path | str:
+        """The folder that the paths are relative to, or the URL of one, as text."""
+        return self.images.root
+
+    @property
+    def classes(self) -> list[str]:
+        """The class names; a label is a place in this list."""
+        return self.images.classes
+
+    @property
+    def table(self) -> pa.Table:
+        """Every image, the usable ones by id, then the others.
+
+        The columns are those of `table.schema.SCHEMA`, "column:NAME" and "target:NAME".
+        """
+        return self.images.table
+
+    @property
+    def samples(self) -> pa.Table:
+        """The usable images by id: `table` without the others."""
+        return self.images.samples.table()
+
+    # What is known of each image, as image_table.py describes it.
+    task = _Value(ImageTable.task)
+    labels = _Value(ImageTable.labels)
+    take_labels = _method(ImageTable.take_labels)
+    sizes = _Value(ImageTable.sizes)
+    some_sizes = _Value(ImageTable.some_sizes)
+    take_sizes = _method(ImageTable.take_sizes)
+    take_orientations = _method(ImageTable.take_orientations)
+    columns = _Value(ImageTable.columns)
+    numeric_columns = _Value(ImageTable.numeric_columns)
+    take_columns = _method(ImageTable.take_columns)
+
+    has_target = _method(ImageTable.has_target)
+    take_objects = _method(ImageTable.take_objects)
+    take_texts = _method(ImageTable.take_texts)
+    has_turned_boxes = _Value(ImageTable.has_turned_boxes)
+    mask_size = _method(ImageTable.mask_size)
+    mask_extent = _method(ImageTable.mask_extent)
+
+    # Where its bytes are.
+    name = _method(ImageTable.name)
+    path = _method(ImageTable.path)
+    path_matrix = _method(ImageTable.path_matrix)
+    extent = _method(ImageTable.extent)
+    read = _method(ImageTable.read)
+    bytes_each = _Value(ImageTable.bytes_each)
+    bytes_in_all = _Value(ImageTable.bytes_in_all)
+    shards = _Value(ImageTable.shards)
+    whole_files = _Value(ImageTable.whole_files)
+    is_fetched = _Value(ImageTable.is_fetched)
+    copied = _Value(ImageTable.copied)
+
+    # What the set is, and what is left out of it.
+    fingerprint = _Value(ImageTable.fingerprint)
+    describe = _method(ImageTable.describe)
+    name_sums = _method(ImageTable.name_sums)
+    problems = _Value(ImageTable.problems)
+    dropped = _Value(ImageTable.dropped)
+    omissions = _Value(ImageTable.omissions)
+    passed_over = _Value(ImageTable.passed_over)
+    of_whole = _Value(ImageTable.of_whole)
+    bad_images = _Value(ImageTable.bad_images)
+    bad_of_whole = _Value(ImageTable.bad_of_whole)
+    refuse_bad_images = _method(ImageTable.refuse_bad_images)
+
+    @property
+    def folders(self) -> FolderRecords:
+        """The folders that were scanned, by their path; none if a loaded file does not have them.
+
+        The form is that of `scanning/earlier.py`.
+        """
+        return self.images.facts.folders
+
+    @property
+    def rules(self) -> int:
+        """The version of the rules by which a scan said what is an image and what is a class.
+
+        0 is version 0.2 of the package, whose files do not say it.
+        """
+        return self.images.facts.rules
+
+    @property
+    def mixture(self) -> Mix | None:
+        """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
+        return self.images.facts.mixture
+
+    @property
+    def keypoints(self) -> Keypoints | None:
+        """The names of the objects' keypoints; None: there are none."""
+        return self.images.facts.keypoints
+
+    @property
+    def names_flip_pairs(self) -> bool:
+        """Whether the pairs of keypoints that change places were given.
+
+        Otherwise they were taken from the names.
+        """
+        return self.images.facts.names_flip_pairs
+
+    @property
+    def category_ids(self) -> list[Any] | None:
+        """The id of each class in its COCO file; None where that is not known.
+
+        In the list, a class that is not in the file has None.
+        """
+        return self.images.facts.category_ids
+
+    @property
+    def mask_values(self) -> MaskValues:
+        """The meaning of the values in masks, as far as it is known."""
+        return self.images.facts.mask_values
+
+    @property
+    def masks_upright(self) -> bool:
+        """Whether masks are of the upright pictures.
+
+        They are then turned to the stored form when they are loaded.
+        """
+        return self.images.facts.masks_upright
+
+    @property
+    def boxes_upright(self) -> bool:
+        """Whether boxes and keypoints were given for upright pictures, to which results go back.
+
+        The manifest keeps them for the images as stored.
+        """
+        return self.images.facts.boxes_upright

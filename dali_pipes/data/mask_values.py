@@ -1,9 +1,10 @@
 """The meaning of the values in masks: class numbers, or pixels that are ignored.
 
-`MaskValues` replaces values when a mask is decoded; `look_at` reads some masks of a manifest and
-reports values that mean nothing.
+`MaskValues` replaces values when a mask is decoded; `check_masks` reads some masks of a manifest
+and reports values that mean nothing.
 """
 
+import os
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -19,7 +20,7 @@ from dali_pipes.errors import ConfigError, ManifestError, plain
 from dali_pipes.system.cpus import available_cpus
 
 IGNORED = 255  # the default of `transform.ignore_index`
-LOOKED_AT = 32  # masks of a manifest that are read, unless all are verified
+SAMPLED_MASKS = 32  # masks of a manifest that are read, unless all are verified
 _SHOWN = 5  # values in a message
 _HIGHEST = 2**31
 
@@ -30,11 +31,11 @@ class MaskValues(NamedTuple):
     """What the values of a manifest's masks mean.
 
     Attributes:
-        becomes: what a value is replaced by, such as {255: 1}.
+        replacements: what a value is replaced by, such as {255: 1}.
         named: whether the manifest's classes are those of the masks.
     """
 
-    becomes: dict[int, int]
+    replacements: dict[int, int]
     named: bool
 
     @classmethod
@@ -50,33 +51,35 @@ class MaskValues(NamedTuple):
             return cls({}, False)
         try:
             pairs, named = stored
-            becomes = dict(pairs)
+            replacements = dict(pairs)
         except (TypeError, ValueError):
-            becomes, named = {None: None}, None
+            replacements, named = {None: None}, None
 
-        if not is_mapping(becomes) or type(named) is not bool:
+        if not is_mapping(replacements) or type(named) is not bool:
             raise ManifestError(
                 "the manifest's values of masks are no numbers; scan the images again"
             )
-        return cls(becomes, named)
+        return cls(replacements, named)
 
     def stored(self) -> list[Any]:
-        return [list(map(list, self.becomes.items())), self.named]
+        return [list(map(list, self.replacements.items())), self.named]
 
-    def renumbered(self, numbers: NDArray[np.int64]) -> Self:
+    def renumber(self, numbers: NDArray[np.int64]) -> Self:
         """The meaning after the classes got other numbers: n becomes numbers[n]."""
         if not self.named:
             return self
 
-        now = {number: number for number in range(len(numbers))} | self.becomes
+        now = {number: number for number in range(len(numbers))} | self.replacements
         new = {
             value: int(numbers[number]) if number < len(numbers) else number
             for value, number in now.items()
         }
 
         return self._replace(
-            becomes={
-                value: new[value] for value in new if value in self.becomes or value != new[value]
+            replacements={
+                value: new[value]
+                for value in new
+                if value in self.replacements or value != new[value]
             }
         )
 
@@ -89,29 +92,33 @@ class MaskValues(NamedTuple):
         values = np.asarray(open_stored(encoded))
         values = values if values.dtype == np.uint8 else values.astype(np.int32)
 
-        if not self.becomes:
+        if not self.replacements:
             return values
 
         # one look-up for all pixels, where 8 bits hold all numbers
-        if values.dtype == np.uint8 and all(0 <= number < 256 for number in self.becomes.values()):
+        if values.dtype == np.uint8 and all(
+            0 <= number < 256 for number in self.replacements.values()
+        ):
             table = np.arange(256, dtype=np.uint8)
-            for value, number in self.becomes.items():
+            for value, number in self.replacements.items():
                 # a value over 255 is an empty slice and changes nothing
                 table[value : value + 1] = number
             return table[values]
 
         made = values.astype(np.int32)
-        for value, number in self.becomes.items():
+        for value, number in self.replacements.items():
             made[values == value] = number
         return made
 
-    def strange(self, values: Values, classes: int, ignored: Collection[int]) -> str | None:
+    def problem_of(self, values: Values, classes: int, ignored: Collection[int]) -> str | None:
         """Says what is wrong with a mask's values, if the classes are the masks'; None: nothing."""
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
 
         found = [
-            value for value in _present(values) if not 0 <= value < classes and value not in ignored
+            value
+            for value in _distinct_values(values)
+            if not 0 <= value < classes and value not in ignored
         ]
         if not found:
             return None
@@ -131,12 +138,12 @@ class MaskValues(NamedTuple):
         )
 
 
-def is_mapping(becomes: object) -> bool:
+def is_mapping(replacements: object) -> bool:
     """Whether this is a dict from whole numbers to whole numbers that a mask may have."""
-    if not isinstance(becomes, dict):
+    if not isinstance(replacements, dict):
         return False
     return all(
-        type(each) is int and 0 <= each < _HIGHEST for pair in becomes.items() for each in pair
+        type(each) is int and 0 <= each < _HIGHEST for pair in replacements.items() for each in pair
     )
 
 
@@ -146,22 +153,22 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
     YAML may have the keys as text.
     """
     try:
-        becomes = {
+        replacements = {
             int(each) if isinstance(each, str) else each: new
             for each, new in dict(plain(value) or {}).items()
         }
     except (TypeError, ValueError):
-        becomes = {None: None}
+        replacements = {None: None}
 
-    if not is_mapping(becomes):
+    if not is_mapping(replacements):
         raise ConfigError(
             f"{option} is {value!r}; it takes numbers by the values that they replace, such as "
             f"{{255: 1}}"
         )
-    return becomes
+    return replacements
 
 
-def look_at(
+def check_masks(
     places: Iterable[Extent | None], values: MaskValues, classes: int
 ) -> tuple[dict[int, str], set[int]]:
     """Reads masks and checks their values.
@@ -172,18 +179,20 @@ def look_at(
         What is wrong with masks, by their position in `places`; and all values that occur.
     """
     reader = Reader()
-    ignored = {IGNORED, *values.becomes.values()}
+    ignored = {IGNORED, *values.replacements.values()}
 
     def look(place: Extent | None) -> tuple[str | None, list[int]]:
         if place is None:
             return None, []
         try:
             alone = is_remote(place.file) and place.member
-            found = values.decode(BytesIO(_fetched(place) if alone else reader.read(place).data))
+            found = values.decode(BytesIO(_fetch(place) if alone else reader.read(place).data))
         except Exception:  # Pillow's plugins raise almost anything on broken files
             return None, []
-        why = values.strange(found, classes, ignored)
-        return why and f"its mask {place}: {why}", _present(found)
+        why = values.problem_of(found, classes, ignored)
+        # a problem is text of a table, which must be UTF-8
+        name = os.fsencode(str(place)).decode(errors="backslashreplace")
+        return why and f"its mask {name}: {why}", _distinct_values(found)
 
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))
@@ -194,12 +203,12 @@ def look_at(
     }
 
 
-def _fetched(place: Extent) -> bytes:
+def _fetch(place: Extent) -> bytes:
     """Reads one mask out of a shard by itself: for a few masks the shard is not copied again."""
     return read_object(place.file, place.offset, place.offset + place.length)
 
 
-def _present(values: Values) -> list[int]:
+def _distinct_values(values: Values) -> list[int]:
     """The values that a mask has, in ascending order."""
     if values.dtype == np.uint8:
         return np.flatnonzero(np.bincount(values.ravel(), minlength=256)).tolist()

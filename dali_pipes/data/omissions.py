@@ -118,13 +118,13 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
     for unit in _UNITS:
         some = [each for each in found if each.unit == unit]
         kept += some[:_MOST_KINDS] + (
-            [_as_others(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else []
+            [_sum_kinds(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else []
         )
 
     return kept
 
 
-def _as_others(omissions: list[Omission]) -> Omission:
+def _sum_kinds(omissions: list[Omission]) -> Omission:
     """One omission that stands for many kinds."""
     names = [name for each in omissions[:_SHOWN] for name in each.names[:1]]
     return Omission(
@@ -148,7 +148,7 @@ def count_by_kind(
     return [Omission(kind, count, names[kind], unit) for kind, count in counts.items()]
 
 
-def name_other_files(names: Iterable[str]) -> list[Omission]:
+def count_other_files(names: Iterable[str]) -> list[Omission]:
     """Counts files whose names are not those of images, by their extension."""
     documents: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
@@ -168,7 +168,7 @@ def name_other_files(names: Iterable[str]) -> list[Omission]:
     return count_by_kind(others) + count_by_kind(documents, "file")
 
 
-def name_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
+def count_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
     """Counts problems of images or objects by kind, a kind being what they have in common.
 
     Args:
@@ -254,7 +254,7 @@ def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
         raise OmissionError(f"{describe(root, used, lost)}; {instead}")
 
 
-def stored(omissions: object) -> list[Omission]:
+def read_omissions(omissions: object) -> list[Omission]:
     """Reads omissions out of a file; returns none if it holds something else."""
     if not isinstance(omissions, list):
         return []
@@ -270,7 +270,7 @@ def _is_stored(each: list[object]) -> bool:
     return all(isinstance(text, str) for text in texts) and type(number) is int and unit in _UNITS
 
 
-def by_folder(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -> list[Omission]:
+def merge_folders(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -> list[Omission]:
     """Merges what the folders of a scan leave out.
 
     Args:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
 
-_AT_ONCE = 2**12  # outlines whose points are checked together, to bound the memory
+_BLOCK = 2**12  # outlines whose points are checked together, to bound the memory
 _NUMBERS = {int, float}
 _LONGEST = 7  # characters of a packed number, which is 35 bits
 
@@ -32,13 +32,15 @@ def rasterize(outline: Any, height: int, width: int) -> NDArray[np.bool_]:
     Raises:
         ConfigError: pycocotools, which draws polygons, is not installed.
     """
-    counts = outline["counts"] if isinstance(outline, dict) else _drawn(outline, height, width)
-    runs = _runs(counts)
+    counts = (
+        outline["counts"] if isinstance(outline, dict) else _draw_polygons(outline, height, width)
+    )
+    runs = _read_runs(counts)
     # runs alternate between outside and inside, and go down the columns
     return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
 
 
-def _drawn(polygons: list[list[float]], height: int, width: int) -> str | list[int]:
+def _draw_polygons(polygons: list[list[float]], height: int, width: int) -> str | list[int]:
     """Run lengths of the pixels that are inside any of the polygons."""
     if not polygons:
         return [height * width]
@@ -64,7 +66,7 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
                 f"a polygon of {len(polygon)} numbers; x and y of at least three points are needed"
             )
 
-        points = _finite(polygon)
+        points = _to_finite_array(polygon)
         if (
             points is None
             or (
@@ -94,8 +96,8 @@ def are_polygons(
         (M,) bool.
     """
     found = np.zeros(len(outlines), bool)
-    for start in range(0, len(outlines), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
+    for start in range(0, len(outlines), _BLOCK):
+        some = slice(start, start + _BLOCK)
         found[some] = _look_at_polygons(
             outlines[some], np.stack([width[some], height[some]], axis=1)
         )
@@ -140,7 +142,7 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
         )
 
     try:
-        runs = _runs(outline["counts"])
+        runs = _read_runs(outline["counts"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return "run lengths that cannot be read"
 
@@ -149,7 +151,7 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
     return None
 
 
-def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
+def _to_finite_array(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
     try:
         found = np.array(numbers)
     except (TypeError, ValueError, OverflowError):
@@ -159,7 +161,7 @@ def _finite(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
     return found.astype(np.float64) if found.ndim == 1 and np.isfinite(found).all() else None
 
 
-def _runs(counts: str | list[int]) -> NDArray[np.int64]:
+def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
     """Reads the lengths of the runs, of which the first is outside the object.
 
     Raises:

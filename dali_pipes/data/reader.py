@@ -158,7 +158,7 @@ class OpenFile:
 
 def _unpickled(keep: int | None, shared: Any) -> Reader:
     if shared:
-        traffic.use(shared)
+        traffic.share(shared)
     return Reader(keep)
 
 

@@ -1,61 +1,79 @@
-"""Splitting, joining and renaming: the rows and classes behind `Manifest.split`, `concat`, `mix`
-and `map_classes`.
+"""Other images from images: what `Manifest.subset`, `filter`, `split`, `concat`, `mix` and the
+changes of classes do. Functions take and return `ImageTable`s.
 
-The functions take and return Arrow tables, class names and class numbers; manifest.py makes
-manifests of them.
-
-- split: `group_numbers` and `parts` choose the ids of each part.
-- concat: `common_root` and `moved` give all paths one root, `joined_classes` and `renumbered` one
-  numbering, and `unified` joins the tables. The functions `same_…` refuse manifests that mean
-  different things.
-- mix: `with_source` adds the column by which samples are drawn.
-- with_classes and map_classes: `number_as`, `renumbered` and `renumbered_ids`.
+- `subset` takes samples in any order; `choose` takes samples that stand for the whole, as filters
+  and splits do; `choose_parts` and `group_numbers` say which samples are in which part.
+- `concat` joins images: their roots, classes and tables, and what is known of them, which is
+  refused where it means different things.
+- `give_classes` and `renumber` change the classes, and `drop_columns` leaves out columns.
 """
 
 import math
 import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.facts import Facts
+from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
-from dali_pipes.data.labels import COLUMN, distinct_labels
+from dali_pipes.data.labels import COLUMN
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import BOX_LABELS, TARGET
-from dali_pipes.data.table.schema import further_columns, replaced
+from dali_pipes.data.objects import TARGET
+from dali_pipes.data.omissions import merge
+from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
+from dali_pipes.data.table.samples import Samples
 from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
-MASK = TARGET + "mask"
-# targets that only some of the joined manifests may have, and what the others get
-_OF_SOME = {
-    TARGET + name: value
-    for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()
-}
-# the column of a mixture with the number, from 0, of the source that each image is from
-SOURCE = "source"
 
+def subset(images: ImageTable, ids: Any) -> ImageTable:
+    """These samples only, numbered anew in the given order.
 
-class Mix(NamedTuple):
-    """The arguments of `Manifest.mix`: how much of a mixture comes from which source.
-
-    Attributes:
-        mode: "stratified" or "proportional".
-        shares: by the name of the source, in the order of the column `source`; their sum is 1.
+    Raises:
+        ConfigError: there is no such id, or these are not ids.
     """
+    ids = np.asarray(ids)
+    if ids.ndim != 1:
+        raise ConfigError(
+            f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
+            "manifest.subset([ID])"
+        )
 
-    mode: str
-    shares: dict[str, float]
+    if ids.dtype.kind not in "iu" and ids.size:
+        raise ConfigError(
+            f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
+        )
+
+    ids = ids.astype(np.int64)
+    if ids.size and not (ids.min() >= 0 and ids.max() < len(images)):
+        raise ConfigError(
+            f"subset: ids run from 0 to {len(images) - 1}, and one is "
+            f"{ids.min() if ids.min() < 0 else ids.max()}"
+        )
+    return images.select(ids)
 
 
-def parts(
+def choose(images: ImageTable, ids: NDArray[np.int64]) -> ImageTable:
+    """Chooses these samples to stand for the whole.
+
+    What is left out of the whole counts as left out of them too, for `strict` and limits.
+    """
+    return images.select(ids).with_facts(
+        parent_omissions=images.of_whole or images.omissions,
+        parent_bad_images=images.bad_of_whole,
+    )
+
+
+def choose_parts(
     fractions: Mapping[str, float], groups: NDArray[np.int64], seed: int
 ) -> dict[str, NDArray[np.int64]]:
     """Chooses the ids of each part of a split, in ascending order.
@@ -121,6 +139,93 @@ def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
 
 
+def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
+    """Joins images: their samples one after the other, under the nearest common folder.
+
+    Args:
+        sets: one at least.
+        apart: whether classes of the same name in two sets stay two classes.
+
+    Raises:
+        ManifestError: some are in another store, or labels, columns or targets mean different
+            things.
+    """
+    root = common_root([images.root for images in sets])
+    classes, numbers = join_classes([images.classes for images in sets], apart)
+    facts = _join_facts(sets, classes, numbers)
+
+    def join(tables: list[pa.Table]) -> pa.Table:
+        return concat_tables(
+            [
+                renumber_classes(rebase_paths(table, images.root, root), new)
+                for images, table, new in zip(sets, tables, numbers, strict=True)
+            ]
+        )
+
+    files = tuple(file for images in sets for file in images.samples.files)
+    samples = Samples(join([images.samples.table() for images in sets]), files)
+    return ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+
+
+def _join_facts(
+    sets: Sequence[ImageTable], classes: list[str], numbers: Sequence[NDArray[np.int64]]
+) -> Facts:
+    """What is known of all images: each fact is joined, or refused if it differs.
+
+    Args:
+        classes: those of the joined images.
+        numbers: for each set the new number of each of its classes.
+    """
+    every = [images.facts for images in sets]
+    keypoints = _join_keypoints([facts.keypoints for facts in every])
+
+    if len({facts.masks_upright for facts in every}) > 1:
+        raise ManifestError(
+            "manifests with masks of stored and of upright pictures cannot be joined; scan "
+            "them alike"
+        )
+    # boxes on images that are not turned fit both
+    boxes_upright = _join_boxes_upright(
+        [images.facts.boxes_upright for images in sets if images.has_turned_boxes]
+    )
+    masks = {}
+    if any(images.has_target("mask") for images in sets):
+        new_values = [
+            facts.mask_values.renumber(new) for facts, new in zip(every, numbers, strict=True)
+        ]
+        masks = {"mask_values": _join_mask_values(new_values)}
+
+    # the ids of COCO's categories are kept if all sets agree in them
+    is_alike = all(
+        images.classes == classes and images.facts.category_ids == every[0].category_ids
+        for images in sets
+    )
+
+    # parts stand for the wholes that they were chosen from
+    parents: dict[str, Any] = {}
+    if any(images.of_whole for images in sets):
+        bad, total = zip(*(images.bad_of_whole for images in sets), strict=True)
+        parents = {
+            "parent_omissions": merge(
+                omission for images in sets for omission in images.of_whole or images.omissions
+            ),
+            "parent_bad_images": (sum(bad), sum(total)),
+        }
+
+    return Facts(
+        # 0 if one is from version 0.2, which does not say what it left out
+        rules=min(facts.rules for facts in every),
+        omissions=merge(omission for images in sets for omission in images.passed_over),
+        keypoints=keypoints,
+        names_flip_pairs=all(facts.names_flip_pairs for facts in every),
+        masks_upright=every[0].masks_upright,
+        boxes_upright=boxes_upright,
+        category_ids=every[0].category_ids if is_alike else None,
+        **masks,
+        **parents,
+    )
+
+
 def common_root(roots: Sequence[Path | str]) -> Path | str:
     """The nearest folder or URL that all of these begin with.
 
@@ -144,22 +249,7 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
     return f"{stores[0]}://{shared}"
 
 
-def moved(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
-    """Makes the paths of a table relative to `to`, which is `root` or above it."""
-    if root == to:
-        return table
-
-    prefix = os.path.join(os.path.relpath(root, to), "")
-    for name in {"path", MASK} & set(table.column_names):
-        old, kind = table[name], table[name].type
-        given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
-        new = pc.binary_join_element_wise(given, old, nothing)
-        # an empty path of a mask says that there is none, and stays empty
-        table = replaced(table, name, pc.if_else(pc.equal(old, nothing), old, new))
-    return table
-
-
-def joined_classes(
+def join_classes(
     names: Sequence[list[str]], apart: bool
 ) -> tuple[list[str], list[NDArray[np.int64]]]:
     """Joins lists of class names.
@@ -205,7 +295,58 @@ def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
     )
 
 
-def number_as(
+def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
+    """The same samples with these classes and their numbers.
+
+    Raises:
+        ManifestError: an image has a class that is none of them.
+    """
+    names = list(classes)
+    if names == images.classes:
+        return images
+
+    used = np.zeros(0)
+    if images.task != "regression":
+        used = np.unique(images.labels[images.labels >= 0])
+    # which values masks have is not known, so each class counts as used
+    if images.facts.mask_values.named:
+        used = np.arange(len(images.classes))
+
+    numbers = match_classes(names, images.classes, used.astype(np.int64), images.root)
+    return renumber(images, numbers, names)
+
+
+def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str]) -> ImageTable:
+    """The same samples with other class numbers: n becomes numbers[n]."""
+    facts: dict[str, Any] = {}
+    if images.has_target("mask"):
+        facts["mask_values"] = images.facts.mask_values.renumber(numbers)
+    if images.facts.category_ids is not None:
+        facts["category_ids"] = renumber_categories(
+            images.facts.category_ids, numbers, len(classes)
+        )
+    changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
+    return changed.with_facts(**facts)
+
+
+def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
+    """The same samples without some columns of their table, or the targets "text" and "mask"."""
+    targets = [
+        TARGET + name
+        for name in ("text", "mask", "mask_offset", "mask_bytes")
+        if name.split("_")[0] in names
+    ]
+    left_out = {*targets, *(COLUMN + name for name in names)}
+    changed = images.map_tables(
+        lambda table: table.drop_columns([name for name in table.column_names if name in left_out])
+    )
+
+    # an index with these rows would not be what its options say
+    changed = changed.with_facts(reading={})
+    return changed.with_facts(mask_values=MaskValues({}, False)) if "mask" in names else changed
+
+
+def match_classes(
     given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
 ) -> NDArray[np.int64]:
     """Finds the number in `given` of each class in `names`; -1 for one that no image has.
@@ -239,42 +380,7 @@ def number_as(
     return np.array([numbers.get(name, -1) for name in names], np.int64)
 
 
-def renumbered(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
-    """Replaces class numbers in labels and objects: n becomes numbers[n].
-
-    The -1 of an unusable image stays, and so do numbers to predict.
-    """
-    if BOX_LABELS in table.column_names:
-        objects = table[BOX_LABELS].combine_chunks()
-        new = pa.array(numbers).take(objects.flatten())
-        # the offsets of a slice are those of the whole array, unlike its flatten()
-        offsets = pc.subtract(objects.offsets, objects.offsets[0])
-        table = replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
-
-    labels = table["label"].combine_chunks()
-    if pa.types.is_list(labels.type):  # several classes for each image
-        new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
-        rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
-        # an image may have had two classes that became one
-        if len(set(numbers.tolist())) < len(numbers):
-            rows = distinct_labels(
-                rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers)
-            )
-        return replaced(table, "label", rows)
-
-    if not pa.types.is_integer(labels.type):
-        return table
-
-    old = labels.to_numpy()
-    # -1, and what is no class, index the -1 at the end
-    return replaced(
-        table,
-        "label",
-        pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]),
-    )
-
-
-def renumbered_ids(
+def renumber_categories(
     ids: Sequence[Any], numbers: NDArray[np.int64], classes: int
 ) -> list[Any] | None:
     """The COCO category of each class after the classes got other numbers.
@@ -289,22 +395,22 @@ def renumbered_ids(
     return [of.get(number) for number in range(classes)]
 
 
-def same_masks(found: Sequence[MaskValues]) -> dict[str, Any]:
-    """What is known of the values of all masks.
+def _join_mask_values(values: Sequence[MaskValues]) -> MaskValues:
+    """The meaning of the values of all masks.
 
     Raises:
         ManifestError: they mean different classes.
     """
-    if any(each != found[0] for each in found):
+    if any(each != values[0] for each in values):
         why = "the values of their masks mean different classes"
         raise ManifestError(
             f"the manifests cannot be joined: {why}; scan them with the same classes and "
             "mask_values"
         )
-    return {"mask_values": found[0].stored()}
+    return values[0]
 
 
-def same_boxes(upright: Sequence[bool]) -> bool:
+def _join_boxes_upright(upright: Sequence[bool]) -> bool:
     """Whether all boxes were given for upright pictures.
 
     Raises:
@@ -318,80 +424,14 @@ def same_boxes(upright: Sequence[bool]) -> bool:
     return bool(upright and upright[0])
 
 
-def same_keypoints(found: Sequence[Keypoints | None]) -> dict[str, Any]:
-    """What is known of the keypoints of all objects.
+def _join_keypoints(keypoints: Sequence[Keypoints | None]) -> Keypoints | None:
+    """The keypoints of all objects.
 
     Raises:
         ManifestError: they differ.
     """
-    if any(each != found[0] for each in found):
+    if any(each != keypoints[0] for each in keypoints):
         raise ManifestError(
             "manifests with different keypoints cannot be joined; scan them with the same names"
         )
-    return {} if found[0] is None else {"keypoints": list(found[0])}
-
-
-def unified(tables: Sequence[pa.Table]) -> pa.Table:
-    """Joins tables into one.
-
-    Where a table lacks a column of numbers it has NaN, as for an empty cell; of a text, the empty
-    text.
-
-    Raises:
-        ManifestError: their labels or columns are of different types.
-    """
-    kinds = sorted({str(table["label"].type) for table in tables})
-    if len(kinds) > 1:
-        raise ManifestError(
-            f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}"
-        )
-
-    names = dict.fromkeys(name for table in tables for name in further_columns(table))
-    for name in names:
-        tables = _with_column(tables, name)
-
-    order = tables[0].column_names
-    return pa.concat_tables([table.select(order) for table in tables])
-
-
-def with_source(table: pa.Table, number: int) -> pa.Table:
-    if COLUMN + SOURCE in table.column_names:
-        raise ManifestError(
-            f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it"
-        )
-    return table.append_column(
-        COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table))
-    )
-
-
-def _with_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
-    (kind, *others) = {table[name].type for table in tables if name in table.column_names}
-    lacking = any(name not in table.column_names for table in tables)
-
-    if lacking and name.startswith(TARGET) and name not in _OF_SOME:
-        label = name.removeprefix(TARGET)
-        raise ManifestError(
-            f"only some of the manifests have {label}; join those that have the same targets"
-        )
-
-    if others or (lacking and pa.types.is_nested(kind)):
-        label = name.removeprefix(COLUMN)
-        raise ManifestError(
-            f"the column {label} is not in all manifests, or of different types there; rename "
-            "it or leave it out"
-        )
-
-    if not lacking:
-        return list(tables)
-
-    empty = _OF_SOME.get(name, "")
-    if name not in _OF_SOME and not pa.types.is_large_string(kind):
-        # integers become fractions as well, since only these have NaN
-        kind, empty = pa.float32(), float("nan")
-
-    return [
-        replaced(table, name, table[name].cast(kind, safe=False))
-        if name in table.column_names
-        else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
-        for table in tables
-    ]
+    return keypoints[0]

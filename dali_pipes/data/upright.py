@@ -52,23 +52,23 @@ def warn_of_turned(source: Path | str, number: int, first: str) -> None:
     )
 
 
-def boxes_as_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
+def boxes_to_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:
     """Moves boxes, (M, 4) left, top, right, bottom, of upright pictures with these sizes."""
-    corners = points_as_stored(boxes.reshape(-1, 2, 2), height, width, orientation)
+    corners = points_to_stored(boxes.reshape(-1, 2, 2), height, width, orientation)
     mirrored = np.stack(
-        [_mirrors(orientation, swapped=True), _mirrors(orientation, swapped=False)], axis=1
+        [_is_mirrored(orientation, swapped=True), _is_mirrored(orientation, swapped=False)], axis=1
     )
     # On a mirrored axis the two corners change places, so that an inverted box is still found.
     return np.where(mirrored[:, None], corners[:, ::-1], corners).reshape(-1, 4)
 
 
-def _mirrors(orientation: Values, swapped: bool) -> Values:
+def _is_mirrored(orientation: Values, swapped: bool) -> Values:
     """(M,) bool, which boxes have their stored x (`swapped`) or y mirrored."""
     across, down = np.isin(orientation, _ACROSS), np.isin(orientation, _DOWN)
     return np.where(orientation >= 5, down if swapped else across, across if swapped else down)
 
 
-def points_as_stored(
+def points_to_stored(
     points: Values, height: Values, width: Values, orientation: Values, last: int = 0
 ) -> Values:
     """Moves points, (M, K, 2) x, y, of upright pictures; the sizes are (M,).
@@ -84,7 +84,7 @@ def points_as_stored(
     return np.stack([np.where(swapped, y, x), np.where(swapped, x, y)], axis=-1)
 
 
-def keypoints_as_stored(
+def keypoints_to_stored(
     values: Values, height: Values, width: Values, orientation: Values, flipped: list[int]
 ) -> Values:
     """Moves keypoints, (M, 3 K) of x, y, visibility.
@@ -96,7 +96,7 @@ def keypoints_as_stored(
     """
     keypoints = values.reshape(len(values), -1, 3)
     moved = np.concatenate(
-        [points_as_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]],
+        [points_to_stored(keypoints[..., :2], height, width, orientation, 1), keypoints[..., 2:]],
         axis=2,
     )
     # the other orientations are turns alone
@@ -104,13 +104,13 @@ def keypoints_as_stored(
     return np.where(mirrored[:, None, None], moved[:, flipped], moved).reshape(values.shape)
 
 
-def mask_as_stored(mask: Values, orientation: int) -> Values:
+def mask_to_stored(mask: Values, orientation: int) -> Values:
     """Turns an (H, W) mask of an upright picture to the file as it is stored."""
     mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
     return mask.T if orientation >= 5 else mask
 
 
-def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
+def outline_to_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
     """Moves an outline of an upright picture of this size.
 
     Args:
@@ -122,10 +122,10 @@ def outline_as_stored(outline: Any, height: int, width: int, orientation: int) -
     if not isinstance(outline, dict):
         tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
         polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
-        return [points_as_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
+        return [points_to_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
 
     # run lengths go down the columns, and begin with one outside the object, maybe of no pixel
-    mask = mask_as_stored(rasterize(outline, height, width), orientation)
+    mask = mask_to_stored(rasterize(outline, height, width), orientation)
     flat = mask.T.ravel()
     ends = np.concatenate(
         [[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]

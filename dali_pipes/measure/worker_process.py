@@ -50,7 +50,7 @@ class MeasuringProcess(Child):
         try:
             return super().answer()
         except ChildError as error:
-            raise ArmError(f"{self._what}: {error}", error.wrote) from None
+            raise ArmError(f"{self._what}: {error}", error.output) from None
 
 
 @contextlib.contextmanager

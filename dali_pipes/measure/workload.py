@@ -7,35 +7,11 @@ from typing import Any, Self
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import list_backends, load_class
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms import ARMS, arm_of
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
-from dali_pipes.plan.detection import (
-    IoUCropTransform,
-    LetterboxTransform,
-    ScaleJitterTransform,
-    ShortestSizeTransform,
-)
-from dali_pipes.plan.transforms import (
-    CenterCropTransform,
-    EvalTransform,
-    RandomCropTransform,
-    TrainTransform,
-    Transform,
-)
-from dali_pipes.plan.views import ViewsTransform
-
-TRANSFORMS: dict[str, type] = {  # by their names in conf/transform
-    "train": TrainTransform,
-    "eval": EvalTransform,
-    "center_crop": CenterCropTransform,
-    "random_crop": RandomCropTransform,
-    "shortest_size": ShortestSizeTransform,
-    "letterbox": LetterboxTransform,
-    "iou_crop": IoUCropTransform,
-    "scale_jitter": ScaleJitterTransform,
-    "views": ViewsTransform,
-}
+from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 
 @dataclass(frozen=True, slots=True)

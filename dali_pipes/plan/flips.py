@@ -22,17 +22,17 @@ def check_flips(manifest: Manifest, transform: Transform) -> None:
     if not flips or keypoints is None or manifest.names_flip_pairs:
         return
 
-    names = keypoints.one_sided or keypoints.names
+    names = keypoints.unpaired_names or keypoints.names
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     advice = "name the pairs with flip_pairs ([]: there are none), or set the transform's flip to 0"
     # names such as "left_eye" prove that a flip is wrong; other names only suggest it
-    if keypoints.one_sided and not keypoints.has_pairs:
+    if keypoints.unpaired_names and not keypoints.has_pairs:
         raise ConfigError(
             f"{manifest.root}: the transform flips images, and of the keypoints {shown} "
             "none becomes another one, so left ones "
             f"would be trained as right ones; {advice}"
         )
-    if keypoints.one_sided or not keypoints.has_pairs:
+    if keypoints.unpaired_names or not keypoints.has_pairs:
         log.warning(
             "%s: the transform flips images, and the keypoints %s keep their names; %s",
             manifest.root,

@@ -18,7 +18,8 @@ import torch
 
 from dali_pipes.backends.registry import is_for_training
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance

@@ -16,7 +16,7 @@ from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, DaliPipesError
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.measure.worker_process import exit_on_signals
 from dali_pipes.plan.transforms import EvalTransform
 from dali_pipes.system.cpus import available_cpus

@@ -179,9 +179,7 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
 
 def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
     tried = []
-    monkeypatch.setattr(
-        "dali_pipes.loader.loader.try_regions", lambda *job: tried.append(job) or ""
-    )
+    monkeypatch.setattr("dali_pipes.loader.build.try_regions", lambda *job: tried.append(job) or "")
     monkeypatch.setattr(
         "dali_pipes.backends.dali.backend.choose",
         lambda config, transform, on_gpu, probe: Decoding(not probe(), ""),

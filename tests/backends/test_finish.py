@@ -20,7 +20,7 @@ def planned_and_windows(manifest, count):
     plan = dp.Plan(manifest, TRANSFORM, 6, last_batch="pad")
     for _, planned in zip(range(count), plan.iter_from(), strict=False):
         generator = torch.Generator().manual_seed(planned.step)
-        shapes = planned.geometry.window[:, 2:].tolist()
+        shapes = planned.geometry.region[:, 2:].tolist()
         yield (
             planned,
             [

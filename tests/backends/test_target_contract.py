@@ -168,7 +168,7 @@ def test_nobody_follows_crops_that_dali_draws_itself(painted):
 
 def by_torchvision(mask, planned, shape, ignored):
     """Crop, resize with NEAREST_EXACT, crop with padding, flips, of a mask as (1, H, W) uint8."""
-    top, left, height, width = planned.window.tolist()
+    top, left, height, width = planned.region.tolist()
     window = v2.functional.crop(mask, top, left, height, width)
     resized = v2.functional.resize(
         window, planned.resize.tolist(), v2.InterpolationMode.NEAREST_EXACT

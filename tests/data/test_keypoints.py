@@ -57,12 +57,12 @@ ALONE = [
 
 @pytest.mark.parametrize("names", PAIRS)
 def test_whole_words_for_left_and_right_make_pairs(names):
-    assert Keypoints.named(["nose", *names]).flipped == [0, 2, 1]
+    assert Keypoints.from_names(["nose", *names]).flipped == [0, 2, 1]
 
 
 @pytest.mark.parametrize("names", ALONE)
 def test_parts_of_words_and_words_for_something_else_do_not(names):
-    assert Keypoints.named(["nose0", *names]).flipped == [0, 1, 2]
+    assert Keypoints.from_names(["nose0", *names]).flipped == [0, 1, 2]
 
 
 def scan(folder, names, **options):

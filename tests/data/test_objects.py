@@ -206,5 +206,7 @@ def test_strange_target_columns_are_no_manifest(manifest, tmp_path):
 
 
 def test_keypoints_swap_by_their_names():
-    named = Keypoints.named(["nose", "left_eye", "right_eye", "Left Ear", "Right Ear", "left_only"])
+    named = Keypoints.from_names(
+        ["nose", "left_eye", "right_eye", "Left Ear", "Right Ear", "left_only"]
+    )
     assert named.flipped == [0, 2, 1, 4, 3, 5] and Keypoints.read(list(named)) == named

@@ -103,7 +103,7 @@ def test_the_quick_look_at_many_polygons_finds_what_the_look_at_each_does(some, 
         *(np.array([each[at] for each in some], np.int64) for at in (1, 2)),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dali_pipes.data.outlines._AT_ONCE", 1 if one_by_one else 4)
+        patch.setattr("dali_pipes.data.outlines._BLOCK", 1 if one_by_one else 4)
         quick = are_polygons(outlines, height, width).tolist()
     good = [
         isinstance(outline, list) and problem_of(outline, tall, wide) is None

@@ -201,7 +201,7 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
     ) as loader:
         for epoch in range(10):
             assert next(iter(loader)).ids.tolist() == loader.plan.batch(epoch, 0).ids.tolist()
-    # the plan's threads end by themselves, once they have made the next epoch's order
+    # the threads that make the next epoch's order end by themselves
     deadline = time.monotonic() + 10
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)

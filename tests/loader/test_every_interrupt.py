@@ -20,6 +20,7 @@ PLACES = (
     "threading.py",
     "loader/work.py",
     "loader/loader.py",
+    "loader/statistics.py",
     "system/",
     "torch/",
     "_ufunc_config",

@@ -249,7 +249,7 @@ def test_other_names_of_keypoints_are_another_state(outlined):
     states = []
     for names in (["left", "right"], ["a", "b"]):
         with build(
-            Manifest(outlined.root, outlined.classes, table, keypoints=Keypoints.named(names))
+            Manifest(outlined.root, outlined.classes, table, keypoints=Keypoints.from_names(names))
         ) as loader:
             states.append(loader.state_dict())
             if len(states) == 2:

@@ -23,7 +23,8 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
@@ -299,7 +300,7 @@ class _EpochSampler:
         self._loader = loader
 
     def __len__(self) -> int:
-        return self._loader.plan.shard_samples
+        return self._loader.plan.rank_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""

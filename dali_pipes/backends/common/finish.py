@@ -165,10 +165,15 @@ def _arguments(
     """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
-    window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
-    places = np.concatenate(
-        [geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64
+    # the columns that `_place` unpacks
+    columns = (
+        geometry.resize,
+        geometry.crop,
+        flips,
+        geometry.region_start - origin,
+        geometry.region_size,
     )
+    places = np.concatenate(columns, axis=1, dtype=np.int64)
     return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
@@ -230,8 +235,13 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
             that is resized.
     """
     height, width, top, left = place[:4]
-    if [region.size(0), region.size(1)] != place[8:]:
-        region = region[place[6] : place[6] + place[8], place[7] : place[7] + place[9]].contiguous()
+    flip, vertical_flip = place[4:6]
+    part_top, part_left, part_height, part_width = place[6:]
+
+    if [region.size(0), region.size(1)] != [part_height, part_width]:
+        region = region[
+            part_top : part_top + part_height, part_left : part_left + part_width
+        ].contiguous()
 
     # in this order: only so is the image channels_last, which PyTorch resizes faster
     image = region.unsqueeze(0).permute(0, 3, 1, 2)
@@ -241,9 +251,9 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
         image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
 
-    if place[4] == 1:
+    if flip == 1:
         image = image.flip([3])
-    return (image.flip([2]) if place[5] == 1 else image)[0]
+    return (image.flip([2]) if vertical_flip == 1 else image)[0]
 
 
 def _place_all(

@@ -27,7 +27,8 @@ class ReadAhead:
         batches: how many are read ahead.
 
     Attributes:
-        failures: a line for each image that could not be read, with the reason.
+        failures: a line for each image of the present stream that could not be read, with the
+            reason.
     """
 
     def __init__(self, manifest: Manifest, threads: int, batches: int):
@@ -37,11 +38,14 @@ class ReadAhead:
 
     def __call__(self, planned: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
         """Each batch with the bytes of its images."""
+        # a list for each stream: a read that an earlier one has begun may still fail
+        failures: list[str] = []
+        self.failures = failures
         ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
             for planned_batch in planned:
                 parts = np.array_split(planned_batch.ids, min(self._count, len(planned_batch)))
-                reads = [self._threads.submit(self._read, part) for part in parts]
+                reads = [self._threads.submit(self._read, part, failures) for part in parts]
                 ahead.append((planned_batch, reads))
 
                 # the oldest batch is yielded only when enough others are being read
@@ -53,17 +57,17 @@ class ReadAhead:
             for part in itertools.chain.from_iterable(parts for _, parts in ahead):
                 part.cancel()
 
-    def _read(self, ids: NDArray[np.int64]) -> Encoded:
-        return [self._read_one(sample_id) for sample_id in ids.tolist()]
+    def _read(self, ids: NDArray[np.int64], failures: list[str]) -> Encoded:
+        return [self._read_one(sample_id, failures) for sample_id in ids.tolist()]
 
-    def _read_one(self, sample_id: int) -> NDArray[np.uint8]:
+    def _read_one(self, sample_id: int, failures: list[str]) -> NDArray[np.uint8]:
         extent = self._manifest.extent(sample_id)
         try:
             return self._reader.read(extent)
         except OSError as error:
             # no exception yet, since earlier batches may still be waiting to be delivered; decoders
             # reject the empty image when its turn comes
-            self.failures.append(f"{extent}: {os_problem(error)}")
+            failures.append(f"{extent}: {os_problem(error)}")
             return np.empty(0, np.uint8)
 
     def note_failures(self, batches: Iterator[T]) -> Iterator[T]:

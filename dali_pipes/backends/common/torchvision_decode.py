@@ -47,7 +47,7 @@ def resize_region(
 ) -> torch.Tensor:
     """(3, height, width) of the planned window of a decoded image, resized."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
-    top, left, height, width = map(int, planned.window)
+    top, left, height, width = map(int, planned.region)
     window, mode = (
         image[:, top : top + height, left : left + width],
         InterpolationMode(transform.interpolation),

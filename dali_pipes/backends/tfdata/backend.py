@@ -50,12 +50,14 @@ with _without_stderr():
 # otherwise TensorFlow allocates all of a GPU's memory
 tf.config.set_visible_devices([], "GPU")
 
+# The rows of a `Geometry` as one array. A row has four numbers; shorter ones end with zeros.
+_ROWS = 5
+_SOURCE, _REGION, _RESIZE, _CROP, _FLIPS = range(_ROWS)  # flips: top to bottom, left to right
 _SAMPLE = {
     "number": tf.TensorSpec((None,), tf.int64),  # of the planned batch, as `InWork` has it
     "source": tf.TensorSpec((None,), tf.int64),  # the id of the image
     "path": tf.TensorSpec((None,), tf.string),
-    # rows: source, window, resize, crop, (vertical_flip, flip); of a `Geometry`, zeros at the end
-    "geometry": tf.TensorSpec((None, 5, 4), tf.int32),
+    "geometry": tf.TensorSpec((None, _ROWS, 4), tf.int32),
 }
 
 
@@ -135,17 +137,12 @@ class TfDataBackend(Backend):
         places[: len(planned)] = np.arange(len(planned))
 
         geometry = planned.geometry
-        numbers = np.zeros((len(planned), 5, 4), np.int32)
-        numbers[:, 0, :2], numbers[:, 1], numbers[:, 2, :2] = (
-            geometry.source,
-            geometry.window,
-            geometry.resize,
-        )
-        numbers[:, 3, :2], numbers[:, 4, 0], numbers[:, 4, 1] = (
-            geometry.crop,
-            geometry.vertical_flip,
-            geometry.flip,
-        )
+        numbers = np.zeros((len(planned), _ROWS, 4), np.int32)
+        numbers[:, _SOURCE, :2] = geometry.source
+        numbers[:, _REGION] = geometry.region
+        numbers[:, _RESIZE, :2] = geometry.resize
+        numbers[:, _CROP, :2] = geometry.crop
+        numbers[:, _FLIPS, 0], numbers[:, _FLIPS, 1] = geometry.vertical_flip, geometry.flip
 
         padded = self._manifest.path_matrix(planned.ids)
         paths = padded.view(f"S{padded.shape[1]}")[places, 0]
@@ -182,14 +179,14 @@ class TfDataBackend(Backend):
         transform = self._transform
         scanned = tf.debugging.assert_equal(
             tf.io.extract_jpeg_shape(encoded)[:2],
-            geometry[0, :2],
+            geometry[_SOURCE, :2],
             "the size differs from the scan; scan again",
         )
 
         with tf.control_dependencies([scanned]):
             image = tf.io.decode_and_crop_jpeg(
                 encoded,
-                geometry[1],
+                geometry[_REGION],
                 channels=3,
                 # TensorFlow's default DCT is faster and gives other pixels (docs/pixels.md)
                 dct_method="INTEGER_ACCURATE",
@@ -199,11 +196,11 @@ class TfDataBackend(Backend):
         if transform.resizes:
             # TensorFlow's "nearest" is what PyTorch calls "nearest-exact"
             method = transform.interpolation.removesuffix("-exact")
-            image = tf.image.resize(image, geometry[2, :2], method, antialias=True)
+            image = tf.image.resize(image, geometry[_RESIZE, :2], method, antialias=True)
         if transform.crops:
-            image = self._crop(image, geometry[3, :2])
+            image = self._crop(image, geometry[_CROP, :2])
 
-        image = tf.reverse(image, tf.where(geometry[4, :2] == 1)[:, 0])
+        image = tf.reverse(image, tf.where(geometry[_FLIPS, :2] == 1)[:, 0])
         image = tf.ensure_shape(tf.cast(image, tf.float32), (*transform.shape, 3))
         return tf.round(tf.clip_by_value(image, 0, 255))  # bicubic filters overshoot
 
@@ -231,12 +228,12 @@ class TfDataBackend(Backend):
     def _with_pillow(self, encoded: Any, name: Any, geometry: Any) -> Any:
         def read(encoded: bytes, name: bytes, numbers: np.ndarray) -> np.ndarray:
             planned = Geometry(
-                numbers[0, :2],
-                numbers[1],
-                numbers[2, :2],
-                numbers[3, :2],
-                numbers[4, 1],
-                numbers[4, 0],
+                source=numbers[_SOURCE, :2],
+                region=numbers[_REGION],
+                resize=numbers[_RESIZE, :2],
+                crop=numbers[_CROP, :2],
+                flip=numbers[_FLIPS, 1],
+                vertical_flip=numbers[_FLIPS, 0],
             )
             view = self._transform, planned, self._transform.shape
             (pixels,) = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), [view])

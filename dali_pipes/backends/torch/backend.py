@@ -212,9 +212,8 @@ def _memory(count: int) -> torch.Tensor:
     """
     if get_worker_info() is None:
         return torch.empty(count, dtype=torch.uint8, device="cpu")
-    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(
-        torch.UntypedStorage._new_shared(count)
-    )  # type: ignore[no-untyped-call]
+    storage = torch.UntypedStorage._new_shared(count)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
 
 
 def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:

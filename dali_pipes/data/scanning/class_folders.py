@@ -26,7 +26,7 @@ from dali_pipes.data.scanning.classes import (
     choose_classes,
     refuse_inner_folders,
 )
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
+from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
@@ -37,7 +37,7 @@ from dali_pipes.data.scanning.headers import (
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
-from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
 from dali_pipes.data.table.schema import replaced
@@ -81,7 +81,7 @@ class ClassFolders(NamedTuple):
 
 
 def scan_folder(
-    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: Earlier
+    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: EarlierScan
 ) -> tuple[list[str], pa.Table | None, FolderRecords]:
     """Returns class names, rows and the records of the folders that were scanned; the rows are None
     if no folder was touched since the earlier scan.
@@ -121,7 +121,7 @@ def scan_folder(
     return found.classes, pa.concat_tables(tables), records
 
 
-def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
+def _are_as_before(folders: list[Folder], earlier: EarlierScan) -> bool:
     """Whether no folder was listed again and all leave out the same files as before.
 
     Folders without images, such as the root of class folders, may have been listed again.
@@ -184,7 +184,11 @@ def list_classes(
         return next(_images_below(root, name), None) is not None
 
     def subfolders(name: str) -> set[str]:
-        return {entry.name for entry in os.scandir(root / name) if entry.is_dir()}
+        return {
+            entry
+            for entry, is_folder in list_entries(root / name)
+            if is_folder and not is_housekeeping(entry)
+        }
 
     classes = choose_classes(root, folders, check.classes, has_images, subfolders)
 
@@ -223,7 +227,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
 
 
 def list_folders(
-    root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions
+    root: Path, found: ClassFolders, earlier: EarlierScan, check: ScanOptions
 ) -> list[Folder]:
     """Lists all folders with their images, in the order of ImageFolder.
 
@@ -264,7 +268,7 @@ def list_folders(
     return folders
 
 
-def _count(folder: Folder, earlier: Earlier) -> int:
+def _count(folder: Folder, earlier: EarlierScan) -> int:
     """Returns the number of images directly in a folder."""
     return len(earlier.rows(folder.path)) if folder.images is None else len(folder.images)
 
@@ -278,7 +282,7 @@ def _shards_below(root: Path) -> Iterator[str]:
 
 
 def _walk(
-    base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions
+    base: bytes, start: bytes, label: int, earlier: EarlierScan, check: ScanOptions
 ) -> list[Folder]:
     """Lists a folder and all folders below it.
 
@@ -300,7 +304,7 @@ def _walk(
 
 
 def _list(
-    base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions
+    base: bytes, path: bytes, label: int, earlier: EarlierScan, check: ScanOptions
 ) -> tuple[Folder, list[bytes], tuple[int, int]]:
     """Returns a folder, the paths of its subfolders, and its device and inode."""
     full = os.path.join(base, path)

@@ -2,9 +2,10 @@
 https://cocodataset.org/#format-data
 
 `scan_coco` reads the file, refuses images and categories that make no sense (`_read`), reads the
-headers of the images and compares their sizes with the file's (`_same_size`), turns the annotations
-into objects (`_found`), and checks these (`checked` of found.py). By default a bad annotation is
-listed and does not cost its image; a bad area, outline or keypoint does not cost its object.
+headers of the images and compares their sizes with the file's (`_check_size`), turns the
+annotations into objects (`_build_objects`), and checks these (`check_objects` of
+source_objects.py). By default a bad annotation is listed and does not cost its image; a bad area,
+outline or keypoint does not cost its object.
 
 Programs write null for what they do not know, and numbers as text: null is missing, and "1" is 1.
 """
@@ -26,10 +27,14 @@ from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_label
 from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import are_polygons, problem_of
 from dali_pipes.data.scanning.files import file_rows, unused_rows
-from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
-from dali_pipes.data.scanning.listed_files import GONE, read_named, written_otherwise
-from dali_pipes.data.upright import outline_as_stored, upright_size, warn_of_turned
+from dali_pipes.data.scanning.listed_files import MISSING_FILE_PROBLEMS, normalize_path, read_named
+from dali_pipes.data.scanning.source_objects import (
+    SourceObjects,
+    check_objects,
+    refuse_without_objects,
+)
+from dali_pipes.data.upright import outline_to_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -102,7 +107,7 @@ def scan_coco(
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
     )
-    if all(each.problem in GONE for each in headers):
+    if all(each.problem in MISSING_FILE_PROBLEMS for each in headers):
         none = (
             f"none of its {len(paths):,} images is in {root}, the first is "
             f"{read.images[0]['file_name']!r:.80}"
@@ -111,7 +116,7 @@ def scan_coco(
 
     upright = check.targets.annotated == "upright"
     headers = [
-        _same_size(file, image, header, upright)
+        _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
     ]
 
@@ -122,10 +127,13 @@ def scan_coco(
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
         # nothing shows whether these were annotated as stored or upright
-        if check.targets.annotated is None and (turned := _turned(read, headers)):
+        if check.targets.annotated is None and (turned := _list_turned(read, headers)):
             warn_of_turned(file, len(turned), turned[0])
-        headers, targets = checked(
-            _found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects
+        headers, targets = check_objects(
+            _build_objects(read, headers, keypoints, upright),
+            headers,
+            "xywh",
+            check.targets.bad_objects,
         )
 
         # the label of an image: the classes that occur in it
@@ -136,7 +144,7 @@ def scan_coco(
 
         # Such a file would train on images without objects.
         if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
-            refuse_without_objects(file, _lost(read, headers, targets))
+            refuse_without_objects(file, _list_faults(read, headers, targets))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
@@ -171,7 +179,7 @@ def _image_ids(read: _File) -> pa.Array:
     )
 
 
-def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
+def _list_faults(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
     """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
@@ -205,7 +213,7 @@ def _read(file: Path) -> _File:
     images, annotations, categories = lists
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
-    categories = sorted(categories, key=_order)
+    categories = sorted(categories, key=_category_key)
 
     places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
     read = _File(
@@ -213,12 +221,12 @@ def _read(file: Path) -> _File:
     )
 
     for number, entry in enumerate(annotations):
-        _sort(read, number, entry)
+        _assign_annotation(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
     return read
 
 
-def _order(category: Entry) -> tuple[bool, float, str]:
+def _category_key(category: Entry) -> tuple[bool, float, str]:
     """Returns the sort key of a category: numbers, also those written as text, before other ids."""
     number = _number(category["id"])
     return number is None, number or 0, str(category["id"])
@@ -240,7 +248,7 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
             )
 
         # a/./b.jpg and a\b.jpg are a/b.jpg: two entries for one file would give it two rows
-        meant = _file_meant(each[name]) if name == "file_name" else each[name]
+        meant = _normalize_name(each[name]) if name == "file_name" else each[name]
         if name == "file_name" and meant.startswith(("/", "../")):
             outside = (
                 f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the "
@@ -257,14 +265,14 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
             seen.add((key, value))
 
 
-def _file_meant(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Returns the normalized path that a file name means: a/./b.jpg and, as Windows writes it,
     a\\b.jpg are a/b.jpg.
     """
-    return os.path.normpath(os.fsdecode(written_otherwise(os.fsencode(name))))
+    return os.path.normpath(os.fsdecode(normalize_path(os.fsencode(name))))
 
 
-def _sort(read: _File, number: int, entry: Any) -> None:
+def _assign_annotation(read: _File, number: int, entry: Any) -> None:
     """Adds an annotation to its image, or to the strays."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image)
@@ -296,7 +304,7 @@ def _name(number: int, entry: Any) -> str:
     )
 
 
-def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
+def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
     given, found = (
         [_as_numbers(image.get(name)) for name in ("height", "width")],
         (header.height, header.width),
@@ -327,7 +335,7 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
     )
 
 
-def _turned(read: _File, headers: list[Header]) -> list[str]:
+def _list_turned(read: _File, headers: list[Header]) -> list[str]:
     """Returns the names of images with objects whose EXIF tag turns them, unless their size in the
     file shows that they were annotated as stored.
     """
@@ -358,10 +366,12 @@ def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | N
             f"{read.name}: its categories have different keypoints; write a file for each of them"
         )
 
-    return Keypoints.named(list(found[0]), flip_pairs) if found else None
+    return Keypoints.from_names(list(found[0]), flip_pairs) if found else None
 
 
-def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
+def _build_objects(
+    read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool
+) -> SourceObjects:
     counts = np.array(list(map(len, read.objects)), np.int64)
     numbers, entries = [], []
     for some in read.objects:
@@ -376,7 +386,7 @@ def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upri
 
     # the keypoints of an object that has none
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
-    return Found(
+    return SourceObjects(
         counts,
         # an entry that cannot be used is empty: `faults` names it, and its zeros are dropped
         np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
@@ -420,7 +430,7 @@ def _good_entries(
         if _is_plain(read, entry, keypoints):
             continue
 
-        entry = _cleaned(entry)
+        entry = _clean_entry(entry)
         if why := _fault(read, entry):
             good[place], faults[place] = {}, why
             continue
@@ -433,7 +443,7 @@ def _good_entries(
 def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     """Whether all but the outline is as COCO writes it.
 
-    Other annotations may be good as well; they need `_cleaned`.
+    Other annotations may be good as well; they need `_clean_entry`.
     """
     box, area, crowd, points = (
         entry.get("bbox"),
@@ -461,10 +471,10 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     return read.classes.get(entry.get("category_id")) is not None
 
 
-def _cleaned(entry: Entry) -> Entry:
+def _clean_entry(entry: Entry) -> Entry:
     """Returns an annotation without null values, and with numbers for those written as text.
 
-    The outline stays as it is; `_repaired` looks at it if it needs to.
+    The outline stays as it is; `_repair_outline` looks at it if it needs to.
     """
     entry = {name: value for name, value in entry.items() if value is not None}
     changed = {
@@ -540,15 +550,15 @@ def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | No
     if header.problem:
         return outline, None
     if not (why := problem_of(outline, *size)):
-        return outline_as_stored(outline, *size, turn), None
+        return outline_to_stored(outline, *size, turn), None
 
     # Looking at each number takes time, so only outlines that would be left out are repaired.
-    outline = _repaired(outline, size)
+    outline = _repair_outline(outline, size)
     why = problem_of(outline, *size) if outline else why
-    return ([], why) if why else (outline_as_stored(outline, *size, turn), None)
+    return ([], why) if why else (outline_to_stored(outline, *size, turn), None)
 
 
-def _repaired(outline: Any, image: tuple[int, int]) -> Any:
+def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
     """Returns an outline with numbers for those written as text, and without empty polygons.
 
     A plain list of numbers is one polygon, as it is to pycocotools.
@@ -558,7 +568,7 @@ def _repaired(outline: Any, image: tuple[int, int]) -> Any:
         counts = outline.get("counts")
         return outline | {
             "size": size,
-            "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts,
+            "counts": _whole_numbers(_as_numbers(counts)) if isinstance(counts, list) else counts,
         }
 
     if not isinstance(outline, list):
@@ -570,7 +580,7 @@ def _repaired(outline: Any, image: tuple[int, int]) -> Any:
     return [each for each in outline if each not in ([], None)]
 
 
-def _whole(numbers: list[Any]) -> list[Any]:
+def _whole_numbers(numbers: list[Any]) -> list[Any]:
     return [
         int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers
     ]

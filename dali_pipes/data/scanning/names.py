@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dali_pipes.data.omissions import Omission, count_by_kind, name_other_files
+from dali_pipes.data.omissions import Omission, count_by_kind, count_other_files
 from dali_pipes.data.scanning.headers import is_image
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 
@@ -42,7 +42,7 @@ def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
         else:
             kept_beside.append(path)
 
-    omissions = name_other_files(others)
+    omissions = count_other_files(others)
     omissions += count_by_kind((HIDDEN, path) for path in hidden)
     omissions += count_by_kind(((HOUSEKEEPING, path) for path in kept_beside), "file")
     return images, omissions

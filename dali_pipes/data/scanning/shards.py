@@ -26,16 +26,16 @@ from dali_pipes.data.labels import MAX_CLASSES, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
-from dali_pipes.data.scanning.earlier import checked, pixels
-from dali_pipes.data.scanning.files import read_each
-from dali_pipes.data.scanning.found import numbered, object_columns
-from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
+from dali_pipes.data.scanning.earlier import pixels, usable_rows
+from dali_pipes.data.scanning.files import map_items
+from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, fetch_error, os_problem
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_problem, mask_size
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
+from dali_pipes.data.scanning.source_objects import number_labels, object_columns
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
-from dali_pipes.data.shards.copies import held_copy, is_gone
+from dali_pipes.data.shards.copies import holding_copy, is_gone
 from dali_pipes.data.shards.remote import (
     FileVersion,
     Listing,
@@ -73,10 +73,10 @@ def scan_shards(
     Args:
         known: rows of an earlier scan of the same root, without targets.
     """
-    tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
+    tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read = read_each(
+    read = map_items(
         partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
     )
     tables |= zip(missing, read, strict=True)
@@ -88,7 +88,7 @@ def scan_shards(
             "of the same key"
         )
 
-    classes = class_names(root)
+    classes = read_class_names(root)
     if check.targets.boxes:
         return _with_objects(root, ordered, classes, check.targets)
 
@@ -121,7 +121,7 @@ def scan_shards(
     return classes, replaced(table, "problem", problem)
 
 
-def _unchanged(
+def _unchanged_rows(
     known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
 ) -> dict[bytes, pa.Table]:
     """Returns the known rows of each unchanged shard.
@@ -150,7 +150,7 @@ def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> b
         return False
     # a problem of the shard itself has no member; such a shard may be readable by now
     good, whole = (
-        checked(rows, check),
+        usable_rows(rows, check),
         pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
     )
 
@@ -167,7 +167,7 @@ def is_shard(path: str | Path) -> bool:
     return _SHARD.search(Path(path).name) is not None
 
 
-def missing_of(names: Iterable[str]) -> list[str]:
+def list_missing_shards(names: Iterable[str]) -> list[str]:
     """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
     there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in names:
@@ -240,10 +240,10 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
 
     size, mtime_ns = 0, 0
     try:
-        with _opened(file, version) as number:
+        with _open(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
-            parts = kind.parts(number, size, check.targets, check.with_labels)
+            parts = kind.list_images(number, size, check.targets, check.with_labels)
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
             headers, columns = _target_columns(number, members, headers, check)
@@ -252,7 +252,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
                 return read_shard(shard, check)
     except OSError as error:
         if is_remote(file):
-            raise not_fetched(file, error) from None
+            raise fetch_error(file, error) from None
         members = [ShardMember(problem=os_problem(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         _, columns = _target_columns(-1, members, headers, check)
@@ -275,9 +275,9 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
 
 
 @contextmanager
-def _opened(file: str, version: FileVersion) -> Iterator[int]:
+def _open(file: str, version: FileVersion) -> Iterator[int]:
     if is_remote(file):
-        with held_copy(file, version) as number:
+        with holding_copy(file, version) as number:
             yield number
     else:
         with open(file, "rb", buffering=0) as opened:
@@ -303,7 +303,7 @@ def _target_columns(
             for each, place in zip(headers, places, strict=True)
         ]
         columns |= {
-            "mask": [""] * len(places),  # no path: the masks are in the shard
+            "mask": [b""] * len(places),  # no path: the masks are in the shard
             "mask_offset": [at for at, _ in places],
             "mask_bytes": [size for _, size in places],
         }
@@ -346,11 +346,11 @@ def _with_objects(
         replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
     )
 
-    classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)
+    classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
     return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
 
 
-def class_names(root: Path | str) -> list[str] | None:
+def read_class_names(root: Path | str) -> list[str] | None:
     """Returns the names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:

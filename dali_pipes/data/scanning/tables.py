@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET, TYPES, Targets
 from dali_pipes.data.scanning.csv_tables import read_csv
-from dali_pipes.data.scanning.files import file_rows, read_each
-from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
+from dali_pipes.data.scanning.files import file_rows, map_items
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.listed_files import read_listed
-from dali_pipes.data.scanning.masks import mask_column, with_masks
+from dali_pipes.data.scanning.masks import check_mask_files
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.scanning.source_objects import number_labels, object_columns, read_cells
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.table_columns import refuse_missing
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
@@ -80,8 +80,8 @@ def scan_table(
     paths, headers = read_listed(file, folder, root, cells, check)
     columns: dict[str, pa.Array] = {}
     if targets.mask:
-        headers = with_masks(root, masks, headers, check)
-        columns[TARGET + "mask"] = mask_column(masks)
+        headers = check_mask_files(root, masks, headers, check)
+        columns[MASK] = pa.array(masks, TYPES["mask"])
     classes, rows = _rows(file, table, paths, headers, columns, options, labels, targets)
     return root, classes, _with_row_numbers(rows)
 
@@ -222,7 +222,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
     file's modification time.
     """
     try:
-        with pq.ParquetFile(_opened(file), pre_buffer=False) as parquet:
+        with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
             schema = parquet.schema_arrow
             if image_column(schema) is None:
                 raise ManifestError(
@@ -247,7 +247,7 @@ def _read_groups(
     offset and file_bytes.
     """
     found = list(
-        read_each(
+        map_items(
             partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
         )
     )
@@ -275,7 +275,7 @@ def _read_group(
     """Returns the header of each image, and its name: its path in the data set, or its row."""
     file, number, mtime_ns = group
     try:
-        images = read_group(_opened(file), number).to_pylist()
+        images = read_group(_open(file), number).to_pylist()
     except OSError as error:
         raise ManifestError(
             f"{file}: {error}; write it again, or scan again when it can be read"
@@ -297,7 +297,7 @@ def _read_group(
     return headers, members
 
 
-def _opened(file: str) -> Any:
+def _open(file: str) -> Any:
     return open_object(file) if is_remote(file) else file
 
 
@@ -360,7 +360,7 @@ def _rows(
 
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
-        classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
+        classes, objects[BOX_LABELS], values = number_labels(file, objects[BOX_LABELS])
         return classes, file_rows(paths, values, headers, columns | objects)
 
     if labels is None:
@@ -419,7 +419,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
-        table = replaced(table, name, _as_paths(file, name, table[name]))
+        table = replaced(table, name, _cast_paths(file, name, table[name]))
 
     # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
@@ -450,7 +450,7 @@ def _refuse_second_header(
         )
 
 
-def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _cast_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

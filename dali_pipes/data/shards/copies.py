@@ -41,9 +41,9 @@ from dali_pipes.errors import ConfigError
 # environment variables, which child processes inherit
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"
 _DEFAULT_FOLDER, _DEFAULT_GB = "~/.cache/dali_pipes", "200"
-_OURS = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are the user's
+_COPY_NAME = re.compile(r"copy-[0-9a-f]{32}(\.part)?")  # other files in the folder are the user's
 _PATIENCE_S, _PAUSE_S = 1.0, 0.02  # of a reader, for copies that other processes hold
-_TOO_MANY, _taken = 20, 0  # copies that this process removed though another one held them
+_TOO_MANY, _held_removed = 20, 0  # copies that this process removed though another one held them
 _COARSE_NS = 2 * 10**9  # some file systems keep no finer times
 # by copy: when this process last failed to make it, and why
 _failures: dict[Path, tuple[float, OSError]] = {}
@@ -76,7 +76,7 @@ def open_copy(url: str, version: FileVersion) -> int:
     """
     start = time.monotonic()
     try:
-        return _patiently(_open, url, version)
+        return _wait_for_room(_open, url, version)
     finally:
         traffic.add(waited_s=time.monotonic() - start)
 
@@ -93,37 +93,37 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
         NoRoomError: there is no room, and `take_held` is False.
     """
     while True:
-        number = _open(url, version, take_held)
-        fcntl.flock(number, fcntl.LOCK_SH)
+        descriptor = _open(url, version, take_held)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         # it may have been removed between its opening and the lock
-        if not is_gone(number):
-            return number
-        release(number)
+        if not is_gone(descriptor):
+            return descriptor
+        release(descriptor)
 
 
 @contextmanager
-def held_copy(url: str, version: FileVersion) -> Iterator[int]:
+def holding_copy(url: str, version: FileVersion) -> Iterator[int]:
     """Holds the copy inside a `with` block, as soon as there is room.
 
     Room that others hold is waited for no longer than by a reader.
     """
-    number = _patiently(hold_copy, url, version)
+    descriptor = _wait_for_room(hold_copy, url, version)
     try:
-        yield number
+        yield descriptor
     finally:
-        release(number)
+        release(descriptor)
 
 
-def release(number: int) -> None:
+def release(descriptor: int) -> None:
     """Closes a copy that was held."""
     # closing alone would not unlock it: a process forked meanwhile has the descriptor too
-    fcntl.flock(number, fcntl.LOCK_UN)
-    os.close(number)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
-def is_gone(number: int) -> bool:
+def is_gone(descriptor: int) -> bool:
     """Whether an open copy has been removed."""
-    return os.fstat(number).st_nlink == 0
+    return os.fstat(descriptor).st_nlink == 0
 
 
 def cache_folder() -> Path:
@@ -160,7 +160,9 @@ def check_folder() -> None:
         ) from None
 
 
-def _patiently(get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion) -> int:
+def _wait_for_room(
+    get: Callable[[str, FileVersion, bool], int], url: str, version: FileVersion
+) -> int:
     """Calls `get` until there is room; after a second, copies that are held are removed too."""
     start = time.monotonic()
     while True:
@@ -173,7 +175,7 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
     copy, made, start = copy_of(url, version), False, time.monotonic()
     while True:
         try:
-            number = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             failed, error = _failures.get(copy, (-math.inf, OSError()))
             if failed >= start:  # the attempt of another thread, for which this one has waited
@@ -181,37 +183,37 @@ def _open(url: str, version: FileVersion, take_held: bool) -> int:
             made = _make(url, version, copy, take_held) or made
             continue
 
-        if is_gone(number):
-            os.close(number)
-        elif not is_whole(number, version):
-            os.close(number)
+        if is_gone(descriptor):
+            os.close(descriptor)
+        elif not is_whole(descriptor, version):
+            os.close(descriptor)
             _discard_damaged(copy, version)
         else:
             # the access time says when it was last used, by which `_make_room` chooses
-            os.utime(number, ns=(time.time_ns(), version[1]))
-            traffic.add(found=not made)
-            return number
+            os.utime(descriptor, ns=(time.time_ns(), version[1]))
+            traffic.add(hits=not made)
+            return descriptor
 
 
-def is_whole(number: int, version: FileVersion) -> bool:
+def is_whole(descriptor: int, version: FileVersion) -> bool:
     """Whether an open copy has the size and the time that its maker gave it."""
-    stat = os.fstat(number)
+    stat = os.fstat(descriptor)
     return stat.st_size == version[0] and abs(stat.st_mtime_ns - version[1]) < _COARSE_NS
 
 
 def _discard_damaged(copy: Path, version: FileVersion) -> None:
     """Removes and empties a damaged copy, even if it is held, so that its readers open it anew."""
     with _locked(copy.parent / "folder.lock"), suppress(FileNotFoundError):
-        number = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if not is_whole(number, version):  # another process may have replaced it meanwhile
+            if not is_whole(descriptor, version):  # another process may have replaced it meanwhile
                 log.warning(
                     "%s: the copy of a shard in the cache was damaged, and is fetched again", copy
                 )
                 copy.unlink()
-                os.truncate(number, 0)
+                os.truncate(descriptor, 0)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
@@ -221,13 +223,13 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
     """
     partial = copy.with_suffix(".part")
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(partial, fcntl.LOCK_NB) as number:
-        if number is None:
+    with _locked(partial, fcntl.LOCK_NB) as descriptor:
+        if descriptor is None:
             time.sleep(_PAUSE_S)
             return False
 
         # the other process finished, and removed its temporary file, before this one had the lock
-        if is_gone(number) or not partial.exists():
+        if is_gone(descriptor) or not partial.exists():
             return False
 
         try:
@@ -235,7 +237,7 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
                 return False
             with _locked(copy.parent / "folder.lock"):
                 _make_room(copy.parent, version[0], take_held)
-                os.truncate(number, version[0])
+                os.truncate(descriptor, version[0])
 
             with open(partial, "r+b") as file:
                 (_unpack if is_group(url) else _download)(url, version, file)
@@ -286,7 +288,7 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
     found: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
-            if _OURS.fullmatch(entry.name) and not (
+            if _COPY_NAME.fullmatch(entry.name) and not (
                 entry.name.endswith(".part") and _remove(Path(entry.path), False)
             ):
                 found.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
@@ -307,10 +309,10 @@ def _remove(path: Path, take_held: bool) -> bool:
 
     Returns False if a process holds it and `take_held` is False.
     """
-    number, is_held = os.open(path, os.O_RDWR | os.O_CLOEXEC), True
+    descriptor, is_held = os.open(path, os.O_RDWR | os.O_CLOEXEC), True
     try:
         with suppress(BlockingIOError):
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_held = False
 
         if is_held and take_held:
@@ -318,35 +320,35 @@ def _remove(path: Path, take_held: bool) -> bool:
         if take_held := take_held or not is_held:
             path.unlink(missing_ok=True)
             # who has it open would keep its bytes on the disk
-            os.truncate(number, 0)
+            os.truncate(descriptor, 0)
 
         return take_held
     finally:
-        release(number)
+        release(descriptor)
 
 
 def _count_taken(folder: Path) -> None:
     """Warns once if loaders that share the folder fetch the same shards again and again."""
-    global _taken
-    _taken += 1
-    if _taken == _TOO_MANY and _taken > traffic.current().fetched / 2:
+    global _held_removed
+    _held_removed += 1
+    if _held_removed == _TOO_MANY and _held_removed > traffic.current().fetched / 2:
         log.warning(
             "the cache %s has too little room for all that load from it: %d shards that "
             "another loader reads were removed, and are "
             "fetched again; set %s to the sum of what they need, give each run a %s of its "
             "own, or lower sampling.window_gb",
-            *(folder, _taken, LIMIT, FOLDER),
+            *(folder, _held_removed, LIMIT, FOLDER),
         )
 
 
 @contextmanager
 def _locked(file: Path, wait: int = 0) -> Iterator[int | None]:
     """Locks a file and yields its descriptor; with LOCK_NB None if another process has it."""
-    number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         with suppress(BlockingIOError):
-            fcntl.flock(number, fcntl.LOCK_EX | wait)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | wait)
             wait = 0
-        yield None if wait else number
+        yield None if wait else descriptor
     finally:
-        release(number)
+        release(descriptor)

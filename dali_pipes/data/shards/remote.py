@@ -2,10 +2,10 @@
 networks.
 
 `list_objects`, `find_objects` and `look_up` return a `Listing`, names with versions; `read_object`,
-`open_object` and `download` return bytes. All go through `_ask`: a request that fails is sent again
-after a pause. The pause grows and has a random part, so that many ranks do not come back at once.
-Each request has a deadline, since an answer of one byte a second never reaches the time-outs of the
-libraries below. faults.py says which errors are final.
+`open_object` and `download` return bytes. All go through `_request`: a request that fails is sent
+again after a pause. The pause grows and has a random part, so that many ranks do not come back at
+once. Each request has a deadline, since an answer of one byte a second never reaches the time-outs
+of the libraries below. faults.py says which errors are final.
 """
 
 import errno
@@ -68,12 +68,12 @@ _PACKAGES = {
 
 log = logging.getLogger(__name__)
 # stores in which a request failed in all attempts, and none has succeeded since
-_failing: set[str] = set()
+_failing_stores: set[str] = set()
 # The file systems, kept alive so that a forked process does not end those of its parent: fsspec
 # would close their connections there and take them out of the parent's epoll, and the parent would
 # wait for their answers until the deadline.
-_kept: dict[int, Any] = {}
-_answered: set[str] = set()  # stores that have answered a request
+_file_systems: dict[int, Any] = {}
+_answering_stores: set[str] = set()  # stores that have answered a request
 
 
 def is_remote(source: str | os.PathLike[str]) -> bool:
@@ -151,7 +151,7 @@ def list_objects(url: str) -> Listing:
     Raises:
         ManifestError: there is nothing.
     """
-    infos = _listed(url, "ls")
+    infos = _list(url, "ls")
     if not infos and is_web(url):
         do = (
             "name the shards by a pattern with braces, such as shard-{000000..000063}.tar, or "
@@ -174,7 +174,7 @@ def find_objects(url: str) -> Listing:
         return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
 
     base = _path_of(url).strip("/") + "/"
-    found = (_listed(url, "find") or {}).items()
+    found = (_list(url, "find") or {}).items()
     named = {
         _path_of(name).lstrip("/").removeprefix(base): info
         for name, info in found
@@ -207,7 +207,7 @@ def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
     folders = [""]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         while folders:
-            listed = list(pool.map(lambda folder: _listed(url + folder, "ls") or [], folders))
+            listed = list(pool.map(lambda folder: _list(url + folder, "ls") or [], folders))
             inside = [
                 (folder, info)
                 for folder, infos in zip(folders, listed, strict=True)
@@ -232,7 +232,7 @@ def _is_link_up(url: str, info: dict[str, Any]) -> bool:
 
     A web server's page of a folder may link to these.
     """
-    place, name = (_path_of(each).strip("/") for each in (_encoded(url), info["name"]))
+    place, name = (_path_of(each).strip("/") for each in (_encode_url(url), info["name"]))
     return name == place or name.rsplit("/", 1)[-1] in (".", "..")
 
 
@@ -269,7 +269,7 @@ def is_web(url: str | os.PathLike[str]) -> bool:
 def is_object(url: str) -> bool:
     """Whether there is an object with exactly this name."""
     try:
-        info = _ask(url, "info")
+        info = _request(url, "info")
         return _is_object(info) and not _is_page(url, info)
     except FileNotFoundError:
         return False
@@ -279,12 +279,12 @@ def is_object(url: str) -> bool:
 
 def is_there(url: str) -> bool:
     """Whether there is an object or a folder with exactly this name."""
-    return _listed(url, "ls") is not None
+    return _list(url, "ls") is not None
 
 
-def _listed(url: str, method: str) -> Any:
+def _list(url: str, method: str) -> Any:
     try:
-        return _ask(url, method, detail=True)
+        return _request(url, method, detail=True)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -305,7 +305,7 @@ def _is_page(url: str, info: dict[str, Any]) -> bool:
     return is_web(url) and info.get("mimetype") == "text/html"
 
 
-def _encoded(url: str) -> str:
+def _encode_url(url: str) -> str:
     return quote(url, safe=_SAFE) if is_web(url) else url
 
 
@@ -322,7 +322,7 @@ def version_of(file: str) -> FileVersion:
     if not is_remote(file):
         stat = os.stat(file)
         return stat.st_size, stat.st_mtime_ns
-    info = _ask(file, "info")
+    info = _request(file, "info")
     if _is_page(file, info):
         raise FileNotFoundError(errno.ENOENT, "its server answers with a web page", file)
     return _version(info)
@@ -336,13 +336,13 @@ def read_object(url: str, start: int = 0, end: int | None = None) -> bytes:
         OSError: it cannot be read.
     """
     if end is None:
-        return bytes(_ask(url, "cat_file", start=start, end=None))
+        return bytes(_request(url, "cat_file", start=start, end=None))
     return _slice(_read_part(url, start, end), start, end)
 
 
 def _read_part(url: str, start: int, end: int) -> bytes:
     """Reads a range of bytes; or the whole object, if its store cannot send a part."""
-    return bytes(_ask(url, "cat_file", end - start, start=start, end=end))
+    return bytes(_request(url, "cat_file", end - start, start=start, end=end))
 
 
 def _slice(answer: bytes, start: int, end: int) -> bytes:
@@ -351,7 +351,7 @@ def _slice(answer: bytes, start: int, end: int) -> bytes:
 
 def write_object(url: str, content: bytes) -> None:
     """Writes an object; raises OSError if that fails."""
-    _ask(url, "pipe_file", len(content), content)
+    _request(url, "pipe_file", len(content), content)
 
 
 def open_object(url: str) -> BinaryIO:
@@ -408,7 +408,7 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
         raise OSError(CHANGED)
 
 
-def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
+def _request(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
     """Sends a request to the object store, and sends it again if it fails; returns the answer.
 
     Args:
@@ -432,26 +432,26 @@ def _ask(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> A
                 and len(answer) < options["end"]
             ):
                 raise OSError(f"{len(answer):,} bytes came instead of {size:,}")
-            _failing.discard(store)
-            _answered.add(store)
+            _failing_stores.discard(store)
+            _answering_stores.add(store)
             return answer
         except ConfigError:
             raise
         except Exception as error:  # a broken connection looks different with each store
             failed += 1
-            fault = judge(error, url, store in _answered) or Fault(_ATTEMPTS)
+            fault = judge(error, url, store in _answering_stores) or Fault(_ATTEMPTS)
             if fault.is_missing:
-                _answered.add(store)
+                _answering_stores.add(store)
                 raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
 
-            hopeless = store in _failing and fault.attempts > _ATTEMPTS_WHILE_FAILING
+            hopeless = store in _failing_stores and fault.attempts > _ATTEMPTS_WHILE_FAILING
             attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING if hopeless else fault.attempts)
             why = shorten(error)
 
             if failed >= attempts:
                 if fault.is_refused:
                     raise NoPermissionError(fault.words) from None
-                _failing.add(store)
+                _failing_stores.add(store)
                 raise OSError(fault.words or f"cannot be fetched ({failed} times: {why})") from None
 
             log.log(
@@ -500,7 +500,7 @@ def _connect(url: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        files, path = _file_system(fsspec, scheme, _encoded(url))
+        files, path = _file_system(fsspec, scheme, _encode_url(url))
     except ImportError as error:
         install = _PACKAGES.get(
             scheme,
@@ -512,14 +512,14 @@ def _connect(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ConfigError(f"{url}: {shorten(error)}") from None
 
-    _kept[id(files)] = files
+    _file_systems[id(files)] = files
     return files, path
 
 
 def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
     """The file system of this process, and the path in it.
 
-    That of S3 sends a request once, since `_ask` counts the attempts.
+    That of S3 sends a request once, since `_request` counts the attempts.
     """
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)

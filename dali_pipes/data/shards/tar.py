@@ -5,8 +5,8 @@ The standard library's tarfile stops silently at a damaged header, accepts sizes
 or reach beyond the archive (CVE-2025-8194), and keeps every member in memory. So the headers are
 read here: POSIX ustar and pax, GNU long names.
 
-`parts` is the entry: `members` reads the headers, `_split` takes key and field from each name, and
-`_choose` makes the sample of each key from its fields.
+`list_images` is the entry: `members` reads the headers, `_split` takes key and field from each
+name, and `_choose` makes the sample of each key from its fields.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ class TooLongError(Exception):
     """A member besides the images has more bytes than are read of it."""
 
 
-def parts(
-    number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
+def list_images(
+    descriptor: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
 ) -> Iterator[ShardMember]:
     """Yields the images of an open tar with their labels, and what is wrong with other members.
 
@@ -65,7 +65,7 @@ def parts(
     number) of one key form a sample. Members of other kinds are ignored if their key has an image.
 
     Args:
-        number: the file descriptor.
+        descriptor: of the file.
         total: size of the file in bytes.
         targets: what else a sample needs: members, such as ".txt", and keys of its .json. The label
             may be missing then.
@@ -74,7 +74,7 @@ def parts(
     found: dict[bytes, dict[bytes, Member]] = {}
     faults: list[tuple[int, ShardMember]] = []
     try:
-        for member in members(number, total):
+        for member in members(descriptor, total):
             if is_housekeeping_member(os.fsdecode(member.name)):
                 continue
 
@@ -101,7 +101,9 @@ def parts(
 
     # the members of a key may be anywhere, so samples are formed at the end
     chosen = [
-        one for fields in found.values() for one in _choose(number, fields, targets, with_labels)
+        one
+        for fields in found.values()
+        for one in _choose(descriptor, fields, targets, with_labels)
     ]
 
     yield from (
@@ -112,7 +114,7 @@ def parts(
     )
 
 
-def members(number: int, total: int) -> Iterator[Member]:
+def members(descriptor: int, total: int) -> Iterator[Member]:
     """Yields all entries of an open tar except folders.
 
     Raises:
@@ -121,7 +123,7 @@ def members(number: int, total: int) -> Iterator[Member]:
     """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
     while True:
-        header = os.pread(number, BLOCK, at)
+        header = os.pread(descriptor, BLOCK, at)
         if len(header) < BLOCK:
             where = "in the middle of a header" if header else "without the mark of its end"
             raise DamagedError(
@@ -130,7 +132,7 @@ def members(number: int, total: int) -> Iterator[Member]:
             )
 
         if not any(header):
-            at = _next_used(number, at, total)
+            at = _next_used(descriptor, at, total)
             if at == total:
                 return
             continue
@@ -145,7 +147,7 @@ def members(number: int, total: int) -> Iterator[Member]:
                     f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what "
                     "follows is lost"
                 )
-            data = os.pread(number, size, at + BLOCK)
+            data = os.pread(descriptor, size, at + BLOCK)
             if kind == b"L":
                 long_name = data.split(b"\0")[0]
             elif kind == b"x":
@@ -177,13 +179,13 @@ def members(number: int, total: int) -> Iterator[Member]:
         at += BLOCK + -(-size // BLOCK) * BLOCK
 
 
-def _next_used(number: int, at: int, total: int) -> int:
+def _next_used(descriptor: int, at: int, total: int) -> int:
     """The offset of the block after the zeros at `at`: the next header, or the end.
 
     Another archive may be appended after the zeros that end the first one.
     """
     while at < total:
-        data = os.pread(number, _SEARCHED, at)
+        data = os.pread(descriptor, _SEARCHED, at)
         rest = data.lstrip(b"\0")
         if rest:
             return at + (len(data) - len(rest)) // BLOCK * BLOCK
@@ -264,7 +266,7 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
 
 
 def _choose(
-    number: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
+    descriptor: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
 ) -> Iterator[ShardMember]:
     """Yields the image of one key with its label, or why it has none."""
     names = {field: field.decode("latin-1") for field in fields}
@@ -290,10 +292,10 @@ def _choose(
     label, problem, found = -1, None, None
     if with_labels:
         label, problem = (
-            _label(number, labels) if labels else (-1, "no label: no .cls or .json of this key")
+            _label(descriptor, labels) if labels else (-1, "no label: no .cls or .json of this key")
         )
     if targets.named:
-        found, problem = _targets(number, fields, targets)
+        found, problem = _targets(descriptor, fields, targets)
 
     yield ShardMember(first.name, first.offset, first.size, label, problem, found)
     for other in others:
@@ -301,11 +303,11 @@ def _choose(
         yield ShardMember(other.name, other.offset, other.size, problem=second)
 
 
-def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
+def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
     field, member = next(iter(labels.items()))
     value: object = None
     try:
-        text = _read(number, field, member)
+        text = _read(descriptor, field, member)
     except TooLongError as error:
         return -1, f"no label: {error}"
 
@@ -323,14 +325,14 @@ def _label(number: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
 
 
 def _targets(
-    number: int, fields: dict[bytes, Member], targets: Targets
+    descriptor: int, fields: dict[bytes, Member], targets: Targets
 ) -> tuple[dict[str, Any], str | None]:
     """Reads what is asked for besides the label; returns it, or what is missing."""
     found: dict[str, Any] = {}
     content: Any = None
     try:
         if any(not name.startswith(".") for name in targets.named.values()):
-            content = json.loads(_read(number, b".json", fields[b".json"]))
+            content = json.loads(_read(descriptor, b".json", fields[b".json"]))
 
         for each, name in targets.named.items():
             if not name.startswith("."):
@@ -338,7 +340,7 @@ def _targets(
             elif each == "mask":
                 found[each] = fields[name.encode()][2:]
             else:
-                text = _read(number, name.encode(), fields[name.encode()]).decode()
+                text = _read(descriptor, name.encode(), fields[name.encode()]).decode()
                 # without the line end that editors add
                 found[each] = text.removesuffix("\n").removesuffix("\r")
     except TooLongError as error:
@@ -359,10 +361,10 @@ def _targets(
     return found, None
 
 
-def _read(number: int, field: bytes, member: Member) -> bytes:
+def _read(descriptor: int, field: bytes, member: Member) -> bytes:
     if member.size > _LONGEST_LABEL:
         raise TooLongError(
             f"its {field.decode()} has {member.size:,} bytes, and no more than "
             f"{_LONGEST_LABEL:,} are read"
         )
-    return os.pread(number, member.size, member.offset)
+    return os.pread(descriptor, member.size, member.offset)

@@ -5,8 +5,8 @@ the length (4), the record, its CRC (4). The CRC of the length is checked, so th
 relied on. The CRC of the record is not, since that would mean reading all of it. A record is a
 protocol buffer, of which only the fields of the image, the label and the targets are parsed.
 
-`parts` is the entry, and `_fields` the parser of protocol buffers: it yields the places of fields,
-not their bytes.
+`list_images` is the entry, and `_fields` the parser of protocol buffers: it yields the places of
+fields, not their bytes.
 """
 
 import os
@@ -40,21 +40,21 @@ class MalformedError(Exception):
     """A record is not a tf.train.Example."""
 
 
-def parts(
-    number: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
+def list_images(
+    descriptor: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
 ) -> Iterator[ShardMember]:
     """Yields the image of each record of an open file; its name is the record's number.
 
     With targets the label may be missing.
 
     Args:
-        number: the file descriptor.
+        descriptor: of the file.
         total: size of the file in bytes.
         with_labels: whether a label is read, and needed.
     """
     at, index = 0, 0
     while at < total:
-        head = os.pread(number, _HEAD, at)
+        head = os.pread(descriptor, _HEAD, at)
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
             what = (
@@ -73,35 +73,35 @@ def parts(
             yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
 
-        yield _part(number, b"%d" % index, Range(start, end), targets, with_labels)
+        yield _read_record(descriptor, b"%d" % index, Range(start, end), targets, with_labels)
         at, index = end + _TAIL, index + 1
 
 
-def _part(
-    number: int, name: bytes, record: Range, targets: Targets, with_labels: bool
+def _read_record(
+    descriptor: int, name: bytes, record: Range, targets: Targets, with_labels: bool
 ) -> ShardMember:
     whole = ShardMember(name, record.start, record.end - record.start)
     try:
-        features = dict(_features(number, record))
+        features = dict(_features(descriptor, record))
         image = next((features[key] for key in IMAGES if key in features), None)
         label = next((features[key] for key in LABELS if key in features), None)
         if image is None:
             return whole._replace(problem=f"no {IMAGES[0].decode()} in this record")
 
-        place = _only(number, image, 1)
+        place = _only(descriptor, image, 1)
         if not isinstance(place, Range):
             return whole._replace(problem="its image is not one string of bytes")
         found = whole._replace(offset=place.start, length=place.end - place.start)
 
-        value = None if label is None else _only(number, label, 3)
+        value = None if label is None else _only(descriptor, label, 3)
         if isinstance(value, Range):  # packed, as proto3 writes numbers
             # a varint has at most ten bytes; an eleventh belongs to a second number
-            packed = os.pread(number, min(11, value.end - value.start), value.start)
+            packed = os.pread(descriptor, min(11, value.end - value.start), value.start)
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
 
         if targets.named:
-            found = found._replace(targets=_targets(number, features, targets))
+            found = found._replace(targets=_targets(descriptor, features, targets))
     except MissingError as error:
         return found._replace(problem=f"no {error} in this record, or not of its type")
     except MalformedError as error:
@@ -117,7 +117,7 @@ def _part(
     return found._replace(label=value)
 
 
-def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
+def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
     """Reads what is asked for besides the label.
 
     Raises:
@@ -128,18 +128,20 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
     for each, name in targets.named.items():
         if each == "boxes":
             sides = [
-                _list(number, features, f"{name}/{side}", _FLOATS)
+                _list(descriptor, features, f"{name}/{side}", _FLOATS)
                 for side in ("xmin", "ymin", "xmax", "ymax")
             ]
             found[each] = list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
         elif each == "mask":
-            place = _only(number, features[name.encode()], 1) if name.encode() in features else None
+            place = (
+                _only(descriptor, features[name.encode()], 1) if name.encode() in features else None
+            )
             if not isinstance(place, Range):
                 raise MissingError(name)
             found[each] = place.start, place.end - place.start
         else:
             values = _list(
-                number,
+                descriptor,
                 features,
                 name,
                 _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS,
@@ -152,7 +154,7 @@ def _targets(number: int, features: dict[bytes, Range], targets: Targets) -> dic
 
 
 def _list(
-    number: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]
+    descriptor: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]
 ) -> list[Any]:
     """Reads the values of a feature, which must be of these kinds.
 
@@ -162,17 +164,19 @@ def _list(
         raise MissingError(name)
 
     found: list[Any] = []
-    for kind, values in _fields(number, features[name.encode()]):
-        for _, value in _fields(number, values) if isinstance(values, Range) else ():
+    for kind, values in _fields(descriptor, features[name.encode()]):
+        for _, value in _fields(descriptor, values) if isinstance(values, Range) else ():
             if kind not in kinds:
                 raise MissingError(name)
-            found += _decoded(name, kind, number, value) if isinstance(value, Range) else [value]
+            found += (
+                _decoded(name, kind, descriptor, value) if isinstance(value, Range) else [value]
+            )
     # a varint is unsigned; the highest of its 64 bits is the sign
     return [each - (each >> 63 << 64) if type(each) is int else each for each in found]
 
 
-def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
-    data = os.pread(number, place.end - place.start, place.start)
+def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
+    data = os.pread(descriptor, place.end - place.start, place.start)
     try:
         if kind == 1:
             return [data.decode()]
@@ -188,42 +192,42 @@ def _decoded(name: str, kind: int, number: int, place: Range) -> list[Any]:
     return found
 
 
-def _features(number: int, record: Range) -> Iterator[tuple[bytes, Range]]:
+def _features(descriptor: int, record: Range) -> Iterator[tuple[bytes, Range]]:
     """Yields name and tf.train.Feature of an Example.
 
     These are Example.features.feature, a map, of which each entry is a message of key (1) and value
     (2).
     """
-    for features in _inside(number, record, 1):
-        for entry in _inside(number, features, 1):
-            keys, values = _inside(number, entry, 1), _inside(number, entry, 2)
+    for features in _inside(descriptor, record, 1):
+        for entry in _inside(descriptor, features, 1):
+            keys, values = _inside(descriptor, entry, 1), _inside(descriptor, entry, 2)
             if keys and values and keys[0].end - keys[0].start <= _LONGEST_KEY:
-                yield os.pread(number, keys[0].end - keys[0].start, keys[0].start), values[0]
+                yield os.pread(descriptor, keys[0].end - keys[0].start, keys[0].start), values[0]
 
 
-def _only(number: int, feature: Range, kind: int) -> Range | int | None:
+def _only(descriptor: int, feature: Range, kind: int) -> Range | int | None:
     """The only value in a feature's list, of bytes (kind 1) or of numbers (kind 3).
 
     None: the list is empty or has several.
     """
     values = [
         value
-        for each in _inside(number, feature, kind)
-        for field, value in _fields(number, each)
+        for each in _inside(descriptor, feature, kind)
+        for field, value in _fields(descriptor, each)
         if field == 1
     ]
     return values[0] if len(values) == 1 else None
 
 
-def _inside(number: int, message: Range, field: int) -> list[Range]:
+def _inside(descriptor: int, message: Range, field: int) -> list[Range]:
     return [
         value
-        for each, value in _fields(number, message)
+        for each, value in _fields(descriptor, message)
         if each == field and isinstance(value, Range)
     ]
 
 
-def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
+def _fields(descriptor: int, message: Range) -> Iterator[tuple[int, Range | int]]:
     """Yields the number and the content of each field of a message.
 
     The content is the value of a varint, and the place of anything else.
@@ -231,7 +235,7 @@ def _fields(number: int, message: Range) -> Iterator[tuple[int, Range | int]]:
     at = message.start
     while at < message.end:
         # a tag and a length have at most ten bytes each
-        head = os.pread(number, min(20, message.end - at), at)
+        head = os.pread(descriptor, min(20, message.end - at), at)
         tag, used = _varint(head, 0)
 
         match tag & 7:  # the wire type: a number, bytes of a stated length, 8 bytes, 4 bytes

@@ -18,14 +18,14 @@ class Traffic(NamedTuple):
     Attributes:
         fetched: copies of shards and row groups that were made.
         fetched_bytes: their size.
-        found: times that a shard was opened and its copy was there already.
+        hits: times that a shard was opened and its copy was there already.
         retries: requests that were sent again.
         waited_s: how long readers waited for copies, all threads together.
     """
 
     fetched: float = 0
     fetched_bytes: float = 0
-    found: float = 0
+    hits: float = 0
     retries: float = 0
     waited_s: float = 0
 
@@ -49,7 +49,7 @@ def totals() -> Any:
     return _totals
 
 
-def use(shared: Any) -> None:
+def share(shared: Any) -> None:
     """Adds from now on to the array of the process that started this one."""
     global _totals
     _totals = shared

@@ -23,8 +23,9 @@ from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
-from dali_pipes.loader.fingerprint import described
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.fingerprint import to_json_value
+from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
@@ -105,7 +106,7 @@ def _facts(
     config: PredictConfig, manifest: Manifest, model: Model, device: torch.device
 ) -> dict[str, Any]:
     """Returns what decides the outputs bit for bit, on one kind of machine."""
-    loader = described(config.loader)
+    loader = to_json_value(config.loader)
     # the loader's threads do not change the pixels
     loader.pop(config.loader.cores_option, None)
     options = ("precision", "batch_size", "part_batches", "threads")
@@ -114,8 +115,8 @@ def _facts(
         **{name: value for name in options if (value := getattr(config, name)) is not None},
         "output": f"top-{config.k}" if config.output == "topk" else config.output,
         "images": [manifest.fingerprint, len(manifest.problems)],
-        "model": {**described(config.model), "name": model.name, "sha256": model.files},
-        "transform": described(config.transform),
+        "model": {**to_json_value(config.model), "name": model.name, "sha256": model.files},
+        "transform": to_json_value(config.transform),
         "loader": loader,
         "device": device.type,
         "versions": provenance({}, [])["versions"],

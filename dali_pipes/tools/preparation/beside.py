@@ -18,7 +18,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.plan.coordinates import turned
+from dali_pipes.plan.coordinates import turn_mask
 
 TEXT, MASK, COLUMNS = "txt", "mask.png", "json"  # not .png, by which a mask would be a second image
 _TARGETS = ("text", "mask")
@@ -54,7 +54,7 @@ def usage(source: Manifest) -> str:
         f"data.targets.mask=.{MASK}"
     ] * ("mask" in there)
 
-    pairs = ", ".join(f"{value}: {number}" for value, number in source.mask_values.becomes.items())
+    pairs = ", ".join(f"{value}: {number}" for value, number in source.mask_values.replacements.items())
     return " ".join(["", *options, *([f"'data.targets.mask_values={{{pairs}}}'"] if pairs else [])])
 
 
@@ -154,7 +154,7 @@ def _resize_mask(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
     """Turns a mask and resizes it to (H, W) by nearest neighbor, so that no new value appears."""
     with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette
-    values = turned(values.astype(np.uint8) if values.dtype == bool else values, orientation)
+    values = turn_mask(values.astype(np.uint8) if values.dtype == bool else values, orientation)
 
     rows, columns = map(_nearest, values.shape, to)
     made = Image.fromarray(np.ascontiguousarray(values[rows[:, None], columns]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.measure.agreement import difference
 from dali_pipes.measure.figures import result_figures
 from dali_pipes.measure.protocol import Trials, list_trials

@@ -19,8 +19,9 @@ from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import merge, printable
-from dali_pipes.data.opening import kind_of, refuse_partial_index
 from dali_pipes.data.scanning.headers import VERIFY
+from dali_pipes.data.sources.index import refuse_partial_index
+from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.errors import check_choice, check_options, option
 from dali_pipes.system.stdout import say
 

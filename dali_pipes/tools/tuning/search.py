@@ -49,7 +49,7 @@ _LIMITS = {  # limit: its figure, unit and format
 
 
 def ran_out_of_memory(error: ArmError) -> bool:
-    return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
+    return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.output}"))
 
 
 def limits(config: TuneConfig) -> dict[str, float | None]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError
+from dali_pipes.data import storage
 from dali_pipes.data.scanning import earlier, files
 
 LONG_AGO = 10**18  # ns
@@ -123,7 +124,7 @@ def test_a_folder_that_was_modified_a_moment_ago_is_not_believed(folder):
 
 
 def test_a_header_scan_of_a_folder_is_not_a_full_one(folder, looks, monkeypatch):
-    monkeypatch.setitem(files._FEW, "full", 100)
+    monkeypatch.setitem(files._ONE_PROCESS_MAX, "full", 100)
     scan(folder)
     looks.clear()
     assert (
@@ -239,7 +240,7 @@ def test_scans_at_once_read_once_and_share_what_they_found(folder, tmp_path):
     def rank(number):
         original = files.read_header
         files.read_header = lambda path, check: log.open("a").write(".") and original(path, check)
-        (file,) = scan(folder)._samples.files
+        (file,) = scan(folder).images.samples.files
         (tmp_path / f"inode {number}").write_text(str(os.fstat(file._number).st_ino))
 
     fork = multiprocessing.get_context("fork")
@@ -332,9 +333,7 @@ def test_a_scan_that_finds_nothing_leaves_nothing(tmp_path):
     "folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}]
 )
 def test_a_cache_with_strange_folders(folder, folders):
-    scanned = scan(folder)
-    scanned._known["folders"] = folders
-    scanned.save(folder.parent / "m.arrow")
+    storage.save(scan(folder).images.with_facts(folders=folders), folder.parent / "m.arrow")
     assert scan(folder, unchanged="folder").table.equals(fresh(folder).table)
 
 

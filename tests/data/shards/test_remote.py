@@ -312,7 +312,7 @@ def test_loaders_that_take_each_others_shards_are_warned_about_once(
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", f"{1.1 * max(size for size, _ in stamps) / 1e9:.9f}")
     monkeypatch.setattr(local, "_PATIENCE_S", 0.0)
     monkeypatch.setattr(local, "_TOO_MANY", 3)
-    monkeypatch.setattr(local, "_taken", 0)
+    monkeypatch.setattr(local, "_held_removed", 0)
     monkeypatch.setattr(traffic, "_totals", None)
     for turn in range(6):
         held = local.hold_copy(urls[turn % 2], stamps[turn % 2], take_held=True)

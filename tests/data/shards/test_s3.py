@@ -122,7 +122,7 @@ def nobody(s3, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "DALI_PIPES_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(remote, "_failing", set())
+    monkeypatch.setattr(remote, "_failing_stores", set())
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     yield monkeypatch
     fsspec.get_filesystem_class("s3").clear_instance_cache()

@@ -58,8 +58,8 @@ def odd(monkeypatch, store):
     fsspec.register_implementation("odd", Odd, clobber=True)
     for name, value in {"store": {}, "pseudo_dirs": [""], "asked": []}.items():
         monkeypatch.setattr(Odd, name, value)
-    monkeypatch.setattr(remote, "_answered", set())
-    monkeypatch.setattr(remote, "_failing", set())
+    monkeypatch.setattr(remote, "_answering_stores", set())
+    monkeypatch.setattr(remote, "_failing_stores", set())
     monkeypatch.setattr(remote, "_MAX_PAUSE_S", 0.001)
     for shard in store.iterdir():
         Odd().pipe_file(f"/bucket/train/{shard.name}", shard.read_bytes())
@@ -472,7 +472,7 @@ def test_other_schemes(manifest, store, scheme):
 
 def test_a_name_that_is_not_known(monkeypatch):
     """Of a real resolver, whether there is a network or not."""
-    monkeypatch.setattr(remote, "_answered", set())
+    monkeypatch.setattr(remote, "_answering_stores", set())
     with pytest.raises(
         ManifestError,
         match=r"(the name of its host is not known|no name can be looked up) \(.*nowhere.invalid",

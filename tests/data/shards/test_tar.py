@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from make_shards import add
 
-from dali_pipes.data.shards.tar import BLOCK, DamagedError, members, parts
+from dali_pipes.data.shards.tar import BLOCK, DamagedError, list_images, members
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -38,7 +38,7 @@ def archive(*entries, format="gnu", **options) -> bytes:
 def found(content, tmp_path):
     """(member, label) of what can be used, and {member: problem} of what cannot."""
     with opened(content, tmp_path) as (number, total):
-        every = list(parts(number, total))
+        every = list(list_images(number, total))
     for part in every:
         assert part.offset >= 0 and part.offset + part.length <= total
     good = [(os.fsdecode(part.member), part.label) for part in every if not part.problem]
@@ -227,7 +227,7 @@ def test_duplicates(tmp_path):
         ("0.jpg", b"x"), ("0.cls", b"1"), ("0.jpg", b"y"), ("0.cls", b"2"), ("0.png", b"z")
     )
     with opened(content, tmp_path) as (number, total):
-        every = list(parts(number, total))
+        every = list(list_images(number, total))
     assert [(each.member, each.label) for each in every if not each.problem] == [(b"0.jpg", 1)]
     problems = [(each.member, each.problem.split(";")[0]) for each in every if each.problem]
     again = "a second member of this name"

@@ -12,7 +12,7 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards.tfrecord import _masked_crc, parts
+from dali_pipes.data.shards.tfrecord import _masked_crc, list_images
 
 tf = later("tensorflow")
 
@@ -42,7 +42,7 @@ def found(path):
     number = os.open(path, os.O_RDONLY)
     try:
         total = os.fstat(number).st_size
-        every = list(parts(number, total))
+        every = list(list_images(number, total))
     finally:
         os.close(number)
     for part in every:

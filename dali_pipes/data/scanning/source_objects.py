@@ -1,9 +1,10 @@
-"""Objects of images as a source has them (`Found`), and the columns of a manifest that they become.
+"""Objects of images as a source has them (`SourceObjects`), and the columns of a manifest that they
+become.
 
 Tables and shards give lists of values for each image (`read_cells`, `object_columns`); COCO files
-build a `Found` themselves. `checked` turns boxes into corners in pixels of the stored image, lists
-what is wrong with objects, and returns the columns of the good ones. `numbered` replaces class
-names by class numbers.
+build `SourceObjects` themselves. `check_objects` turns boxes into corners in pixels of the stored
+image, lists what is wrong with objects, and returns the columns of the good ones. `number_labels`
+replaces class names by class numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.labels import MAX_CLASSES, distinct_labels, is_list, is_text, is_unicode
 from dali_pipes.data.objects import TARGET, TYPES, Targets
 from dali_pipes.data.scanning.headers import Header
-from dali_pipes.data.upright import boxes_as_stored, keypoints_as_stored, upright_size
+from dali_pipes.data.upright import boxes_to_stored, keypoints_to_stored, upright_size
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 3  # faults of one image that its problem names
@@ -30,7 +31,7 @@ _BOX = "({:g}, {:g}, {:g}, {:g})"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceObjects:
     """The objects of N images, those of each image one after the other; M in all.
 
     Attributes:
@@ -99,8 +100,8 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 def object_columns(
     given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """Returns what `checked` returns, for values that are given for each image by the field of
-    `Targets`.
+    """Returns what `check_objects` returns, for values that are given for each image by the field
+    of `Targets`.
 
     What does not fit becomes the problem of its image.
     """
@@ -134,10 +135,12 @@ def object_columns(
     }
 
     areas = values["areas"][:, 0] if "areas" in values else None
-    found = Found(counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints"))
+    found = SourceObjects(
+        counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")
+    )
     points = targets.keypoints_named
     found = replace(found, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return checked(found, headers, targets.box_format, targets.bad_objects)
+    return check_objects(found, headers, targets.box_format, targets.bad_objects)
 
 
 def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
@@ -207,8 +210,8 @@ def as_corners(
     return np.concatenate([first * scale, second * scale], 1)
 
 
-def checked(
-    found: Found, headers: list[Header], format: str, bad_objects: str
+def check_objects(
+    found: SourceObjects, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
     the columns of the objects that are left.
@@ -237,7 +240,7 @@ def checked(
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(found.boxes, format, up_height, up_width)
-        boxes = boxes_as_stored(corners, up_height, up_width, turn).astype(np.float32)
+        boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
     if found.keypoints is not None and format.startswith("relative_"):
@@ -248,7 +251,7 @@ def checked(
     if found.keypoints is not None and found.annotated == "upright":
         found = replace(
             found,
-            keypoints=keypoints_as_stored(
+            keypoints=keypoints_to_stored(
                 found.keypoints, up_height, up_width, turn, found.flipped
             ),
         )
@@ -301,7 +304,7 @@ def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _faults(
-    found: Found,
+    found: SourceObjects,
     boxes: NDArray[np.float32],
     height: Any,
     width: Any,
@@ -341,7 +344,7 @@ def _faults(
     }
 
 
-def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
+def _with_good_parts(found: SourceObjects, boxes: NDArray[np.float32]) -> SourceObjects:
     """Returns the objects without areas and keypoints that make no sense; `without` lists these
     too.
 
@@ -384,7 +387,7 @@ def _areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _columns(
-    found: Found,
+    found: SourceObjects,
     boxes: NDArray[np.float32],
     keep: NDArray[np.bool_],
     counts: NDArray[np.int64],
@@ -424,7 +427,7 @@ def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
     )
 
 
-def numbered(
+def number_labels(
     source: Any, labels: pa.Array, classes: list[str] | None = None
 ) -> tuple[list[str], pa.Array, pa.Array]:
     """Returns class names, the labels of the objects as class numbers, and the label of each image:

@@ -7,9 +7,10 @@ from typing import Any
 from dali_pipes.errors import ConfigError, check_int, plain
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
-from dali_pipes.plan.transforms import TrainTransform, Transform
+from dali_pipes.plan.transforms.base import Transform
+from dali_pipes.plan.transforms.train import TrainTransform
 
-_OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+_VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,14 +39,16 @@ class ViewsTransform(TrainTransform):
             )
 
         if isinstance(self.views, Sequence) and not isinstance(self.views, str):
-            self.views = _by_name(self.views)
+            self.views = _group_by_name(self.views)
         if not isinstance(self.views, Mapping) or not self.views:
             raise ConfigError(
                 'transform.views names no view; it takes names and options: {"global": '
                 '{"count": 2, "size": 224}}'
             )
 
-        self.views = {str(name): _each(str(name), given) for name, given in self.views.items()}
+        self.views = {
+            str(name): _parse_view_options(str(name), value) for name, value in self.views.items()
+        }
         TrainTransform.__post_init__(self)
 
         # one name is one tensor (N, V, 3, H, W), so its views have one shape
@@ -80,36 +83,38 @@ class ViewsTransform(TrainTransform):
         return {self.groups[0][0].size}
 
 
-def _by_name(given: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     """The options of each name, from a list of options with names.
 
     Options with the same name follow one another.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for each in given:
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for each in views:
         if not isinstance(each, Mapping) or "name" not in each:
             takes = "views such as {name: global, count: 2, size: 224}"
             raise ConfigError(f"transform.views: {each!r} has no name; it takes {takes}")
         options = {str(option): value for option, value in each.items() if option != "name"}
-        found.setdefault(str(each["name"]), []).extend(_each(str(each["name"]), options))
-    return found
+        by_name.setdefault(str(each["name"]), []).extend(
+            _parse_view_options(str(each["name"]), options)
+        )
+    return by_name
 
 
-def _each(name: str, given: Any) -> list[dict[str, Any]]:
+def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
     """The options of each view of one name."""
-    if isinstance(given, Mapping):
-        options = dict(given)
+    if isinstance(value, Mapping):
+        options = dict(value)
         count = options.pop("count", 1)
-        given = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
+        value = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
 
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    if not listed or not given or not all(isinstance(each, Mapping) for each in given):
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if not listed or not value or not all(isinstance(each, Mapping) for each in value):
         takes = "options such as {count: 2, size: 224}, or a list of them"
-        raise ConfigError(f"transform.views: {name} is {given!r}; it takes {takes}")
-    if unknown := {str(option) for each in given for option in each} - set(_OF_A_VIEW):
-        takes = f"{', '.join(_OF_A_VIEW)}; the rest stands beside views"
+        raise ConfigError(f"transform.views: {name} is {value!r}; it takes {takes}")
+    if unknown := {str(option) for each in value for option in each} - set(_VIEW_OPTIONS):
+        takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
         raise ConfigError(
             f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
         )
 
-    return [dict(each) for each in given]
+    return [dict(each) for each in value]

@@ -40,7 +40,7 @@ def test_the_shorter_side_is_torchvisions(height, width, least, most):
     )["size"]
     planned = geometry(dp.ShortestSizeTransform(min_size=least, max_size=most), height, width)
     assert planned.resize[0].tolist() == [max(each, 1) for each in theirs]
-    assert planned.window[0].tolist() == [0, 0, height, width]
+    assert planned.region[0].tolist() == [0, 0, height, width]
 
 
 def test_one_of_several_sizes_is_drawn_for_each_image():
@@ -55,8 +55,8 @@ def test_images_of_a_padded_batch_stand_at_its_top_left_also_flipped():
     transform = dp.ShortestSizeTransform(min_size=60, max_size=100, flip=0.5, vertical_flip=0.5)
     source = np.array([[50, 100], [100, 50], [80, 80]] * 20)
     planned = transform.geometry(source, Draws(0, 0, np.arange(len(source))))
-    _, of_first = transform.placed(planned.take(slice(0, 1)))
-    planned, shape = transform.placed(planned)
+    _, of_first = transform.place_in_batch(planned.take(slice(0, 1)))
+    planned, shape = transform.place_in_batch(planned)
     assert shape == (128, 128) and of_first == (64, 128) and transform.shape == (128, 128)
     boxes = np.concatenate([np.zeros_like(source), source[:, ::-1]], axis=1).astype(np.float32)
     objects = Objects(np.ones(len(source), int), boxes, np.zeros(len(source), int))
@@ -104,19 +104,19 @@ BOXES = np.array(
 )
 
 
-def iou_windows(count: int, **options) -> np.ndarray:
+def iou_regions(count: int, **options) -> np.ndarray:
     source, objects = (
         np.array([[300, 400]] * count),
         Objects(np.full(count, 4), np.tile(BOXES, (count, 1)), np.zeros(4 * count, int)),
     )
     transform = dp.IoUCropTransform(**options)
-    return transform.geometry_around(source, objects, Draws(0, 0, np.arange(count))).window
+    return transform.geometry_around(source, objects, Draws(0, 0, np.arange(count))).region
 
 
 @pytest.mark.parametrize("least", [None, 0.0, 0.5])
-def test_windows_around_boxes_are_distributed_as_torchvisions(least):
+def test_regions_around_boxes_are_distributed_as_torchvisions(least):
     options = {} if least is None else {"sampler_options": [least]}
-    ours, crop = iou_windows(10_000, **options), v2.RandomIoUCrop(**options)
+    ours, crop = iou_regions(10_000, **options), v2.RandomIoUCrop(**options)
     given = [
         torch.empty(3, 300, 400),
         tensors.BoundingBoxes(BOXES, format="XYXY", canvas_size=(300, 400)),
@@ -135,7 +135,7 @@ def test_windows_around_boxes_are_distributed_as_torchvisions(least):
 WHOLE = {"top": 0, "left": 0, "height": 300, "width": 400}
 
 
-def test_images_without_boxes_or_without_a_window_are_taken_as_they_are():
+def test_images_without_boxes_or_without_a_region_are_taken_as_they_are():
     transform, source = (
         dp.IoUCropTransform(sampler_options=[0.9], trials=3),
         np.array([[300, 400]] * 3),
@@ -143,12 +143,12 @@ def test_images_without_boxes_or_without_a_window_are_taken_as_they_are():
     objects = Objects(np.array([0, 1, 0]), np.array([[0, 0, 2, 2]], np.float32), np.array([1]))
     planned = transform.geometry_around(source, objects, Draws(0, 0, np.arange(3)))
     assert (
-        planned.window.tolist() == [[0, 0, 300, 400]] * 3
+        planned.region.tolist() == [[0, 0, 300, 400]] * 3
         and planned.resize.tolist() == [[300, 300]] * 3
     )
 
 
-def test_windows_depend_on_their_own_image_alone():
+def test_regions_depend_on_their_own_image_alone():
     transform, rng = dp.IoUCropTransform(flip=0.5), np.random.default_rng(0)
     source, counts = rng.integers(50, 600, (200, 2)), rng.integers(0, 9, 200)
     corners = np.sort(rng.random((counts.sum(), 2, 2)), axis=1) * np.repeat(
@@ -162,7 +162,7 @@ def test_windows_depend_on_their_own_image_alone():
         mine = np.isin(objects.images, part)
         some = replace(objects.keep(mine), counts=counts[part])
         apart = transform.geometry_around(source[part], some, Draws(0, 0, part))
-        assert (apart.window == together.window[part]).all() and (
+        assert (apart.region == together.region[part]).all() and (
             apart.flip == together.flip[part]
         ).all()
 
@@ -198,7 +198,7 @@ def test_a_plan_crops_around_the_boxes_of_its_images_as_they_are_turned(exif):
         rows = plan.batch(0, step)
         height = rows.geometry.source[:, 1 if exif == "apply" else 0]
         x, y = (height - 40, 60) if exif == "apply" else (60, 40)
-        top, left, rest, width = rows.geometry.window.T
+        top, left, rest, width = rows.geometry.region.T
         assert ((left < x) & (x < left + width) & (top < y) & (y < top + rest)).all() and (
             width < 250
         ).all()

@@ -1,9 +1,8 @@
-"""Transforms: what is made of the images, with checks of the options.
+"""What all transforms have in common: the options of every transform, and those of the random ones.
 
-They set size, dtype, layout, normalization, crop and augmentation. A transform only plans:
+A transform sets size, dtype, layout, normalization, crop and augmentation, and it only plans:
 `geometry` draws where the pixels of each image come from, and `augmenter` draws the operations on
-them. Backends carry that out. `groups` lists the views that are made of an image. `TrainTransform`
-and `EvalTransform` are the usual ones; detection.py and views.py have others.
+them. Backends carry that out. `groups` lists the views that are made of an image.
 """
 
 import math
@@ -19,30 +18,18 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import (
     ConfigError,
-    OptionError,
     Options,
     check_choice,
-    check_if_given,
     check_int,
     check_number,
     check_options,
-    check_ordered_pair,
     check_range,
     option,
     plain,
     shown,
 )
 from dali_pipes.plan.augment.policies import Augmenter
-from dali_pipes.plan.geometry import (
-    FLIP_DRAW,
-    SHIFT_DRAW,
-    Geometry,
-    Pair,
-    center_crop,
-    cropped,
-    random_windows,
-    resized,
-)
+from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -50,7 +37,6 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # the names that PyTorch and TensorFlow have for them
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
-_CHECKED_AT_ONCE = 2**20  # images
 # with others a pixel in half precision would be infinite or 0
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
 LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
@@ -87,7 +73,7 @@ def _check_colors(
     return tuple(values)
 
 
-def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
+def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
     """One whole number as it is, or as many as one of `lists` names, as a tuple.
 
     YAML has only lists.
@@ -112,7 +98,7 @@ def _check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
 
 
 def check_size(option: str, value: object) -> Any:
-    height, width = shape_of(_check_pixels(option, value, 1, "(height, width)"))
+    height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
 
 
@@ -154,7 +140,7 @@ class Transform(Options, ABC):
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
     # whether `geometry_around` depends on the objects; those whose box's centre is outside the
-    # window are then removed
+    # region are then removed
     crops_around_boxes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -207,7 +193,7 @@ class Transform(Options, ABC):
         """
         return ((self,),)
 
-    def placed(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+    def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """The geometry of these images in one batch, and the batch's height and width.
 
         The part of it that an image does not cover is black.
@@ -267,7 +253,7 @@ class RandomTransform(Transform):
     def __post_init__(self) -> None:
         check_options(self)
         self.augment = Augmenter(self.augment).policies
-        self.sizes = _epochs_and_sizes(self.sizes)
+        self.sizes = _parse_sizes(self.sizes)
 
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         # the blur reflects the image at its edges, which takes fewer pixels than the image has
@@ -281,6 +267,11 @@ class RandomTransform(Transform):
                     f"{2 * narrowest - 1} at most"
                 )
 
+    @property
+    def flips_or_augments(self) -> bool:
+        """Whether any image may be flipped or augmented."""
+        return bool(self.flip or self.vertical_flip or self.augment)
+
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(2, N) which images are flipped left to right and top to bottom.
 
@@ -289,163 +280,9 @@ class RandomTransform(Transform):
         return numbers < np.array([[self.flip], [self.vertical_flip]])
 
 
-@dataclass(kw_only=True, slots=True)
-class TrainTransform(RandomTransform):
-    """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and
-    RandomHorizontalFlip.
-
-    Of ten attempts the first that fits counts, then the largest central window whose aspect ratio
-    is allowed.
-
-    Attributes:
-        scale: smallest and largest share of the image's area.
-        ratio: smallest and largest width / height of the crop.
-    """
-
-    scale: tuple[float, float] = option((0.08, 1.0), check_ordered_pair)
-    ratio: tuple[float, float] = option((3 / 4, 4 / 3), check_ordered_pair)
-
-    crops: ClassVar[bool] = False
-
-    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        window, numbers = random_windows(source, self.scale, self.ratio, draws)
-        to = np.tile(self.shape, (len(source), 1))
-        return Geometry(source, window, to, np.zeros_like(to), *self.flips(numbers))
-
-
-@dataclass(kw_only=True, slots=True)
-class RandomCropTransform(RandomTransform):
-    """torchvision's Resize(resize), if any, RandomCrop(size, padding, pad_if_needed) and random
-    flips.
-
-    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). `sizes` changes the size of the
-    crop only.
-
-    Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
-            stored.
-        padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top,
-            right, bottom).
-        pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are
-            refused.
-    """
-
-    size: Any = option(32, check_size)
-    resize: Any = option(None, check_if_given, _check_pixels, 1, "(height, width)")
-    padding: Any = option(
-        0, _check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
-    )
-    pad_if_needed: bool = False
-
-    @property
-    def crops(self) -> bool:
-        """False if the window that is decoded, or the whole resized image, is the crop already."""
-        return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
-
-    @property
-    def _sides(self) -> tuple[int, int, int, int]:
-        given: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
-        return given * (4 // len(given))
-
-    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
-        size = resized(source, self.resize) + np.array([top + bottom, left + right])
-
-        # torchvision pads each side by all that is missing
-        more = (
-            np.maximum(np.array(self.shape) - size, 0)
-            if self.pad_if_needed
-            else np.zeros_like(size)
-        )
-
-        place = (
-            np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
-            - more
-            - (top, left)
-        )
-
-        return cropped(source, self.resize, place, self.shape, self.flips(numbers[:2, :, 0]))
-
-    def check(self, manifest: Manifest) -> None:
-        """Refuses images that are smaller than the crop: counts them, and names the first."""
-        left, top, right, bottom = self._sides
-        needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (
-            top + bottom,
-            left + right,
-        )
-
-        if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
-            return
-
-        first, count = 0, 0
-        for start in range(0, len(manifest), _CHECKED_AT_ONCE):
-            ids = np.arange(start, min(start + _CHECKED_AT_ONCE, len(manifest)))
-            sizes = resized(manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize)
-            small = ids[(sizes < needed).any(axis=1)]
-            first, count = first if count or not len(small) else int(small[0]), count + len(small)
-
-        if count:
-            height, width = needed.tolist()
-            raise ConfigError(
-                f"{count:,} of {len(manifest):,} images are smaller than the random crop, "
-                f"which needs a height of {height} and a "
-                f"width of {width} pixels; the first is {manifest.name(first)}. Set "
-                "transform.pad_if_needed=true or "
-                "transform.resize, or leave them out (Manifest.filter)"
-            )
-
-
-@dataclass(kw_only=True, slots=True)
-class CenterCropTransform(RandomTransform):
-    """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, then random flips.
-
-    Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
-            stored.
-    """
-
-    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
-
-    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(
-            source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2])
-        )
-
-
-@dataclass(kw_only=True, slots=True)
-class EvalTransform(Transform):
-    """The shorter side resized, then a central crop: torchvision's Resize(resize) and
-    CenterCrop(size).
-
-    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). What the crop has outside the
-    image is black.
-
-    Attributes:
-        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
-            stored.
-    """
-
-    resize: Any = option(256, check_if_given, _check_pixels, 1, "(height, width)")
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if isinstance(self.resize, int) and self.resize < min(self.shape):
-            raise OptionError(
-                type(self),
-                f"resize is {self.resize}, less than the size of {self.size}, so there is "
-                "nothing to crop; "
-                "set resize to the size or more",
-            )
-
-    training: ClassVar[bool] = False
-
-    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(source, self.resize, self.shape, np.zeros((2, len(source)), bool))
-
-
-def _epochs_and_sizes(given: object) -> dict[int, Any]:
+def _parse_sizes(value: object) -> dict[int, Any]:
     """The sizes by integer epochs; JSON has only strings as keys."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else [("", 0)]
+    pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
     try:
         sizes = {
             int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
@@ -455,7 +292,7 @@ def _epochs_and_sizes(given: object) -> dict[int, Any]:
 
     if len(sizes) < len(pairs):
         raise ConfigError(
-            f"transform.sizes is {given}; it takes epochs from 0 and sizes in pixels from "
+            f"transform.sizes is {value}; it takes epochs from 0 and sizes in pixels from "
             f"1, such as {{0: 128, 10: 192}}"
         )
 

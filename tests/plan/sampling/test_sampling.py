@@ -9,8 +9,7 @@ from planned import labelled
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform
-from dali_pipes.plan import sampling
-from dali_pipes.plan.permutation import bijection, stored
+from dali_pipes.plan.permutation import permute, stored_permutation
 from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.sampling import (
     Balanced,
@@ -21,7 +20,9 @@ from dali_pipes.plan.sampling import (
     Sequential,
     Uniform,
     Weighted,
-    chosen,
+    choose_sampling,
+    parse_sampling,
+    uniform,
 )
 
 stats = later("scipy.stats")
@@ -85,7 +86,7 @@ def test_global_batches_do_not_depend_on_the_number_of_shards(name):
         batches[count] = [
             (
                 np.concatenate([each.ids for each in row]).tolist(),
-                np.concatenate([each.geometry.window for each in row]).tolist(),
+                np.concatenate([each.geometry.region for each in row]).tolist(),
             )
             for row in rows
         ]
@@ -99,7 +100,7 @@ def test_any_step_can_be_planned_alone(name):
     for rows in reversed(walked):
         again = fresh.batch(rows.epoch, rows.step)
         assert np.array_equal(rows.ids, again.ids) and np.array_equal(
-            rows.geometry.window, again.geometry.window
+            rows.geometry.region, again.geometry.region
         )
 
 
@@ -142,7 +143,7 @@ def test_repeats_have_random_numbers_of_their_own():
     assert (rows.ids.reshape(-1, 3) == rows.ids[::3, None]).all() and len(
         set(rows.ids.tolist())
     ) == 10
-    assert len({tuple(each) for each in rows.geometry.window.tolist()}) > 25
+    assert len({tuple(each) for each in rows.geometry.region.tolist()}) > 25
 
 
 def test_spread_repeats_lie_in_different_parts_of_the_batch():
@@ -170,7 +171,7 @@ def test_an_epoch_of_all_images_is_todays():
         Plan(some(), TRANSFORM, 10),
         Plan(some(), TRANSFORM, 10, sampling=Uniform(epoch_size=31)),
     )
-    assert np.array_equal(plain.batch(3, 1).geometry.window, named.batch(3, 1).geometry.window)
+    assert np.array_equal(plain.batch(3, 1).geometry.region, named.batch(3, 1).geometry.region)
     assert np.array_equal(plain.order(3), named.order(3))
 
 
@@ -379,9 +380,9 @@ def test_what_cannot_work_is_refused(given, message):
         (lambda: Repeated(times="3"), "times is '3'; it takes whole numbers"),
         (lambda: Uniform(epoch_size=2.5), "epoch_size is 2.5; it takes whole numbers"),
         (lambda: dp.Manifest.mix({"a": some()}), "made of names, manifests and shares"),
-        (lambda: sampling.named("even"), "choose one of uniform, sequential"),
+        (lambda: parse_sampling("even"), "choose one of uniform, sequential"),
         (
-            lambda: sampling.named({"name": "balanced", "times": 3}),
+            lambda: parse_sampling({"name": "balanced", "times": 3}),
             "sampling balanced: .*'times'.*its options are epoch_size",
         ),
         (lambda: Schedule(), "begins with that of epoch 0"),
@@ -391,9 +392,12 @@ def test_what_cannot_work_is_refused(given, message):
             lambda: Schedule(schedule={0: {"name": "schedule", "schedule": {0: "uniform"}}}),
             "a schedule within a schedule",
         ),
-        (lambda: chosen("balanced", True, some(), True), "are both given"),
-        (lambda: chosen("uniform", False, some(), True), "are both given"),
-        (lambda: chosen("balanced", None, mixed(), True), "whose shares say what is drawn"),
+        (lambda: choose_sampling("balanced", True, some(), True), "are both given"),
+        (lambda: choose_sampling("uniform", False, some(), True), "are both given"),
+        (
+            lambda: choose_sampling("balanced", None, mixed(), True),
+            "whose shares say what is drawn",
+        ),
         (lambda: mixed(shares=(1, 0, 1)), "each must be positive"),
         (lambda: mixed("layered"), "mode is 'layered'"),
         (lambda: dp.Manifest.mix({"a": (mixed(), 1)}), "a column 'source' already"),
@@ -413,19 +417,21 @@ def test_wrong_options_are_named(make, message):
 
 
 def test_what_is_taken_where_nothing_is_given():
-    assert [type(chosen(None, shuffle, some(), True)) for shuffle in (None, True, False)] == [
+    assert [
+        type(choose_sampling(None, shuffle, some(), True)) for shuffle in (None, True, False)
+    ] == [
         Uniform,
         Uniform,
         Sequential,
     ]
-    assert type(chosen(None, None, some(), False)) is Sequential
-    assert [type(chosen(None, shuffle, mixed(), True)) for shuffle in (None, False)] == [
+    assert type(choose_sampling(None, None, some(), False)) is Sequential
+    assert [type(choose_sampling(None, shuffle, mixed(), True)) for shuffle in (None, False)] == [
         Mixture,
         Sequential,
     ]
     assert (
-        type(chosen("uniform", True, some(), True)) is Uniform
-        and type(chosen("sequential", False, some(), True)) is Sequential
+        type(choose_sampling("uniform", True, some(), True)) is Uniform
+        and type(choose_sampling("sequential", False, some(), True)) is Sequential
     )
 
 
@@ -436,9 +442,9 @@ def test_a_schedule_is_each_sampling_in_its_epochs():
         (2, "uniform"),
         (7, "uniform"),
     ):
-        alone = Plan(some(), TRANSFORM, 30, sampling=sampling.named(name))
+        alone = Plan(some(), TRANSFORM, 30, sampling=parse_sampling(name))
         assert np.array_equal(
-            plan("schedule").batch(epoch, 0).geometry.window, alone.batch(epoch, 0).geometry.window
+            plan("schedule").batch(epoch, 0).geometry.region, alone.batch(epoch, 0).geometry.region
         )
     sized = Schedule(
         schedule={0: "balanced", 1: {"name": "uniform", "epoch_size": 60}}, epoch_size=60
@@ -448,13 +454,13 @@ def test_a_schedule_is_each_sampling_in_its_epochs():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 16, 17, 1000, 65_536, 65_537])
 def test_the_bijection_is_one(n):
-    assert np.array_equal(np.sort(bijection(n, np.arange(n), 7, Kind.IMAGES, 3)), np.arange(n))
+    assert np.array_equal(np.sort(permute(n, np.arange(n), 7, Kind.IMAGES, 3)), np.arange(n))
 
 
 @pytest.mark.parametrize("n", [3, 5, 64, 300])
 def test_the_bijection_puts_everything_everywhere_equally_often(n):
     numbers = np.repeat(np.arange(12_000), n)
-    found = bijection(n, np.tile(np.arange(n), 12_000), 3, Kind.IMAGES, numbers).reshape(12_000, n)
+    found = permute(n, np.tile(np.arange(n), 12_000), 3, Kind.IMAGES, numbers).reshape(12_000, n)
     for place in range(0, n, 9):
         assert stats.chisquare(np.bincount(found[:, place], minlength=n)).pvalue > 1e-4
     pairs = np.bincount(found[:, 0] * n + found[:, 1], minlength=n * n).reshape(n, n)
@@ -463,7 +469,7 @@ def test_the_bijection_puts_everything_everywhere_equally_often(n):
 
 def test_large_numbers_are_permuted_at_the_cost_of_a_batch():
     n = 10**9
-    drawn = bijection(n, np.arange(5000), 1, Kind.IMAGES)
+    drawn = permute(n, np.arange(5000), 1, Kind.IMAGES)
     assert drawn.min() >= 0 and drawn.max() < n and len(set(drawn.tolist())) == 5000
     assert stats.chisquare(np.bincount(drawn * 20 // n, minlength=20)).pvalue > 1e-4
 
@@ -474,9 +480,9 @@ def test_permutations_of_one_call_are_those_of_many():
         np.array([0, 3, 2**40, 1]),
         np.array([9, 0, 2**20, 7]),
     )
-    together = bijection(n, np.array([4, 99, 30, 1]), 3, Kind.MEMBERS, number, stream)
+    together = permute(n, np.array([4, 99, 30, 1]), 3, Kind.MEMBERS, number, stream)
     alone = [
-        bijection(
+        permute(
             n[each], np.array([(4, 99, 30, 1)[each]]), 3, Kind.MEMBERS, number[each], stream[each]
         )
         for each in range(4)
@@ -485,8 +491,10 @@ def test_permutations_of_one_call_are_those_of_many():
 
 
 def test_from_some_size_on_the_order_is_not_stored(monkeypatch):
-    monkeypatch.setattr(sampling, "LARGE", 31)
+    monkeypatch.setattr(uniform, "LARGE", 31)
     planned = Plan(some(), TRANSFORM, 10)
-    stored.cache_clear()
-    assert sorted(planned.order(0)) == list(range(31)) and stored.cache_info().misses == 0
+    stored_permutation.cache_clear()
+    assert (
+        sorted(planned.order(0)) == list(range(31)) and stored_permutation.cache_info().misses == 0
+    )
     assert Uniform().state(some())["permutation"] == "Feistel"

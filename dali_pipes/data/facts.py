@@ -1,0 +1,158 @@
+"""`Facts`: what is known of the images of a manifest as a whole, beside the rows.
+
+A scan states most of them, a saved manifest has them too (`Facts.read`, `Facts.write`), and a
+manifest that is made of another one keeps those that still hold (`of_part`, `of_same_samples`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.omissions import Omission, read_omissions
+from dali_pipes.data.scanning.earlier import FolderRecords
+from dali_pipes.data.table.schema import RULES
+from dali_pipes.errors import ManifestError
+
+_AS_STORED = MaskValues({}, False)  # each value in a mask means itself
+
+
+class Mix(NamedTuple):
+    """The arguments of `Manifest.mix`: how much of a mixture comes from which source.
+
+    Attributes:
+        mode: "stratified" or "proportional".
+        shares: by the name of the source, in the order of the column `source`; their sum is 1.
+    """
+
+    mode: str
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of images as a whole.
+
+    Attributes:
+        fingerprint, description: of the samples, as a saved file has them, so that opening it does
+            not read all rows; None: not computed yet.
+        rules: the version of the rules by which a scan said what is an image and what is a class; 0
+            is version 0.2 of the package, whose files do not say it.
+        folders: those that were scanned, by their path, in the form of scanning/earlier.py.
+        omissions: what is left out besides rows with a problem and besides what `folders` leave
+            out.
+        reading: the options that the rows depend on and that are not the defaults, in JSON's types.
+        parent_omissions, parent_bad_images: what is left out of the images from which `filter` or
+            `split` chose these; how many of them cannot be used, and how many there are.
+        mixture: the arguments of `mix`; None: this is no mixture.
+        keypoints: those that the objects have; None: there are none.
+        names_flip_pairs: whether the pairs of keypoints that change places were given; otherwise
+            they were taken from the names.
+        mask_values: the meaning of the values in masks.
+        masks_upright: whether masks are of the upright pictures.
+        boxes_upright: whether boxes and keypoints were given for upright pictures.
+        category_ids: the id of each class in its COCO file, or None for a class that is not in it;
+            None: not known.
+    """
+
+    fingerprint: str | None = None
+    description: dict[str, Any] | None = None
+    rules: int = RULES
+    folders: FolderRecords = field(default_factory=dict)
+    omissions: list[Omission] = field(default_factory=list)
+    reading: dict[str, Any] = field(default_factory=dict)
+    parent_omissions: list[Omission] = field(default_factory=list)
+    parent_bad_images: tuple[int, int] | None = None
+    mixture: Mix | None = None
+    keypoints: Keypoints | None = None
+    names_flip_pairs: bool = False
+    mask_values: MaskValues = _AS_STORED
+    masks_upright: bool = False
+    boxes_upright: bool = False
+    category_ids: list[Any] | None = None
+
+    @classmethod
+    def read(cls, known: Mapping[str, Any]) -> Self:
+        """Reads what a file says.
+
+        Args:
+            known: as `table.saved.read` returns it; any of it may be missing.
+
+        Raises:
+            ManifestError: keypoints, values of masks or shares make no sense.
+        """
+        rules, reading = known.get("rules"), known.get("read_as")
+        return cls(
+            fingerprint=known.get("fingerprint"),
+            description=known.get("description"),
+            rules=rules if isinstance(rules, int) else 0,
+            folders=known.get("folders", {}),
+            omissions=known.get("omissions", []),
+            reading=reading if isinstance(reading, dict) else {},
+            parent_omissions=read_omissions(known.get("of_whole")),
+            parent_bad_images=_read_counts(known.get("bad_of_whole")),
+            mixture=_read_mixture(known.get("mixture")),
+            keypoints=Keypoints.read(known.get("keypoints")),
+            names_flip_pairs=bool(known.get("flip_pairs")),
+            mask_values=MaskValues.read(known.get("mask_values")),
+            masks_upright=bool(known.get("masks_upright")),
+            boxes_upright=bool(known.get("boxes_upright")),
+            category_ids=known.get("category_ids"),
+        )
+
+    def write(self) -> dict[str, Any]:
+        """The form in which a file has them, in JSON's types; None and False are left out."""
+        # the names in the file are those that earlier versions read
+        known = {
+            "fingerprint": self.fingerprint,
+            "description": self.description,
+            "rules": self.rules,
+            "folders": self.folders,
+            "omissions": self.omissions,
+            "read_as": self.reading,
+            "of_whole": self.parent_omissions,
+            "bad_of_whole": self.parent_bad_images,
+            "mixture": self.mixture,
+            "keypoints": self.keypoints,
+            "flip_pairs": self.names_flip_pairs,
+            "mask_values": self.mask_values.stored() if any(self.mask_values) else None,
+            "masks_upright": self.masks_upright,
+            "boxes_upright": self.boxes_upright,
+            "category_ids": self.category_ids,
+        }
+        return {name: value for name, value in known.items() if value not in (None, False)}
+
+    def of_part(self) -> Self:
+        """What still holds of some of the samples."""
+        return replace(
+            self.of_same_samples(),
+            folders={},
+            omissions=[],
+            reading={},
+            parent_omissions=[],
+            parent_bad_images=None,
+        )
+
+    def of_same_samples(self) -> Self:
+        """What still holds if cells of the rows are changed."""
+        return replace(self, fingerprint=None, description=None)
+
+
+def _read_counts(stored: object) -> tuple[int, int] | None:
+    # a loaded file may say anything
+    if isinstance(stored, list) and len(stored) == 2 and all(type(each) is int for each in stored):
+        return stored[0], stored[1]
+    return None
+
+
+def _read_mixture(stored: Any) -> Mix | None:
+    if stored is None:
+        return None
+    try:
+        mode, shares = stored
+        return Mix(mode, dict(shares))
+    except (TypeError, ValueError):
+        raise ManifestError(
+            "the manifest's mixture has no shares by name; mix the manifests again"
+        ) from None

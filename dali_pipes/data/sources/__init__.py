@@ -1,0 +1,1 @@
+"""Readers of sources of images: folders, shards, tables, COCO files, masks and indexes."""

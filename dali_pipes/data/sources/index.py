@@ -1,0 +1,279 @@
+"""index.arrow: the manifest of the images in an object store, beside them, so that opening these
+images reads this one object and no image.
+
+`write_index` writes it, here before the images are uploaded or in the store; `read_index` opens it
+for those who ask for the options that it was read with (`note_reading`), or for none.
+"""
+
+import json
+import logging
+import os
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.compute as pc
+
+from dali_pipes.data import storage
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.scanning.housekeeping import is_housekeeping
+from dali_pipes.data.scanning.patterns import pattern_of_files
+from dali_pipes.data.scanning.shards import is_shard, list_all_shards
+from dali_pipes.data.scanning.splits import refuse_mixed_files
+from dali_pipes.data.scanning.tables import all_embedded_files
+from dali_pipes.data.shards.copies import cache_folder, copy_of
+from dali_pipes.data.shards.parquet import group_of, is_group
+from dali_pipes.data.shards.remote import (
+    NoPermissionError,
+    absolute,
+    download,
+    is_remote,
+    is_web,
+    list_objects,
+    version_of,
+    write_object,
+)
+from dali_pipes.data.sources.scans import INDEX
+from dali_pipes.data.table_options import TableOptions
+from dali_pipes.errors import ManifestError
+from dali_pipes.system.files import written
+
+_AGAIN = (
+    "Manifest.scan('{0}').save_index() (images in Parquet files: "
+    "Manifest.from_table('{0}').save_index())"
+)
+
+log = logging.getLogger(__name__)
+
+
+def note_reading(
+    targets: Targets, with_labels: bool, table: TableOptions | None = None
+) -> dict[str, Any]:
+    """The options that a manifest's rows depend on and that are not the defaults.
+
+    They are in JSON's types.
+    """
+    noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
+    for name, given, default in (
+        ("targets", targets, NO_TARGETS),
+        ("table", table or TableOptions(), TableOptions()),
+    ):
+        usual = asdict(default)
+        if changed := {
+            each: value for each, value in asdict(given).items() if value != usual[each]
+        }:
+            noted[name] = changed
+
+    if not targets.named:
+        noted.pop("targets", None)
+
+    # through JSON, since an index gives them back so: lists, and text for keys
+    return dict(json.loads(json.dumps(noted)))
+
+
+def _has_options(indexed: ImageTable, asked: dict[str, Any]) -> bool:
+    """Whether an index was read with the options that are asked for.
+
+    An index is taken as it is where nothing is asked.
+    """
+    has = indexed.facts.reading
+    if (
+        "with_labels" in asked
+        and "with_labels" not in has
+        and any(why.startswith("no label") for _, why in indexed.problems)
+    ):
+        return False  # images without labels are asked for, and the index leaves them out
+
+    return all(asked[name] == has.get(name) for name in ("targets", "table") if name in asked)
+
+
+def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
+    """Reads the images that a folder's index has.
+
+    Returns None if there is no index, or one that was read with other options than are asked for.
+
+    If the index was written before the shards were uploaded, it has only their sizes, which are
+    compared now. If it was written in the store, it has their ETags, which are compared when a
+    shard is fetched.
+
+    Raises:
+        ManifestError: the index is damaged, or is not of the files that are there.
+    """
+    place = f"{url.rstrip('/')}/{INDEX}"
+    try:
+        images = _load_index(place)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if is_web(url) and isinstance(error, NoPermissionError):
+            return None  # many web servers answer so for what is not there
+        raise ManifestError(f"{place}: {error}") from None
+    except ManifestError as error:
+        raise ManifestError(
+            f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}"
+        ) from None
+
+    if not _has_options(images, asked):
+        few = ", ".join(f"{name}={value}" for name, value in asked.items())
+        do = "write it again with these options to open it as fast"
+        log.warning(
+            "%s was not written with %s, so the images are read instead of it; %s", place, few, do
+        )
+        return None
+
+    if not images.whole_files:
+        refuse_mixed_files(
+            url,
+            url.rstrip("/"),
+            (group_of(name)[0] if is_group(name) else name for name in images.shards.names),
+        )
+
+    before = images.root
+    images = images.moved_to(url.rstrip("/"))
+    # an index from the store has ETags, and one of whole files has no sizes to compare
+    if is_remote(before) or not images.shards.bytes.any():
+        return images
+
+    listing = list_objects(url)
+    listed = listing.versions(name for name in images.shards.names if name in listing)
+    unknown = [
+        name for name in listing if name not in images.shards.names and not is_housekeeping(name)
+    ]
+    if added := list(filter(is_shard, unknown)):
+        raise ManifestError(
+            f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}"
+        )
+
+    for name, size in zip(images.shards.names, images.shards.bytes.tolist(), strict=True):
+        there = listed.get(name, (0, 0))[0]
+        if there != size:
+            is_other = f"has {there:,} bytes" if name in listed else "is not there"
+            sizes = f"{name} has {size:,} bytes in the index, and {is_other}"
+            raise ManifestError(f"{place}: {sizes}; upload it, or write the index again")
+
+    return images.with_versions(listed)
+
+
+def _load_index(place: str) -> ImageTable:
+    """Loads an index from its copy in the cache, which is mapped.
+
+    The copy is fetched if it is missing or damaged. It is not removed to make room, as copies of
+    shards are.
+
+    Raises:
+        FileNotFoundError: there is no index.
+        OSError: it cannot be fetched.
+        ManifestError: what the store has is damaged.
+    """
+    version = version_of(place)
+    file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
+    was_there = file.exists() and file.stat().st_size == version[0]
+    if not was_there:
+        with written(file) as out:
+            download(place, version, out.write)
+
+    try:
+        images = storage.load(file)
+        storage.verify(images)
+        return images
+    except ManifestError:
+        file.unlink(missing_ok=True)
+        if not was_there:
+            raise
+
+    log.warning("%s: its copy in the cache was damaged, and is fetched again", place)
+    return _load_index(place)
+
+
+def write_index(images: ImageTable) -> str:
+    """Writes the index beside the images; returns its path or URL.
+
+    Raises:
+        ManifestError: it would hold no image, would lack files of the folder, or cannot be written
+            there.
+    """
+    place = f"{images.root}/{INDEX}"
+    if not len(images):
+        why = f", such as {': '.join(images.problems[0])}" if images.problems else ""
+        do = (
+            "name what is read of an image besides its label (targets, --target), or read them "
+            "without labels"
+        )
+        raise ManifestError(
+            f"{place}: would hold no image ({len(images.problems):,} cannot be used{why}); {do}"
+        )
+
+    _refuse_incomplete(images)
+
+    if not is_remote(place):
+        if any(map(is_group, images.shards.files)):
+            raise ManifestError(
+                f"{place}: an index of Parquet files is written where they lie: "
+                "Manifest.open(URL).save_index()"
+            )
+
+        local = (
+            images
+            if images.whole_files
+            else images.with_versions(dict.fromkeys(images.shards.names, (0, 0)))
+        )
+        # it is uploaded with the shards, where times and folders of this machine mean nothing
+        storage.save(local.moved_to("."), place)
+        return place
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder, INDEX)
+        storage.save(images, file)
+        try:
+            write_object(place, file.read_bytes())
+        except OSError as error:
+            raise ManifestError(
+                f"{place}: {error}; it needs the permission to write there"
+            ) from None
+
+    return place
+
+
+def refuse_partial_index(source: str | Path) -> None:
+    """Raises ManifestError if the index of this pattern would leave out files of the folder.
+
+    It is called before any image is read.
+
+    Raises:
+        ManifestError: there are such files.
+    """
+    if pattern := pattern_of_files(source):
+        kinds = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
+        _refuse_unnamed(
+            {Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder
+        )
+
+
+def _refuse_incomplete(images: ImageTable) -> None:
+    """Raises ManifestError if shards or Parquet files lie beside those of the manifest.
+
+    Who reads the index would miss them.
+    """
+    if images.whole_files:
+        return
+    paths = map(os.fsdecode, pc.unique(images.table["path"]).to_pylist())
+    _refuse_unnamed({group_of(path)[0] if is_group(path) else path for path in paths}, images.root)
+
+
+def _refuse_unnamed(named: set[str], folder: str | Path) -> None:
+    shards = map(os.fsdecode, list_all_shards(absolute(folder))[1])
+    there = {Path(file).name for file in [*shards, *all_embedded_files(absolute(folder))]}
+
+    if missing := sorted(there - named):
+        few = (
+            f"{len(missing):,} of the {len(there):,} files there are not in this manifest, "
+            f"such as {missing[0]}"
+        )
+        why = "and an index is of all files of its folder, so who reads it would miss them"
+        do = (
+            "if all are one data set, index the folder; otherwise save this manifest "
+            "(Manifest.save) and open that file"
+        )
+        raise ManifestError(f"{folder}/{INDEX}: {few}, {why}; {do}")

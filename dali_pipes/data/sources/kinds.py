@@ -1,0 +1,67 @@
+"""What a source is, and so which function reads it."""
+
+import os
+from pathlib import Path
+
+from dali_pipes.data.scanning.patterns import is_pattern
+from dali_pipes.data.scanning.shards import is_shard, list_all_shards
+from dali_pipes.data.scanning.tables import all_embedded_files, embedded_files
+from dali_pipes.data.shards.remote import absolute, is_remote
+from dali_pipes.data.table import saved
+from dali_pipes.errors import ManifestError
+
+
+def kind_of(source: str | Path) -> str:
+    """Says what a source is: "manifest", "table", "coco" or "images".
+
+    That is a saved manifest, a table of paths or of images, a JSON file of COCO's form, or images
+    in folders or shards.
+    """
+    file = Path(source)
+    if is_pattern(source):
+        return kind_of_pattern(source)
+
+    if is_remote(source):
+        return (
+            "table"
+            if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source)))
+            else "images"
+        )
+
+    if file.suffix == ".json":
+        return "coco"
+
+    if (file.suffix == saved.MAPPED and not file.is_dir()) or (
+        file.suffix == ".parquet" and saved.is_manifest(file)
+    ):
+        return "manifest"
+    if (
+        (file.is_dir() and embedded_files(file))
+        or (file.is_file() and not is_shard(file))
+        or file.suffix in (saved.MAPPED, ".parquet", ".csv", ".tsv")
+    ):
+        return "table"
+    return "images"
+
+
+def kind_of_pattern(source: str | Path) -> str:
+    """Says what the files of a pattern are: "table", of images in Parquet files, or "images".
+
+    Raises:
+        ManifestError: they are of both kinds, or of none.
+    """
+    shards, tables = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
+    if shards and tables:
+        both = f"{os.fsdecode(next(iter(shards)))} and {Path(tables[0]).name}"
+        raise ManifestError(
+            f"{source}: matches shards of two kinds, such as {both}; match one kind"
+        )
+
+    if not shards and not tables:
+        kinds = "NAME.tar, NAME.tfrecord, or NAME.parquet with images in it"
+        raise ManifestError(
+            f"{source}: matches files, but none is a shard ({kinds}); give a folder or a table "
+            "without a pattern"
+        )
+
+    return "table" if tables else "images"

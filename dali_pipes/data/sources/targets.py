@@ -1,0 +1,146 @@
+"""What readers do once the objects and masks of images are known: refuse a source of which nothing
+could be learned, warn of turned images, and note what the targets mean.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
+from dali_pipes.data.objects import TARGET
+from dali_pipes.data.omissions import is_object
+from dali_pipes.data.scanning.headers import ScanOptions
+from dali_pipes.data.scanning.source_objects import refuse_without_objects
+from dali_pipes.data.upright import warn_of_turned
+from dali_pipes.errors import ManifestError
+
+log = logging.getLogger(__name__)
+
+
+def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> ImageTable:
+    """Adds what is known of all objects and masks.
+
+    Raises:
+        ManifestError: no object is left, or the masks have other values than classes.
+    """
+    targets = check.targets
+    _refuse_without_objects(images, source)
+    warn_of_turned_images(images, source, targets.annotated)
+
+    is_upright = targets.annotated == "upright"
+    images = images.with_facts(
+        boxes_upright=is_upright and targets.boxes is not None,
+        names_flip_pairs=targets.flip_pairs is not None,
+    )
+    if not targets.mask:
+        return images
+    images = add_mask_values(images, source, targets.mask_values or {}, check.classes, check.verify)
+    return images.with_facts(masks_upright=is_upright)
+
+
+def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
+    """Raises ManifestError if a source has objects and usable images, but no usable object."""
+    boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
+    if boxes is None or any(boxes.lengths(ids).any() for ids in images.samples.blocks()):
+        return
+
+    lost = [f"{name}: {why}" for name, why in [*images.dropped, *images.problems] if is_object(why)]
+    if len(images):
+        refuse_without_objects(source, lost)
+
+
+def warn_of_turned_images(images: ImageTable, source: str | Path, annotated: str | None) -> None:
+    """Warns of turned images with objects or a mask, if no option says how they were annotated.
+
+    A mask whose size fits only one way says so itself.
+    """
+    boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
+    if annotated is not None or not (boxes is not None or images.has_target("mask")):
+        return
+
+    turned: list[int] = []
+    for ids in images.samples.blocks():
+        orientation = images.take_orientations(ids)
+        if boxes is not None:
+            unsaid = boxes.lengths(ids) > 0
+        else:
+            height, width = images.take_sizes(ids).T
+            # a mask of another size than the image is refused, so its size says how it was made
+            unsaid = (orientation < 5) | (height == width)
+        turned += ids[unsaid & (orientation != 1)].tolist()
+
+    if turned:
+        warn_of_turned(source, len(turned), images.name(turned[0]))
+
+
+def add_mask_values(
+    images: ImageTable,
+    source: str | Path,
+    replacements: dict[int, int],
+    classes: Sequence[str] | None,
+    verify: str,
+) -> ImageTable:
+    """Adds the meaning of masks' values; images whose masks have other values become problems.
+
+    Args:
+        classes: the class names; they are those of the masks if the images have no labels.
+    """
+    of_masks = bool(classes) and not images.has_target("boxes") and not images.labels.size
+    values = MaskValues(replacements, of_masks)
+    images = images.with_facts(mask_values=values)
+    if not len(images):
+        return images
+
+    # read all masks, or a few that are spread evenly; in a store each mask is a request
+    every = verify == "full" and not images.is_fetched
+    ids = np.arange(0, len(images), 1 if every else -(-len(images) // SAMPLED_MASKS))
+    names = list(classes or ())
+    problems, seen = check_masks(
+        (images.mask_extent(sample_id) for sample_id in ids.tolist()), values, len(names)
+    )
+    _refuse_useless_masks(source, values, names, len(ids), problems, seen)
+
+    return images.mark_problems({int(ids[at]): why for at, why in problems.items()})
+
+
+def _refuse_useless_masks(
+    source: str | Path,
+    values: MaskValues,
+    classes: list[str],
+    looks: int,
+    problems: dict[int, str],
+    seen: set[int],
+) -> None:
+    """Raises ManifestError if masks cannot be used, or would teach nothing.
+
+    Args:
+        looks: how many masks were looked at.
+        problems, seen: as `check_masks` returns them.
+    """
+    if len(problems) == looks:
+        why = next(iter(problems.values()))
+        raise ManifestError(
+            f"{source}: {looks:,} masks were looked at, and none can be used; {why}"
+        )
+
+    if classes and seen and min(seen) >= len(classes):
+        advice = "mask_values says which values are classes, such as {255: 1}"
+        raise ManifestError(
+            f"{source}: nothing but ignored values is in the {looks:,} masks that were "
+            f"looked at; {advice}"
+        )
+
+    # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
+    stated = {*values.replacements, *values.replacements.values()}
+    if seen == {0, IGNORED} and IGNORED not in stated and len(classes) != 1:
+        ignored = (
+            f"{source}: the {looks:,} masks that were looked at have 0 and {IGNORED} "
+            f"alone, and {IGNORED} is ignored"
+        )
+        advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+        if len(classes) == 2:
+            raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")
+        log.warning("%s by default; %s", ignored, advice)

@@ -1,0 +1,90 @@
+"""What is known of a manifest as a whole: it goes through a file, and nobody patches it."""
+
+import json
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+
+from dali_pipes import ManifestError
+from dali_pipes.data.facts import Facts, Mix
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.omissions import Omission
+
+GIFS = Omission(".gif files", 2, ["a.gif", "b.gif"])
+FULL = Facts(
+    fingerprint="f" * 64,
+    description={"images": 3},
+    rules=1,
+    folders={"a": (5, 2, 1, [GIFS])},
+    omissions=[GIFS],
+    reading={"with_labels": False},
+    parent_omissions=[GIFS],
+    parent_bad_images=(1, 4),
+    mixture=Mix("stratified", {"one": 0.25, "other": 0.75}),
+    keypoints=Keypoints(["left", "right"], [1, 0]),
+    names_flip_pairs=True,
+    mask_values=MaskValues({255: 1}, True),
+    masks_upright=True,
+    boxes_upright=True,
+    category_ids=[7, None],
+)
+
+
+def through_json(facts):
+    known = json.loads(json.dumps(facts.write()))
+    # as table.saved reads these two
+    folders = {
+        name: (*counts, [Omission(*each) for each in omissions])
+        for name, (*counts, omissions) in known["folders"].items()
+    }
+    return Facts.read(
+        known | {"folders": folders, "omissions": [Omission(*each) for each in known["omissions"]]}
+    )
+
+
+@pytest.mark.parametrize("facts", [FULL, Facts(), replace(FULL, rules=0), Facts(category_ids=[])])
+def test_facts_go_through_a_file(facts):
+    assert through_json(facts) == facts
+
+
+def test_every_fact_is_tried():
+    assert all(getattr(FULL, each.name) != getattr(Facts(), each.name) for each in fields(Facts))
+
+
+def test_a_file_of_version_02_says_nothing():
+    assert Facts.read({}) == Facts(rules=0)
+
+
+def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
+    part = FULL.of_part()
+    assert part == Facts(
+        rules=1,
+        **{
+            name: getattr(FULL, name)
+            for name in (
+                "mixture",
+                "keypoints",
+                "names_flip_pairs",
+                "mask_values",
+                "masks_upright",
+                "boxes_upright",
+                "category_ids",
+            )
+        },
+    )
+    assert FULL.of_same_samples() == replace(FULL, fingerprint=None, description=None)
+
+
+@pytest.mark.parametrize("mixture", [3, [], ["stratified"], ["stratified", 3], "ab"])
+def test_a_mixture_without_shares_is_refused(mixture):
+    with pytest.raises(ManifestError, match="mixture has no shares"):
+        Facts.read({"mixture": mixture})
+
+
+@pytest.mark.parametrize("name", ["classes", "images", "root", "more"])
+def test_a_manifest_is_frozen(manifest, name):
+    with pytest.raises(FrozenInstanceError):
+        setattr(manifest, name, [])
+    with pytest.raises(FrozenInstanceError):
+        setattr(manifest.images, name, [])
