@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,9 +51,8 @@ class BackendEntry:
         Raises:
             ConfigError: a package that it needs is missing.
         """
-        module, _, name = self.backend.partition(":")
         try:
-            return getattr(import_module(module), name)
+            return load_class(self.backend)
         except ImportError as error:
             if self.extra is None:
                 raise
@@ -60,6 +60,12 @@ class BackendEntry:
             raise ConfigError(
                 f"{why}; pip install 'dali_pipes[{self.extra}]', or use another loader"
             ) from None
+
+
+def load_class(path: str) -> Any:
+    """Imports the class that "module:Class" names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 _OWN_ENTRIES = (

@@ -159,12 +159,11 @@ class Loader(RefusesMisuse):
         if self._batch_transform is None:
             return batch
 
-        ids = pending.planned.ids if pending else decoded.ids.numpy()
-        draws = BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), ids)
+        draws = BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), pending.planned.ids)
         with span("mixing"):
             return transform_batch(self._batch_transform, batch, draws)
 
-    def _decode(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets | None]:
+    def _decode(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets]:
         """The decoded batch and its targets; bad samples are found and substituted until one
         succeeds.
         """

@@ -206,23 +206,19 @@ class TargetReader:
             outside,
         ).numpy()
 
-    def join(self, decoded: DecodedBatch, pending: PendingTargets | None) -> Batch:
+    def join(self, decoded: DecodedBatch, pending: PendingTargets) -> Batch:
         """Adds labels and targets to decoded images, all on the images' device. Lists of class
         numbers become multi-hot.
-
-        Without `pending` the backend took no planned batch, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
-        ids = pending.planned.ids if pending else decoded.ids.numpy()
+        ids = pending.planned.ids
         labels = _to_device(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
 
         targets: dict[str, Any] = {
             name: _to_device(values, device) for name, values in manifest.take_columns(ids).items()
-        }
-        if pending:
-            targets |= self._targets(pending, device)
+        } | self._targets(pending, device)
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
 

@@ -166,10 +166,8 @@ class Work:
         if self.fetcher:  # after the backend has forked its workers: these are threads
             self.fetcher.start(epoch, step)
 
-    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets | None]:
-        """The batch of this step and its targets; None for the targets if the backend takes nothing
-        from the plan, as DALI's own reader.
-        """
+    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets]:
+        """The batch of this step and its targets."""
         assert self._stream is not None
         if self.fetcher:
             self.fetcher.deliver(epoch, step)
@@ -181,8 +179,6 @@ class Work:
             raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
                 0
             ] from None
-        if batch is None:
-            return decoded, None
 
         if (batch.epoch, batch.step) != (epoch, step):
             raise RuntimeError(

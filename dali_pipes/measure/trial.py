@@ -40,8 +40,8 @@ from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 from dali_pipes.training.step import Readback
 
-AnyLoader = Loader | UnplannedLoader
-AnyBatch = Batch | DecodedBatch
+MeasuredLoader = Loader | UnplannedLoader
+MeasuredBatch = Batch | DecodedBatch
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
@@ -54,7 +54,7 @@ class Consumer(ABC):
         self._result = torch.zeros(())
 
     @abstractmethod
-    def __call__(self, batch: AnyBatch) -> None: ...
+    def __call__(self, batch: MeasuredBatch) -> None: ...
 
     def finish(self) -> None:
         """Waits until the device has done all work on the batches.
@@ -73,7 +73,7 @@ class Consumer(ABC):
 class Touch(Consumer):
     """Reads one column of every image on its device, which has to wait for unfinished batches."""
 
-    def __call__(self, batch: AnyBatch) -> None:
+    def __call__(self, batch: MeasuredBatch) -> None:
         # the sum goes on, so that one NaN in any batch is seen at the end
         self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
             batch.images.device
@@ -86,7 +86,7 @@ class TrainConsumer(Consumer):
     The labels are the ids modulo 1000.
     """
 
-    def __init__(self, batch: AnyBatch, model: str):
+    def __init__(self, batch: MeasuredBatch, model: str):
         super().__init__()
         # the same weights in all arms
         torch.manual_seed(0)
@@ -96,7 +96,7 @@ class TrainConsumer(Consumer):
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 
-    def __call__(self, batch: AnyBatch) -> None:
+    def __call__(self, batch: MeasuredBatch) -> None:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
 
@@ -164,7 +164,7 @@ def run_trial(controller: Controller) -> None:
             )
 
 
-def repeat_epochs(loader: AnyLoader) -> Iterator[AnyBatch]:
+def repeat_epochs(loader: MeasuredLoader) -> Iterator[MeasuredBatch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
@@ -177,7 +177,9 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // burst) * burst
 
 
-def _work_until_go(controller: Controller, batches: Iterator[AnyBatch], consume: Consumer) -> bool:
+def _work_until_go(
+    controller: Controller, batches: Iterator[MeasuredBatch], consume: Consumer
+) -> bool:
     """Uses batches until the next "go", then returns True; on "stop" returns False."""
     while not controller.has_spoken:
         consume(next(batches))
@@ -199,7 +201,7 @@ def _release_memory(controller: Controller, consume: Consumer) -> bool:
 
 
 def _warm_up(
-    batches: Iterator[AnyBatch], consume: Consumer, at_most_s: float, group_batches: int
+    batches: Iterator[MeasuredBatch], consume: Consumer, at_most_s: float, group_batches: int
 ) -> dict[str, Any]:
     """Uses batches until the rate is steady, for at most about `at_most_s` seconds.
 
@@ -233,8 +235,8 @@ def _warm_up(
 
 
 def measure_span(
-    loader: AnyLoader,
-    batches: Iterator[AnyBatch],
+    loader: MeasuredLoader,
+    batches: Iterator[MeasuredBatch],
     consume: Consumer,
     stop: threading.Event,
     seconds: float,

@@ -5,6 +5,7 @@ installed.
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,14 @@ from omegaconf import OmegaConf
 import dali_pipes as dp
 from dali_pipes.backends import registry
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.registry import entry_of, list_backends
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import (
+    BackendEntry,
+    add_backend,
+    entry_of,
+    is_for_training,
+    list_backends,
+)
 from dali_pipes.cli.conf import register
 from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
@@ -59,6 +67,22 @@ def test_every_row_is_a_backend(name):
     if entry.extra == "tf":
         pytest.importorskip("tensorflow")
     assert entry_of(entry.config()) is entry and issubclass(entry.load(), Backend)
+
+
+@dataclass(kw_only=True, slots=True)
+class PrivateConfig(LoaderConfig):
+    """Of a backend in somebody's own program."""
+
+
+def test_a_backend_can_be_known_by_its_config_alone(monkeypatch):
+    monkeypatch.setattr(registry, "_added_entries", {})
+    with pytest.raises(dp.ConfigError, match="PrivateConfig is no loader config; use one of Dali"):
+        entry_of(PrivateConfig())
+
+    entry = BackendEntry(name="private", config=PrivateConfig, backend="my_program:Private")
+    add_backend(entry)
+    assert entry_of(PrivateConfig()) is entry and not is_for_training(PrivateConfig())
+    assert "private" not in list_backends()
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
