@@ -34,6 +34,7 @@ from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = ".dali_pipes"  # an empty file that says that a folder of configurations is for us
 WITHIN = "dali_pipes"  # the folder for us within the conf/ of another program
+_HELP = "hydra/help/script"  # what conf/job.yaml names, which all primary files share
 
 
 def checkout() -> Path | None:
@@ -98,7 +99,7 @@ def _is_for_us(folder: Path) -> bool:
     if folder.name == WITHIN or (folder / MARKER).exists():
         return True
     if primary := [*folder.glob("*.yaml")]:
-        return all(_extends(file, JOBS) for file in primary)
+        return all(_extends(file, JOBS) or _is_shared(file) for file in primary)
 
     options = [*folder.glob("*/*.yaml")]
     # experiments name no schema, and without a primary file no other program can use them
@@ -114,6 +115,11 @@ def _extends(file: Path, ours: Iterable[str]) -> bool:
     except OSError:
         return False
     return any(word.removesuffix("_schema") in ours for word in words)
+
+
+def _is_shared(file: Path) -> bool:
+    """Returns whether this is a copy of our conf/job.yaml, which has no schema."""
+    return file.name == "job.yaml" and _HELP in file.read_text(errors="replace")
 
 
 def tuned_loaders(users: Path | None) -> Path:

@@ -15,6 +15,7 @@ MINE = {
     "loader/torch.yaml": "defaults: [torch_schema, _self_]\nnum_workers: 7\n",
     "experiment/mine.yaml": "# @package _global_\nbatch_size: 5\n",
 }
+COPIED = ("train", "scan", "job")
 
 
 @pytest.fixture
@@ -146,6 +147,9 @@ def test_the_folder_of_another_program_has_room_for_ours(installed):
         ({"loader/tuned_host.yaml": "defaults:\n  - dali_schema\n  - _self_\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
+        # a copy of all our files
+        ({f"{name}.yaml": (REPO / f"conf/{name}.yaml").read_text() for name in COPIED}, True),
+        ({"job.yaml": "queue: short\n"}, False),
         ({"model/mine.yaml": "_target_: mine\n"}, False),
         # they are read only where one is asked for
         ({"experiment/mine.yaml": "# @package _global_\nbatch_size: 16\n"}, True),

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from dali_pipes.cli.conf import register
 
 REPO = Path(__file__).parents[2]
-JOBS = sorted(file.stem for file in (REPO / "conf").glob("*.yaml"))
+JOBS = sorted({file.stem for file in (REPO / "conf").glob("*.yaml")} - {"job"})
 GROUPS = {
     "data",
     "transform",
