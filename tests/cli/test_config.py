@@ -15,6 +15,7 @@ import dali_pipes as dp
 from dali_pipes.backends.config import DaliNativeConfig, DecodingConfig
 from dali_pipes.cli.conf import register
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -36,6 +37,7 @@ JOBS = {
     "tune": TuneConfig,
     "prepare": PrepareConfig,
     "predict": PredictConfig,
+    "demo": DemoConfig,
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {
