@@ -396,7 +396,7 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(
         f"out={tmp_path / 'runs'}",
         "min_seconds=0.2",
     ]
-    command = [sys.executable, str(REPO / "scripts/benchmark.py"), *options]
+    command = [sys.executable, "-m", "dali_pipes.cli", "benchmark", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

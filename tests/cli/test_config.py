@@ -15,6 +15,7 @@ import dali_pipes as dp
 from dali_pipes.cli.conf import register
 from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConfig, SyntheticConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -36,6 +37,7 @@ JOBS = {
     "tune": TuneConfig,
     "prepare": PrepareConfig,
     "predict": PredictConfig,
+    "demo": DemoConfig,
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {
@@ -80,7 +82,7 @@ def jobs_of(group):
 
 
 def test_every_file_in_conf_is_known():
-    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
+    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted([*JOBS, "job"])
     assert GROUPS == [
         "arm",
         "cluster",

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from _demo_objects import make_demo_objects
 from PIL import Image
 
 import dali_pipes as dp
@@ -18,6 +17,7 @@ from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticCon
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
+from dali_pipes.tools.demo.objects import make_demo_objects
 
 
 @pytest.fixture

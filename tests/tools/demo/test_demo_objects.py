@@ -3,10 +3,10 @@ import json
 
 import numpy as np
 import pytest
-from _demo_objects import COLORS, SHAPES, draw_objects, make_demo_objects
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.tools.demo.objects import COLORS, SHAPES, draw_objects, make_demo_objects
 
 RNG = np.random.default_rng
 

@@ -1,6 +1,10 @@
-"""Measures the cost of planning.
+"""What the plan costs: CPU microseconds an image, alone and fed into DALI.
 
-It runs a pipeline that is fed the plan, as the real one is, and decodes nothing.
+python docs/benchmarks/augmentation_overhead_cpu_2cores_2026-11-23/planning_cost.py \\
+    data.train=IMAGES batch_size=256 transform=imagenet_trivialaugment
+
+It takes the options of `dali-pipes preview`, and runs a pipeline that is fed the plan, as the real
+one is, and decodes nothing.
 """
 
 import time
@@ -14,9 +18,12 @@ from torch.utils._pytree import tree_leaves
 
 from dali_pipes.backends.dali.backend import shut_down
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
+from dali_pipes.cli.hydra import run
+from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.tools.preview.run import PreviewConfig
 
 
 def planning_cost(
@@ -61,3 +68,13 @@ def _planning_pipeline(
         plan_nodes(manifest, planned_inputs(manifest, transform), planned, None), encoded=None
     )
     return tuple(each for each in tree_leaves(nodes) if isinstance(each, DataNode))
+
+
+def print_costs(config: PreviewConfig) -> None:
+    manifest = open_images(config.data, config.split)
+    costs = planning_cost(manifest, config.transform, config.batch_size)
+    print("".join(f"{name}: {cost:.2f} CPU-µs an image\n" for name, cost in costs.items()), end="")
+
+
+if __name__ == "__main__":
+    run("preview", print_costs, __doc__ or "")
