@@ -5,25 +5,10 @@ job and `conf` its options; `hydra` composes them and calls the job. The modules
 so that a broken installation ends in one line too.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Ends the program in one line at Ctrl-C, or if a package it needs is missing or broken."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        sys.exit(130)  # 128 + SIGINT
-    except ImportError as error:
-        sys.exit(
-            f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs "
-            "what it needs"
-        )
+from dali_pipes.cli.broken_installation import importing
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dali_pipes.cli import importing
+from dali_pipes.cli.broken_installation import importing
 from dali_pipes.cli.hydra import run
 from dali_pipes.cli.messages import explain_file_error, stop
 from dali_pipes.cli.overrides import expand_home
