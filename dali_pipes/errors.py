@@ -303,11 +303,11 @@ def _read_annotation(annotation: Any) -> tuple[type, bool] | None:
             for each in (get_args(annotation) if union else [annotation])
         ]
 
-    others = [each for each in parts if each != "None"]
+    others = [part for part in parts if part != "None"]
     found = [
-        kind for kind, names in _KINDS.items() if others and all(each in names for each in others)
+        kind for kind, names in _KINDS.items() if others and all(other in names for other in others)
     ]
-    if not found or not any(each in _KINDS[found[0]][:2] for each in others):
+    if not found or not any(other in _KINDS[found[0]][:2] for other in others):
         return None
     return found[0], len(others) < len(parts)
 
@@ -363,7 +363,7 @@ def check_choice(option: str, value: object, choices: Sequence[str | None]) -> N
     if not (value is None or isinstance(value, str)) or value not in choices:
         raise ConfigError(
             f"{option} is {shown(value)}; choose one of "
-            f"{', '.join(each for each in choices if each)}"
+            f"{', '.join(choice for choice in choices if choice)}"
         )
 
 

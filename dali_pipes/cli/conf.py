@@ -230,7 +230,7 @@ def read_targets(texts: Iterable[str]) -> Targets:
     Raises:
         ConfigError: a name is unknown, or a value is missing or cannot be read.
     """
-    names = [each.name for each in fields(Targets)]
+    names = [field.name for field in fields(Targets)]
     values: dict[Any, Any] = {}
 
     for text in texts:

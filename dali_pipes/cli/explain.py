@@ -186,10 +186,10 @@ def _explain_group(error: BaseException, line: CommandLine) -> str | None:
 def _find_foreign_group(line: CommandLine, known: Sequence[str]) -> str | None:
     """Returns the first group on the command line that is not a known one."""
     loader = GlobalHydra.instance().config_loader()
-    changes = (each for each in line.overrides() if each.type == OverrideType.CHANGE)
-    unknown = (each for each in changes if each.get_key_element() not in known)
+    changes = (override for override in line.overrides() if override.type == OverrideType.CHANGE)
+    unknown = (change for change in changes if change.get_key_element() not in known)
     groups = (each for each in unknown if loader.get_group_options(each.key_or_group))
-    return next((each.get_key_element() for each in groups), None)
+    return next((group.get_key_element() for group in groups), None)
 
 
 def _list_groups(line: CommandLine) -> list[str]:
@@ -199,7 +199,9 @@ def _list_groups(line: CommandLine) -> list[str]:
     # once more with what the job knows, since an experiment may add groups
     for _ in range(2):
         words = [
-            each.input_line or "" for each in line.overrides() if each.get_key_element() in known
+            override.input_line or ""
+            for override in line.overrides()
+            if override.get_key_element() in known
         ]
         defaults = loader.compute_defaults_list(line.job, words, RunMode.RUN)
         known = list(defaults.overrides.known_choices)
@@ -215,7 +217,7 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
     if group == "loader" and is_arm(name):
         return _explain_arm(name) + folder_note(line.users)
 
-    known = [each for each in error.options if not each.endswith("schema")]
+    known = [option for option in error.options if not option.endswith("schema")]
     meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
     tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
     return (
@@ -244,7 +246,9 @@ def _explain_commas(error: BaseException, line: CommandLine) -> str | None:
         return None
 
     sweep = ValueType.SIMPLE_CHOICE_SWEEP
-    word = next((each.input_line for each in line.overrides() if each.value_type == sweep), None)
+    word = next(
+        (override.input_line for override in line.overrides() if override.value_type == sweep), None
+    )
     if word is None:
         return None
     name, _, values = word.partition("=")

@@ -27,8 +27,8 @@ def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
     """Yields the name of each option that is text, and whether it is a list of texts, such as
     ("data.train", False).
     """
-    for each in fields(schema):
-        kind, name = each.type, f"{prefix}{each.name}"
+    for field in fields(schema):
+        kind, name = field.type, f"{prefix}{field.name}"
         if is_dataclass(kind):
             yield from text_options(kind, f"{name}.")
         elif kind in (str, str | None):
@@ -58,7 +58,7 @@ def spell(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
 
     if texts.get(option) is False and not (sweeps and text.startswith("[")):
         parts = _COMMA.split(text) if sweeps and option not in _NO_PATHS else [text]
-        return f"{name}={','.join(_spell_text(each, parse) for each in parts)}"
+        return f"{name}={','.join(_spell_text(part, parse) for part in parts)}"
 
     if (
         texts.get(option)

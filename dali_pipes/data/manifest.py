@@ -662,8 +662,8 @@ class Manifest:
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
 
-        images = sets.concat([each.images for each in manifests], classes == "apart")
-        return cls._of(images, all(each._omission_log.is_done for each in manifests))
+        images = sets.concat([manifest.images for manifest in manifests], classes == "apart")
+        return cls._of(images, all(manifest._omission_log.is_done for manifest in manifests))
 
     @classmethod
     def mix(

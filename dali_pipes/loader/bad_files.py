@@ -68,7 +68,7 @@ def find_bad_samples(
     # if all fail, samples of other batches tell whether the backend is broken
     others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
     others_work = len(suspects) < len(alone) or any(
-        _error_of(each, backend) is None for each in others
+        _error_of(other, backend) is None for other in others
     )
     # with no other file to compare with, the backend's error must name a decoder
     only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1

@@ -81,7 +81,7 @@ def compare(
         "nvjpg": use.highest("nvjpg_utilization"),
         "sm": use.highest("sm_utilization"),
         "digest": hashlib.sha256(
-            b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))
+            b"".join(run.pixels[pixel].tobytes() for pixel in sorted(run.pixels))
         ).hexdigest()[:16],
         "decodes": run.decodes,
     }

@@ -49,7 +49,7 @@ def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
     did not have yet.
     """
     defaults = {
-        each.name: each.default for each in fields(transform) if each.default is not MISSING
+        field.name: field.default for field in fields(transform) if field.default is not MISSING
     }
     before = then.get("transform")
     return (
@@ -92,7 +92,7 @@ def to_json_value(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
 
     if is_dataclass(value) and not isinstance(value, type):
-        values = {each.name: to_json_value(getattr(value, each.name)) for each in fields(value)}
+        values = {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
         # without empty values, as in states of earlier versions
         return {
             "kind": type(value).__name__,

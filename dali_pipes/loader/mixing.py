@@ -183,7 +183,7 @@ class RandomChoice:
             raise ConfigError(
                 "RandomChoice has nothing to choose from; pass at least one batch transform"
             )
-        if any(isinstance(each, RandomChoice) for each in self.transforms):
+        if any(isinstance(transform, RandomChoice) for transform in self.transforms):
             raise ConfigError(
                 "RandomChoice inside a RandomChoice would choose by the same number; pass all "
                 "transforms to one"

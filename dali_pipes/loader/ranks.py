@@ -97,14 +97,14 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     while True:
         known = json.loads(text or "[]")
         others = [each for each in known if each["rank"] != rank]
-        if any(each["options"] == mine["options"] for each in others):
+        if any(other["options"] == mine["options"] for other in others):
             return
 
         if conflict := next(
             (
-                each
-                for each in others
-                if any(_is_same(place, mine["places"][0]) for place in each["places"])
+                other
+                for other in others
+                if any(_is_same(place, mine["places"][0]) for place in other["places"])
             ),
             None,
         ):

@@ -43,12 +43,12 @@ class PendingTargets:
 
     def wait(self) -> None:
         """Waits for all masks; raises an OSError or a ValueError if one cannot be read."""
-        for each in (*self.masks, *self.outlines):
-            each.result()
+        for mask in (*self.masks, *self.outlines):
+            mask.result()
 
     def cancel(self) -> None:
-        for each in (*self.masks, *self.outlines):
-            each.cancel()
+        for mask in (*self.masks, *self.outlines):
+            mask.cancel()
 
 
 class TargetReader:
@@ -254,7 +254,9 @@ class TargetReader:
             }
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
             if pending.outlines:
-                named |= {"masks": np.concatenate([each.result() for each in pending.outlines])}
+                named |= {
+                    "masks": np.concatenate([outline.result() for outline in pending.outlines])
+                }
             targets |= {
                 name: Ragged(_to_device(values, device), lengths)
                 for name, values in named.items()
@@ -270,7 +272,7 @@ class TargetReader:
 
         if pending.masks:
             targets["mask"] = _to_device(
-                np.stack([each.result() for each in pending.masks]), device
+                np.stack([mask.result() for mask in pending.masks]), device
             ).long()
         # the part of each padded image that is not padding
         if self._transform.pads_batches:

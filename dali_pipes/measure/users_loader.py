@@ -51,7 +51,9 @@ def work_of(
         NotConvertibleError: a part cannot be carried over; the printed table says which.
         ConfigError: an option was given whose value comes from the DataLoader.
     """
-    if wrong := [each for each in config.overrides if each.lstrip("+~").startswith(_OWN)]:
+    if wrong := [
+        override for override in config.overrides if override.lstrip("+~").startswith(_OWN)
+    ]:
         raise ConfigError(
             f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave "
             "it out"

@@ -51,7 +51,7 @@ class Geometry:
 
     def take(self, places: Int | slice | int) -> "Geometry":
         """Some of the images, in this order; for a single index the arrays have no dimension N."""
-        return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
+        return Geometry(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:

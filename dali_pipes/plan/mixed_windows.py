@@ -123,7 +123,7 @@ def _divide_window_bytes(
     A source gets the size of its largest shard, and a part of the rest in proportion to the bytes
     that are read of it. `drawn` is how many samples of each source are drawn, in proportion.
     """
-    largest = np.array([each.sizes.max() for each in sources])
+    largest = np.array([source.sizes.max() for source in sources])
 
     if (least := largest.sum()) > window_bytes:
         raise ConfigError(
@@ -132,6 +132,6 @@ def _divide_window_bytes(
             f"{least / 1e9:.10g} at least would do"
         )
 
-    read = np.array([each.sizes.sum() / each.lengths.sum() for each in sources]) * drawn
+    read = np.array([source.sizes.sum() / source.lengths.sum() for source in sources]) * drawn
     sizes = largest + (window_bytes - least) * read / read.sum()
     return [int(size) for size in sizes]

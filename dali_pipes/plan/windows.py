@@ -68,8 +68,8 @@ class Lanes(ABC):
             fits = _divisors(batch)
 
             below, above = (
-                max(each for each in fits if each < count),
-                min((each for each in fits if each > count), default=1),
+                max(fit for fit in fits if fit < count),
+                min((fit for fit in fits if fit > count), default=1),
             )
 
             raise ConfigError(

@@ -74,7 +74,7 @@ def model_needs(
         kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """
     where = "gpu" if torch.cuda.is_available() else "host"
-    weights = sum(each.nbytes for each in module.parameters())
+    weights = sum(parameter.nbytes for parameter in module.parameters())
 
     copies = 1 + optimizer_states + ema
     yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
@@ -98,7 +98,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
     with contextlib.suppress(Exception), FakeTensorMode() as fake:
         named = [*module.named_parameters(), *module.named_buffers()]
         weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
-        own = {each.untyped_storage()._cdata for each in weights.values()}
+        own = {weight.untyped_storage()._cdata for weight in weights.values()}
 
         def keep(tensor: Tensor) -> Tensor:
             if tensor.untyped_storage()._cdata not in own:

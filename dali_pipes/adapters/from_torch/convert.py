@@ -220,7 +220,7 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
         return sizes.pop() if len(sizes) == 1 else None
 
     first, *others = (reading.built(uniform) for reading in readings)
-    alike = all(each == first for each in others)
+    alike = all(other == first for other in others)
     refuse_unless(
         alike,
         "ConcatDataset",

@@ -62,7 +62,7 @@ def plan_nodes(
     shards; without it each image is a separate file, which DALI reads.
     """
     leaves, form = tree_flatten(inputs)
-    every = [each for each in leaves if isinstance(each, PlanInput)]
+    every = [leaf for leaf in leaves if isinstance(leaf, PlanInput)]
 
     origin, *rest = fn.external_source(
         source=_Feed(manifest, planned, read_ahead, every),
@@ -75,7 +75,7 @@ def plan_nodes(
 
     nodes = iter(rest)
     nodes_of_graph: PlanInputs[DataNode] = tree_unflatten(
-        [next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form
+        [next(nodes) if isinstance(leaf, PlanInput) else leaf for leaf in leaves], form
     )
     return replace(nodes_of_graph, encoded=_encoded(origin, read_ahead))
 

@@ -68,7 +68,7 @@ class UsersLoader(UnplannedLoader):
 
 def _images_of(batch: Any) -> torch.Tensor:
     """The first tensor of 4 dimensions in a batch, which may have any structure."""
-    for each in tree_leaves(batch):
-        if isinstance(each, torch.Tensor) and each.ndim == 4:
-            return each
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor) and leaf.ndim == 4:
+            return leaf
     raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")

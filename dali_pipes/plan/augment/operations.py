@@ -91,7 +91,7 @@ class Augmentation:
     erased: NDArray[np.int64]
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
-        return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
+        return Augmentation(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -385,11 +385,11 @@ class Augmenter:
                 "[TrivialAugmentWide]"
             )
 
-        self.policies = [_parse_policy(each) for each in policies]
-        self._op_policies = [each for each in self.policies if isinstance(each, Policy)]
+        self.policies = [_parse_policy(policy) for policy in policies]
+        self._op_policies = [policy for policy in self.policies if isinstance(policy, Policy)]
 
         # RandomErasing works on the normalized image, after all other operations
-        rest = [each for each in self.policies if isinstance(each, RandomErasing)]
+        rest = [policy for policy in self.policies if isinstance(policy, RandomErasing)]
         if self.policies != self._op_policies + rest[:1]:
             raise ConfigError(
                 "transform.augment: RandomErasing works on the normalized image; put it last, "
@@ -397,7 +397,7 @@ class Augmenter:
             )
 
         self._erase_policy = rest[0] if rest else None
-        self.slots = tuple(slot for each in self._op_policies for slot in each.slots)
+        self.slots = tuple(slot for policy in self._op_policies for slot in policy.slots)
         self.erases = bool(rest)
 
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
@@ -443,7 +443,7 @@ def _parse_policy(value: Any) -> Any:
             f"transform.augment: {shown(value)} is none of {', '.join(POLICIES)}; {instead}"
         )
 
-    known = [each.name for each in fields(POLICIES[name])]
+    known = [field.name for field in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
         raise ConfigError(
             f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes "

@@ -60,7 +60,7 @@ class Sampling(Options, ABC):
     def state(self, manifest: Manifest) -> dict[str, Any]:
         """What decides the order, for a loader's state."""
         options = {"kind": type(self).__name__} | {
-            each.name: getattr(self, each.name) for each in fields(self)
+            field.name: getattr(self, field.name) for field in fields(self)
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -84,7 +84,7 @@ def parse_sampling(value: Any) -> Sampling:
     try:
         return SAMPLINGS[name](**options)
     except TypeError as error:
-        known = ", ".join(each.name for each in fields(SAMPLINGS[name]))
+        known = ", ".join(field.name for field in fields(SAMPLINGS[name]))
         raise ConfigError(
             # Python's own message begins with the name of the class
             f"sampling {name}: {str(error).split('__init__() ')[-1]}; its options are {known}"

@@ -83,11 +83,11 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
     numbers = tuple(value) if several else (value,)
 
     whole = all(
-        isinstance(each, int) and not isinstance(each, bool) and least <= each <= LARGEST_SIDE
-        for each in numbers
+        isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
+        for number in numbers
     )
     if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
-        too_large = any(isinstance(each, int) and each > LARGEST_SIDE for each in numbers)
+        too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
         limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
         raise ConfigError(
             f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or "
@@ -203,7 +203,7 @@ class Transform(Options, ABC):
     def size_at(self, epoch: int) -> Any:
         """The size of the images in one epoch, as in `size`."""
         sizes = getattr(self, "sizes", {})  # of the transforms that have this option
-        since = max((each for each in sizes if each <= epoch), default=None)
+        since = max((size for size in sizes if size <= epoch), default=None)
         return self.size if since is None else sizes[since]
 
     def at(self, epoch: int) -> Self:

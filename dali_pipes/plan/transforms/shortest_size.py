@@ -37,7 +37,7 @@ def _check_lengths(option: str, value: Any) -> list[int]:
             f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several"
         )
 
-    return [check_int(option, each, 1, LARGEST_SIDE) for each in lengths]
+    return [check_int(option, length, 1, LARGEST_SIDE) for length in lengths]
 
 
 @dataclass(kw_only=True, slots=True)

@@ -89,13 +89,13 @@ def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     Options with the same name follow one another.
     """
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for each in views:
-        if not isinstance(each, Mapping) or "name" not in each:
+    for view in views:
+        if not isinstance(view, Mapping) or "name" not in view:
             takes = "views such as {name: global, count: 2, size: 224}"
-            raise ConfigError(f"transform.views: {each!r} has no name; it takes {takes}")
-        options = {str(option): value for option, value in each.items() if option != "name"}
-        by_name.setdefault(str(each["name"]), []).extend(
-            _parse_view_options(str(each["name"]), options)
+            raise ConfigError(f"transform.views: {view!r} has no name; it takes {takes}")
+        options = {str(option): value for option, value in view.items() if option != "name"}
+        by_name.setdefault(str(view["name"]), []).extend(
+            _parse_view_options(str(view["name"]), options)
         )
     return by_name
 

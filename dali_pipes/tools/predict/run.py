@@ -165,7 +165,9 @@ def _write_parts(
 
 
 def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
-    return {name: torch.cat([each[name] for each in outputs]).cpu().numpy() for name in outputs[0]}
+    return {
+        name: torch.cat([output[name] for output in outputs]).cpu().numpy() for name in outputs[0]
+    }
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:

@@ -93,7 +93,7 @@ class Beside:
     def sizes(self) -> list[list[int]]:
         """The sizes in bytes of each sample's members; a mask's is its size in the source."""
         sizes = [
-            [len(each) for each in self.members(sample_id).values()]
+            [len(member) for member in self.members(sample_id).values()]
             for sample_id in range(len(self._source))
         ]
 

@@ -201,7 +201,7 @@ class Race:
     def _drop_what_is_noise(self) -> None:
         def are_faster(settings: Sequence[Setting], reference: Setting) -> bool:
             """Whether one of them is, beyond the interval."""
-            ratios = [self._ratio(reference, each) for each in settings]
+            ratios = [self._ratio(reference, setting) for setting in settings]
             return any(
                 ratio is not None and ratio.low is not None and ratio.low > 1 for ratio in ratios
             )
