@@ -66,15 +66,15 @@ def check_agreement(
         "images": config.agreement_images,
         "samples": str(samples),
     }
-    found = _compare_in_process(job, cpus)
+    agreement = _compare_in_process(job, cpus)
 
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
-    for arm, difference in found["arms"].items():
-        allowed = _allowed_bound(usual, arms[arm], arms[found["reference"]])
+    for arm, difference in agreement["arms"].items():
+        allowed = _allowed_bound(usual, arms[arm], arms[agreement["reference"]])
         if allowed != usual:
             difference["allowed"] = {"mean": allowed.mean, "p99": allowed.p99}
-        _check(allowed, usual, found["reference"], arm, difference)
-    return found
+        _check(allowed, usual, agreement["reference"], arm, difference)
+    return agreement
 
 
 def _allowed_bound(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> PixelBound:
@@ -189,11 +189,11 @@ def compare_arms(job: dict[str, Any]) -> Agreement:
 
 def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     """Returns max, mean and p99 of |images - reference|, of tensors of one shape."""
-    found = (images - reference).abs_().numpy()
+    apart = (images - reference).abs_().numpy()
     return {
-        "max": float(found.max()),
-        "mean": float(found.mean(dtype=np.float64)),
-        "p99": float(np.percentile(found, 99)),
+        "max": float(apart.max()),
+        "mean": float(apart.mean(dtype=np.float64)),
+        "p99": float(np.percentile(apart, 99)),
     }
 
 

@@ -152,12 +152,12 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
         else "both hold 1"
     )
 
-    least = {
+    factors = {
         name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts)
         for name, each in ratios.items()
     }
     claimed = [
-        f"{name} beyond a factor of {factor:.2f}" for name, factor in least.items() if factor
+        f"{name} beyond a factor of {factor:.2f}" for name, factor in factors.items() if factor
     ]
 
     return (
@@ -181,7 +181,7 @@ def agreement_line(result: Result) -> str:
 
 def _other_decoders(agreement: Agreement) -> str:
     """Names the arms that may differ by more, since they decode otherwise than the reference."""
-    other = [arm for arm, found in agreement["arms"].items() if "allowed" in found]
+    other = [arm for arm, apart in agreement["arms"].items() if "allowed" in apart]
     return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 
 
@@ -234,8 +234,8 @@ def notes(result: Result) -> list[str]:
 
         if arm.get("throttled_s"):
             lines.append(
-                f"{name} was kept from running for {arm['throttled_s']:.1f} s of a window by "
-                "the cgroup's CPU quota."
+                f"{name} was kept from running for {arm['throttled_s']:.1f} s of what was measured "
+                "by the cgroup's CPU quota."
             )
 
         if result["work"]["workload"] == "cold" and "images_per_s" in arm:

@@ -255,7 +255,7 @@ def _equalize(image: torch.Tensor) -> torch.Tensor:
         scale = 255 / (pixels - darkest).clamp(min=1).float()
         table = ((below - darkest).clamp(min=0).float() * scale).round().byte()
         # index_select takes a quarter of the time of table[flat]
-        found = table.index_select(0, flat.flatten().int()).view_as(flat)
-        out[channel] = torch.where(darkest == pixels, flat, found)
+        equalized = table.index_select(0, flat.flatten().int()).view_as(flat)
+        out[channel] = torch.where(darkest == pixels, flat, equalized)
 
     return out

@@ -45,8 +45,8 @@ def finish_on_gpu(
 
     def start(planned: PlannedBatch, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
         with span("transfer"), torch.cuda.stream(copies):
-            there = tuple(copy_to_gpu(images, device) for images in groups)
-            return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
+            on_gpu = tuple(copy_to_gpu(images, device) for images in groups)
+            return planned, DecodedBatch.of(finish(on_gpu, more), copy_to_gpu(ids, device))
 
     return run_one_ahead(
         itertools.starmap(start, batches),
@@ -54,17 +54,17 @@ def finish_on_gpu(
     )
 
 
-def run_one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
-    """Yields `ready` of each one, with the next one begun already.
+def run_one_ahead(started: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
+    """Yields `ready` of each one, with the next one started already.
 
     `ready` is called before the next one is begun. If beginning the next one fails, this one is
     still yielded, and then the error is raised.
     """
-    ahead = next(begun, None)
+    ahead = next(started, None)
     while ahead is not None:
         each = ready(ahead)
         try:
-            ahead = next(begun, None)
+            ahead = next(started, None)
         except Exception:
             yield each
             raise

@@ -63,10 +63,10 @@ def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
 
 def functions(slot: Slot) -> dict[Function, list[int]]:
     """The functions for the operations of this slot, with the operation codes that each handles."""
-    found: dict[Function, list[int]] = {}
+    codes: dict[Function, list[int]] = {}
     for op in slot.ops:
-        found.setdefault(_FUNCTIONS[op], []).append(CODE[op])
-    return found
+        codes.setdefault(_FUNCTIONS[op], []).append(CODE[op])
+    return codes
 
 
 def parameters(ops: Codes, magnitudes: Numbers) -> Numbers:

@@ -241,11 +241,15 @@ def _nvimgcodec() -> tuple[Version, int]:
     DALI loads the libraries of that CUDA version.
     """
     for library in _libraries("nvimgcodec/libnvimgcodec.so*"):
-        found = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
-        if library.nvimgcodecGetProperties(ctypes.byref(found)) == 0:
+        properties = _Properties(struct_type=1, struct_size=ctypes.sizeof(_Properties))
+        if library.nvimgcodecGetProperties(ctypes.byref(properties)) == 0:
             # packed as major, minor and patch in the decimal digits
-            version = found.version // 1000, found.version % 1000 // 100, found.version % 100
-            return version, found.cudart_version // 1000
+            version = (
+                properties.version // 1000,
+                properties.version % 1000 // 100,
+                properties.version % 100,
+            )
+            return version, properties.cudart_version // 1000
     return (0, 0, 0), 0
 
 
@@ -270,14 +274,14 @@ def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
 
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
-    found = [
+    installed = [
         str(path)
         for folder in folders
         for pattern in patterns
         for path in sorted(folder.glob(pattern))
     ]
 
-    for path in [*found, elsewhere]:
+    for path in [*installed, elsewhere]:
         try:
             if path:
                 yield ctypes.CDLL(path)
