@@ -23,7 +23,7 @@ from PIL import Image, ImageFile
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
+from dali_pipes.system.workers import map_in_order
 
 Field = NDArray[np.float32]
 T = TypeVar("T")
@@ -111,7 +111,9 @@ def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> l
         ("val", number) for number in range(val)
     ]
     return list(
-        track(in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks))
+        track(
+            map_in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks)
+        )
     )
 
 

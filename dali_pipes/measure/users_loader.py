@@ -23,7 +23,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.system.functions import named_function
+from dali_pipes.system.functions import import_function
 
 Config = TypeVar("Config", bound=MeasureConfig)
 # beginnings of options whose values come from the DataLoader
@@ -59,7 +59,7 @@ def work_of(
             "it out"
         )
 
-    dataloader = named_function(function)()
+    dataloader = import_function(function)()
     try:
         conversion = Conversion.of(dataloader, config.data.cache_dir)
     except NotConvertibleError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from dali_pipes.system.child import Child, ChildError
-from dali_pipes.system.cpus import started_on
+from dali_pipes.system.cpus import start_on_cpus
 
 # how many threads numerical libraries start, by their environment variables
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
@@ -42,7 +42,7 @@ class MeasuringProcess(Child):
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
 
-        with started_on(cpus):
+        with start_on_cpus(cpus):
             super().__init__(function, job, limit_s, environment)
 
     def answer(self) -> Any:

@@ -22,7 +22,7 @@ def available_cpus() -> int:
 
 
 @contextlib.contextmanager
-def started_on(cpus: Set[int]) -> Iterator[None]:
+def start_on_cpus(cpus: Set[int]) -> Iterator[None]:
     """Lets threads and processes that are started within the block inherit these CPUs, and with
     them the NUMA node of the memory that they touch first.
 

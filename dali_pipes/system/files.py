@@ -34,7 +34,7 @@ def replacing(file: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def written(file: Path) -> Iterator[BinaryIO]:
+def open_replacing(file: Path) -> Iterator[BinaryIO]:
     """Yields a binary file to write to, which replaces `file` as `replacing` does when the block
     has ended, and survives a power cut.
     """
@@ -51,7 +51,7 @@ def written(file: Path) -> Iterator[BinaryIO]:
         os.close(folder)
 
 
-def new_folder(out: Path) -> Path:
+def make_run_folder(out: Path) -> Path:
     """Makes a folder in `out` for a run that begins now, and returns it."""
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = out.absolute() / stamp

@@ -10,7 +10,7 @@ from typing import Any
 from dali_pipes.errors import ConfigError
 
 
-def named_function(name: str) -> Callable[..., Any]:
+def import_function(name: str) -> Callable[..., Any]:
     """Returns the function "module:name", which can be called without arguments, of a module that
     is installed or is in the working directory.
 
@@ -66,13 +66,13 @@ def named_function(name: str) -> Callable[..., Any]:
     if not callable(getattr(found, function, None)):
         raise ConfigError(f"{name}: {where} has no function {function}")
 
-    made = getattr(found, function)
+    loaded = getattr(found, function)
     try:
-        inspect.signature(made).bind()
+        inspect.signature(loaded).bind()
     except TypeError as error:
         raise ConfigError(
             f"{name} is called without arguments ({error}); give them defaults"
         ) from None
     except ValueError:  # functions in C may have no signature
         pass
-    return made
+    return loaded

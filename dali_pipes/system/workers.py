@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _work: Callable[[Any], Any]
 
 
-def in_order(
+def map_in_order(
     work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1
 ) -> Iterator[T]:
     """Yields `work` of every item. It is done in forked processes, which inherit the closure of

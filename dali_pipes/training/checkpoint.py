@@ -11,7 +11,7 @@ import torch
 
 from dali_pipes.data.sets import describe_difference
 from dali_pipes.errors import DaliPipesError
-from dali_pipes.system.files import written
+from dali_pipes.system.files import open_replacing
 from dali_pipes.training.config import ModelConfig
 
 FORMAT = 1
@@ -29,7 +29,7 @@ def save(state: dict[str, Any], path: Path) -> None:
         CheckpointError: the disk is full, or the like; the previous file is unchanged.
     """
     try:
-        with written(path) as file:
+        with open_replacing(path) as file:
             torch.save({"format": FORMAT, **state}, file)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
         kept = f"; {path} is unchanged" if path.exists() else ""

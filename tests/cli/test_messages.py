@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.cli import messages
-from dali_pipes.system.files import written
+from dali_pipes.system.files import open_replacing
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,10 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
 
 def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
     """Not that of the file beside it, which would replace it."""
-    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):
+    with (
+        pytest.raises(OSError, match="No such file") as raised,
+        open_replacing(Path("/proc/x.arrow")),
+    ):
         pass
     assert messages.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
 

@@ -16,7 +16,7 @@ from dali_pipes.system.cpus import (
     cpus_near,
     format_cpus,
     parse_cpus,
-    started_on,
+    start_on_cpus,
 )
 
 
@@ -167,12 +167,12 @@ def test_what_is_no_list_of_cpus_is_refused(text):
 
 def test_threads_started_within_stay_on_the_cpus():
     mine, found = os.sched_getaffinity(0), []
-    with started_on({min(mine), 4096}):
+    with start_on_cpus({min(mine), 4096}):
         thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
         thread.start()
     thread.join()
     assert found == [{min(mine)}] and os.sched_getaffinity(0) == mine
-    with pytest.raises(ConfigError, match="none of them"), started_on({4096}):
+    with pytest.raises(ConfigError, match="none of them"), start_on_cpus({4096}):
         pass
 
 

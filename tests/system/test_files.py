@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.system import files
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import make_run_folder
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path, clock, monk
     """None of them knows of the others before it makes its folder."""
     monkeypatch.setattr(Path, "exists", lambda _: False)
     with ThreadPoolExecutor(8) as pool:
-        made = sorted(pool.map(lambda _: new_folder(tmp_path / "a/b").name, range(20)))
+        made = sorted(pool.map(lambda _: make_run_folder(tmp_path / "a/b").name, range(20)))
     stamp = "2026-11-26_03-04-05"
     assert made == sorted([stamp, *(f"{stamp}_{number}" for number in range(2, 21))])
     assert sorted(each.name for each in (tmp_path / "a/b").iterdir()) == made

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dali_pipes import ConfigError
-from dali_pipes.system.functions import named_function
+from dali_pipes.system.functions import import_function
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def test_a_function_of_the_working_directory_or_of_a_file_is_taken(here):
     (here / "my_train.py").write_text("def make(size=3):\n    return size\n")
     (here / "deep").mkdir()
     (here / "deep/my_other.py").write_text("def make():\n    return 4\n")
-    assert named_function("my_train:make")() == 3
-    assert named_function("./deep/my_other.py:make")() == 4
+    assert import_function("my_train:make")() == 3
+    assert import_function("./deep/my_other.py:make")() == 4
 
 
 def test_what_is_written_in_c_is_taken_with_a_signature_or_without(here):
-    assert named_function("time:monotonic")() > 0
-    assert named_function("builtins:dict")() == {}
+    assert import_function("time:monotonic")() > 0
+    assert import_function("builtins:dict")() == {}
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_what_cannot_be_called_is_named(here, name, message):
     (here / "sys.py").write_text("def make():\n    return 4\n")
     (here / "my_folder").mkdir()
     with pytest.raises(ConfigError, match=re.escape(message)):
-        named_function(name)
+        import_function(name)
 
 
 def test_an_error_of_the_module_itself_comes_out_as_it_is(here):
     (here / "my_broken.py").write_text("import no_such_package\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        named_function("my_broken:make")
+        import_function("my_broken:make")

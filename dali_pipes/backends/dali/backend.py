@@ -34,7 +34,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
-from dali_pipes.system.cpus import cpus_near, parse_cpus, started_on
+from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
 from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY
 from dali_pipes.system.traces import span
@@ -103,7 +103,7 @@ class DaliBackend(Backend):
         self.close()
 
         # threads inherit the CPUs of the thread that starts them
-        with started_on(self._cpus()) if self._config.cpus else nullcontext():
+        with start_on_cpus(self._cpus()) if self._config.cpus else nullcontext():
             try:
                 batches = self._start(InWork(planned))
             except RuntimeError as error:

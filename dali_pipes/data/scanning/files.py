@@ -15,7 +15,7 @@ from dali_pipes.data.scanning.headers import Header, ScanOptions, read_header
 from dali_pipes.data.table.schema import SCHEMA, cast_columns
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
+from dali_pipes.system.workers import map_in_order
 
 # the path relative to the root, and the header if an earlier scan knows it
 File = tuple[bytes, Header | None]
@@ -47,7 +47,7 @@ def map_items(
     processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
 
     return track(
-        in_order(work, items, processes, 1 if many else CHUNK[check.verify]),
+        map_in_order(work, items, processes, 1 if many else CHUNK[check.verify]),
         what,
         total,
         check.progress,

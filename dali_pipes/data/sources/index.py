@@ -38,7 +38,7 @@ from dali_pipes.data.shards.remote import (
 from dali_pipes.data.sources.scans import INDEX
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.files import written
+from dali_pipes.system.files import open_replacing
 
 _AGAIN = (
     "Manifest.scan('{0}').save_index() (images in Parquet files: "
@@ -171,7 +171,7 @@ def _load_index(place: str) -> ImageTable:
     file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
     was_there = file.exists() and file.stat().st_size == version[0]
     if not was_there:
-        with written(file) as out:
+        with open_replacing(file) as out:
             download(place, version, out.write)
 
     try:

@@ -14,7 +14,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, check_min, option
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.functions import named_function
+from dali_pipes.system.functions import import_function
 
 
 @dataclass(kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class UsersLoader(UnplannedLoader):
     ):
         super().__init__(len(manifest), batch_size)
         self._config, self._device = config, arrival_device(config)
-        self._loader = named_function(config.function)()
+        self._loader = import_function(config.function)()
         self._iterator: Any = None
 
     @property

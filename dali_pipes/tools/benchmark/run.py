@@ -29,7 +29,7 @@ from dali_pipes.measure.stats import MIN_PAIRS
 from dali_pipes.measure.wording import print_result
 from dali_pipes.measure.worker_process import ArmError, exit_on_signals
 from dali_pipes.measure.workload import lacks_gpu, to_dict
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import make_run_folder
 from dali_pipes.system.progress import track
 from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.benchmark.compare import SCHEMA, collect_sweep
@@ -75,7 +75,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
 
-    folder = new_folder(out)
+    folder = make_run_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart)
     with console.status("comparing pixels"):
         agreement = check_agreement(

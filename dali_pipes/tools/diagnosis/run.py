@@ -24,7 +24,7 @@ from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.child import Controller
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import make_run_folder
 from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json, save_result, say
@@ -75,7 +75,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     )
     warm_page_cache(manifest)
 
-    folder = new_folder(Path(config.out or "runs/diagnose"))
+    folder = make_run_folder(Path(config.out or "runs/diagnose"))
     epoch = repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
     files = [

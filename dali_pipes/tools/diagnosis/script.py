@@ -26,7 +26,7 @@ import psutil
 
 from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.system.child import Guard
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import make_run_folder
 from dali_pipes.tools.diagnosis.watched import LIMIT_SIGNAL
 
 # the folder of -c leaves sys.path, where the program's own folder comes; this package goes to its
@@ -264,7 +264,7 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
     from dali_pipes.system.stdout import save_result
 
     result = result | {"provenance": provenance({"program": result["program"]}, list(options))}
-    _say(f"all figures: {save_result(new_folder(out), result)}")
+    _say(f"all figures: {save_result(make_run_folder(out), result)}")
     return result
 
 

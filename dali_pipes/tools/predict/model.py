@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.system.functions import named_function
+from dali_pipes.system.functions import import_function
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.training import checkpoint
 from dali_pipes.training.average import averaged_weights
@@ -88,7 +88,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
 
 def _call_function(function: str) -> tuple[Any, str | None]:
     """Returns what the function returns, and the file that the function is in."""
-    make = named_function(function)
+    make = import_function(function)
     if callable(model := make()):
         return model, inspect.getsourcefile(make)
     raise ConfigError(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.fingerprint import iter_changes
-from dali_pipes.system.files import written
+from dali_pipes.system.files import open_replacing
 
 NAME = "_predict.json"  # readers of a folder of Parquet files skip names that begin with "_"
 
@@ -132,7 +132,7 @@ class Parts:
         numbers = pa.array(ids) if len(ids) else pa.nulls(len(why), pa.int64())
         # paths are bytes, and Parquet's strings are UTF-8
         names = pa.array([path.decode(errors="backslashreplace") for path in paths])
-        with written(self._file(part)) as file:
+        with open_replacing(self._file(part)) as file:
             table = pa.table(
                 {"id": numbers, "path": names, **values, "problem": pa.array(why, pa.string())}
             )

@@ -26,7 +26,7 @@ from PIL import Image
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
+from dali_pipes.system.workers import map_in_order
 from dali_pipes.tools.preparation.folder import class_folders
 from dali_pipes.tools.preparation.record import Record
 
@@ -220,7 +220,7 @@ def write_pngs(record: Record, split: str, classes: list[str], images: Split) ->
         folder.mkdir(parents=True, exist_ok=True)
 
     count = len(images.labels)
-    written = in_order(
+    written = map_in_order(
         partial(_write, record, folders, images), range(count), available_cpus(), chunk=256
     )
     return count, sum(track(written, f"writing {split}", count))

@@ -15,7 +15,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
+from dali_pipes.system.workers import map_in_order
 from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoding, encode_sample, relative_name
 from dali_pipes.tools.preparation.record import Outcome, Record
@@ -145,7 +145,7 @@ def to_folder(
         (out / folder).mkdir(parents=True, exist_ok=True)
 
     asked = part.of(range(len(source)))
-    done = in_order(
+    done = map_in_order(
         partial(_write, record, out, source, names, encoding, part.merges),
         asked,
         available_cpus(),

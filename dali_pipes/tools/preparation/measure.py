@@ -20,7 +20,7 @@ from dali_pipes.measure.figures import result_figures
 from dali_pipes.measure.protocol import Trials, list_trials
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.files import new_folder
+from dali_pipes.system.files import make_run_folder
 from dali_pipes.system.stdout import save_result
 from dali_pipes.tools.preparation.config import PrepareConfig
 
@@ -102,7 +102,7 @@ def measure(
         ArmError: a trial failed.
     """
     chosen = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
-    folder = new_folder(Path(config.report))
+    folder = make_run_folder(Path(config.report))
     images = zip((BEFORE, AFTER), _pairs(source, ids, written, chosen), strict=True)
 
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}

@@ -34,7 +34,7 @@ from dali_pipes.data.scanning.shards import CLASSES_FILE
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
-from dali_pipes.system.workers import in_order
+from dali_pipes.system.workers import map_in_order
 from dali_pipes.tools.preparation.beside import MASK, Beside, kept_beside
 from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample, relative_name
@@ -226,7 +226,7 @@ def write_here(
     ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
 
     images = track(
-        in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8),
+        map_in_order(partial(encode_sample, source, encoding), ids, available_cpus(), chunk=8),
         what,
         len(ids),
     )

@@ -26,7 +26,7 @@ from dali_pipes.measure.users_loader import work_of
 from dali_pipes.measure.wording import control_line, interval, print_runs
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.files import new_folder, replacing, to_yaml
+from dali_pipes.system.files import make_run_folder, replacing, to_yaml
 from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.search import Race, limits, search
@@ -74,7 +74,7 @@ def _tune(config: TuneConfig) -> None:
     default, others = settings(config, cores)
     file = tuned_file(config.into, config.host)
     manifest = images_of(config)
-    folder = new_folder(Path(config.out))
+    folder = make_run_folder(Path(config.out))
     trials = Trials(config, manifest, folder)
 
     if lacks_gpu(config.loader):

@@ -191,7 +191,7 @@ def test_a_folder_of_classes_stays_one_whatever_lies_in_it(manifest, folder, tmp
 def test_an_unchanged_shard_is_not_read_again(folder, tmp_path, monkeypatch):
     first, read = scan(folder, cache_dir=tmp_path / "cache"), []
     original = reading.read_shard
-    monkeypatch.setattr(files, "in_order", lambda read_one, items, *_: map(read_one, items))
+    monkeypatch.setattr(files, "map_in_order", lambda read_one, items, *_: map(read_one, items))
     monkeypatch.setattr(
         reading,
         "read_shard",
