@@ -100,6 +100,7 @@ def draw_objects(rng: np.random.Generator) -> Picture:
     height, width, shorter = *pixels.shape[:2], min(pixels.shape[:2])
     colors = rng.permutation(sorted(COLORS)).tolist()
     found = Picture(pixels, [], [], [], np.zeros((height, width), np.uint8))
+
     # large shapes first, so that no shape covers much of another
     for radius in sorted(rng.uniform(0.1, 0.3, rng.integers(1, 6)) * shorter, reverse=True):
         name, color = str(rng.choice(sorted(SHAPES))), colors.pop()

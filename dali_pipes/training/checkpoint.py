@@ -15,7 +15,7 @@ from dali_pipes.system.files import written
 from dali_pipes.training.config import ModelConfig
 
 FORMAT = 1
-_SHOWN = 20  # classes of a list
+_MAX_LISTED = 20  # classes of a list
 
 
 class CheckpointError(DaliPipesError):
@@ -84,7 +84,7 @@ def check_same(
         )
 
     if state["classes"] != classes:
-        lists = f"it has {_listed(state['classes'])}, and the images {_listed(classes)}"
+        lists = f"it has {_list(state['classes'])}, and the images {_list(classes)}"
         same = "data.classes=[…] gives the images the checkpoint's"
         raise CheckpointError(
             f"{path} and the images: {describe_difference(state['classes'], classes)} "
@@ -92,9 +92,9 @@ def check_same(
         )
 
 
-def _listed(classes: Sequence[str]) -> str:
-    more = f", … {len(classes):,} in all" if len(classes) > _SHOWN else ""
-    return f"[{', '.join(classes[:_SHOWN])}{more}]"
+def _list(classes: Sequence[str]) -> str:
+    more = f", … {len(classes):,} in all" if len(classes) > _MAX_LISTED else ""
+    return f"[{', '.join(classes[:_MAX_LISTED])}{more}]"
 
 
 def _reason(error: Exception) -> str:

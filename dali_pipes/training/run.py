@@ -86,7 +86,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
             )
         )
     )
-    path = on_all_ranks(fabric, lambda: _checkpoint_to_go_on_from(config, folder))
+    path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder))
 
     with (
         build_loader(
@@ -113,11 +113,11 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
 
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
-            _tell_start(config, fabric, trainer, images, log, folder, cpus)
+            _log_start(config, fabric, trainer, images, log, folder, cpus)
             try:
                 trainer.fit(log, interrupt, heartbeat)
             except Interrupted:
-                _leave(fabric, folder, log, interrupt)
+                _stop_after_signal(fabric, folder, log, interrupt)
             except torch.OutOfMemoryError as error:
                 raise TrainingError(
                     explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")
@@ -164,7 +164,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
         )
 
 
-def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
+def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
     """Returns the checkpoint to resume from, or None for a fresh start.
 
     Raises:
@@ -180,7 +180,7 @@ def _checkpoint_to_go_on_from(config: TrainConfig, folder: Path) -> Path | None:
     return None if config.resume == "auto" and not last.exists() else path
 
 
-def _tell_start(
+def _log_start(
     config: TrainConfig,
     fabric: Any,
     trainer: Trainer,
@@ -211,7 +211,7 @@ def _tell_start(
     (folder / name).write_text(to_yaml(config))
 
 
-def _leave(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
+def _stop_after_signal(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
     """Logs that the run has been saved, calls the previous signal handler, and ends the process."""
     # the signal may have reached some of the ranks only
     number = max(each or 0 for each in all_gather(fabric, interrupt.signal))

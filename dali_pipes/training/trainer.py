@@ -139,7 +139,7 @@ class Trainer:
             step = self.step - 1  # the loader counts a batch as it delivers it
             lr = lr_at(step, steps, warmup, peak)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
-            self._note(self._losses.push(self._train_step(batch, lr)), taken, log)
+            self._record_losses(self._losses.push(self._train_step(batch, lr)), taken, log)
 
             log.live(
                 epoch,
@@ -155,7 +155,7 @@ class Trainer:
             stop, save = self._votes.count(interrupt.signal is not None, due)
             # after its last step the epoch is evaluated first, and saved then
             if (stop or save) and self._loader.epoch == epoch:
-                self._note(self._losses.drain(), taken, log)
+                self._record_losses(self._losses.drain(), taken, log)
                 self._meter.stop()
                 log.flush()
                 self._save(LAST)
@@ -164,14 +164,14 @@ class Trainer:
                 saved = time.monotonic()
                 self._meter.start()
 
-        self._note(self._losses.drain(), taken, log)
+        self._record_losses(self._losses.drain(), taken, log)
         self._meter.stop()
 
     def close(self) -> None:
         """Waits for the communication between the ranks that is still pending."""
         self._votes.close()
 
-    def _note(self, losses: list[float], taken: list[dict[str, Any]], log: Log) -> None:
+    def _record_losses(self, losses: list[float], taken: list[dict[str, Any]], log: Log) -> None:
         # the losses that have arrived are those of the first steps in `taken`
         self._meter.add_losses(losses)
         for loss in losses:

@@ -31,7 +31,7 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import check
-from dali_pipes.adapters.from_torch.batches import batch_transform_of, order_of
+from dali_pipes.adapters.from_torch.batches import batch_transform_of, read_order
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
@@ -231,7 +231,7 @@ def test_every_rank_gets_what_its_sampler_gave(
         )
         old = DataLoader(data, batch, sampler=sampler, drop_last=drop)
         try:
-            order = order_of(old, count)
+            order = read_order(old, count)
         except NotConvertibleError as refused:
             held = sampler_drops and not drop and count % ranks and "drop_last=True" in str(refused)
             assert held or (len(old) == 0 and "they make no batch" in str(refused))
@@ -359,7 +359,7 @@ def test_timms_repeated_augmentation(dataset, ranks):
     """Each image as often, on as many ranks, and as many samples an epoch."""
     samplers = [RepeatAugSampler(dataset, ranks, rank) for rank in range(ranks)]
     orders = [
-        order_of(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers
+        read_order(DataLoader(dataset, 4, sampler=each, drop_last=True), 37) for each in samplers
     ]
     assert all(each.sampling == orders[0].sampling for each in orders)
     plans = [
@@ -429,13 +429,13 @@ def test_ranks_that_the_sampler_does_not_know(dataset, monkeypatch, shuffle):
     with pytest.raises(
         NotConvertibleError, match=r"among 2 processes .* rank=dp\.Rank\.from_env\(\) to share them"
     ):
-        order_of(old, 37)
+        read_order(old, 37)
     sampler = DistributedSampler(dataset, 2, 1, shuffle=shuffle)
-    shared = order_of(old, 37, dp.Rank.from_env())
+    shared = read_order(old, 37, dp.Rank.from_env())
     assert shared == dataclasses.replace(
-        order_of(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text
+        read_order(DataLoader(dataset, 4, sampler=sampler), 37), text=shared.text
     )
-    assert order_of(old, 37, dp.Rank()).last_batch == "partial"
+    assert read_order(old, 37, dp.Rank()).last_batch == "partial"
 
 
 def test_subsets_and_joined_sets(dataset):

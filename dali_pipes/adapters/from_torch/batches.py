@@ -1,6 +1,6 @@
 """Reads how a live DataLoader makes batches.
 
-`order_of` reads its sampler: order, seed, rank, batch size and last batch. `batch_transform_of`
+`read_order` reads its sampler: order, seed, rank, batch size and last batch. `batch_transform_of`
 reads its collate function: torch's own, or one that mixes batches after it. Both raise
 NotConvertibleError for anything that a plan cannot do in the same way.
 """
@@ -33,7 +33,7 @@ _COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "defau
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SamplerOrder:
     """How the samples of a DataLoader are ordered, shared by ranks and cut into batches.
 
     Attributes:
@@ -78,7 +78,7 @@ class Order:
         return np.concatenate(dealt) % count
 
 
-def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> Order:
+def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> SamplerOrder:
     """Reads the sampler and the batch sampler of a DataLoader.
 
     Args:
@@ -115,7 +115,7 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
         "make it anew",
     )
 
-    sampling, seed, own, text, even = _sampler(batches.sampler, loader)
+    sampling, seed, own, text, even = _read_sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
 
     if own is None:
@@ -159,10 +159,12 @@ def order_of(loader: DataLoader[Any], count: int, rank: Rank | None = None) -> O
     else:
         # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
-    return Order(text, batches.batch_size, sampling, seed % 2**64, own, last)
+    return SamplerOrder(text, batches.batch_size, sampling, seed % 2**64, own, last)
 
 
-def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank | None, str, str]:
+def _read_sampler(
+    sampler: Any, loader: DataLoader[Any]
+) -> tuple[Sampling, int, Rank | None, str, str]:
     """Reads a sampler.
 
     Returns:
@@ -205,7 +207,7 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
         )
 
     if is_of(sampler, "timm.data", "RepeatAugSampler"):
-        return _repeated(sampler)
+        return _read_repeat_aug(sampler)
 
     if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
         shuffle = bool(kind is DistributedSampler and sampler.shuffle)
@@ -223,7 +225,7 @@ def _sampler(sampler: Any, loader: DataLoader[Any]) -> tuple[Sampling, int, Rank
     )
 
 
-def _repeated(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
+def _read_repeat_aug(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
     """Reads timm's RepeatAugSampler.
 
     It begins a new permutation each epoch, of which the epoch sees only some images; a plan
@@ -263,17 +265,17 @@ def batch_transform_of(
     ):
         return None, "torch's default_collate"
 
-    mix = _only_mix(collate)
+    mix = _find_mix(collate)
     instead = "use torch's default one, and batch_transform= of build_loader"
     refuse_unless(
         mix and _does_only(collate, mix, batch_size), name, "it may do anything to a batch", instead
     )
 
-    ours = _ours(mix)
+    ours = _convert_mix(mix)
     return ours, repr(ours)
 
 
-def _only_mix(function: Any) -> Any:
+def _find_mix(function: Any) -> Any:
     """Returns the MixUp, CutMix or RandomChoice that a function refers to; None if there is not
     exactly one, or if it refers to anything else than default_collate.
     """
@@ -330,13 +332,13 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
     )
 
 
-def _ours(mix: Any) -> BatchTransform:
+def _convert_mix(mix: Any) -> BatchTransform:
     kind = type(mix).__name__
     if kind == "RandomChoice":
         refuse_unless(
             len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal"
         )
-        return RandomChoice([_ours(each) for each in mix.transforms])
+        return RandomChoice([_convert_mix(each) for each in mix.transforms])
     refuse_unless(
         kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix"
     )

@@ -28,7 +28,7 @@ from dali_pipes.plan.transforms import Transform
 SAMPLES = 64
 DRAWS = 8  # per sample
 # a larger mean |difference|, in steps of 1/255, has another cause than rounding
-LARGEST_MEAN = 2.0
+MAX_MEAN_DIFFERENCE = 2.0
 _QUANTITIES = (
     "area",
     "aspect ratio",
@@ -38,8 +38,8 @@ _QUANTITIES = (
     "top-bottom flips",
 )
 _TOLERANCE = 0.004  # in these quantities, since crops begin at whole pixels
-_LEAST_EXTENT = 3.5  # pixels; in fewer one cannot see where a crop was
-_CHANCE = 1e-6  # the probability that equal distributions are found different
+_MIN_EXTENT = 3.5  # pixels; in fewer one cannot see where a crop was
+_FALSE_ALARM_RATE = 1e-6  # the probability that equal distributions are found different
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def random_states_kept() -> Iterator[None]:
         np.random.set_state(numpy)
 
 
-def some_samples(count: int) -> NDArray[np.int64]:
+def choose_samples(count: int) -> NDArray[np.int64]:
     """Returns at most `SAMPLES` ids, spread evenly over all."""
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
 
@@ -83,7 +83,7 @@ def compare_pixels(
     Raises:
         NotConvertibleError: labels, dtypes or shapes differ, or pixels by more than rounding.
     """
-    ids = some_samples(len(manifest))
+    ids = choose_samples(len(manifest))
     with random_states_kept():
         images, labels = zip(
             *((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True
@@ -118,7 +118,7 @@ def compare_pixels(
     difference = (to_steps(batch.images, transform) - raw).abs()
     mean, most = float(difference.mean()), float(difference.max())
     found = f"{len(ids)} images differ by {mean:.3f} of 255 on average, by {most:.0f} at most"
-    refuse_unless(mean <= LARGEST_MEAN, "the data set", found, instead)
+    refuse_unless(mean <= MAX_MEAN_DIFFERENCE, "the data set", found, instead)
     return found
 
 
@@ -135,7 +135,7 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
     Raises:
         NotConvertibleError: a distance is larger than chance allows.
     """
-    ids = some_samples(len(manifest))
+    ids = choose_samples(len(manifest))
     sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
     # epochs of a plan are independent draws of the same samples
     planned = [
@@ -146,7 +146,7 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
 
     distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
     # the critical value for two samples of this size
-    allowed = float(np.sqrt(-np.log(_CHANCE / 2) / len(ours)))
+    allowed = float(np.sqrt(-np.log(_FALSE_ALARM_RATE / 2) / len(ours)))
     name, largest = max(distances.items(), key=lambda each: each[1])
 
     found = (
@@ -176,8 +176,8 @@ def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float6
     found = np.stack(
         [area, extent[:, 1] / extent[:, 0], centre[:, 1], centre[:, 0], *flips], axis=1
     ).astype(np.float64)
-    # as `_one_draw`, which cannot see such crops
-    return np.where(extent.min(axis=1, keepdims=True) < _LEAST_EXTENT, np.nan, found)
+    # as `_measure_draw`, which cannot see such crops
+    return np.where(extent.min(axis=1, keepdims=True) < _MIN_EXTENT, np.nan, found)
 
 
 def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -186,12 +186,14 @@ def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     torch.set_num_threads(1)  # the images are small, so threads would only cost time
     try:
         with random_states_kept():
-            return np.stack([_one_draw(live, height, width) for height, width in sizes.tolist()])
+            return np.stack(
+                [_measure_draw(live, height, width) for height, width in sizes.tolist()]
+            )
     finally:
         torch.set_num_threads(threads)
 
 
-def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
+def _measure_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
     """Returns (6,): passes an image of its own coordinates through the steps, and reads them off.
 
     Its three channels are y, x and 1, the last to tell the image from what is around it.
@@ -205,9 +207,9 @@ def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
         image = step(image)
 
     inside = image[2] > 0.999  # not the black around the image
-    (y, rows), (x, columns) = _line(image[0], inside, 0), _line(image[1], inside, 1)
+    (y, rows), (x, columns) = _fit_line(image[0], inside, 0), _fit_line(image[1], inside, 1)
     extent_y, extent_x = abs(rows) * image.shape[1], abs(columns) * image.shape[2]
-    if min(extent_y, extent_x) < _LEAST_EXTENT:
+    if min(extent_y, extent_x) < _MIN_EXTENT:
         return np.full(len(_QUANTITIES), np.nan)
 
     area = extent_y * extent_x / (height * width)
@@ -216,7 +218,7 @@ def _one_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
     )
 
 
-def _line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[float, float]:
+def _fit_line(coordinates: torch.Tensor, inside: torch.Tensor, axis: int) -> tuple[float, float]:
     """Returns the coordinate in the middle of an output, and how much it grows per pixel along
     `axis`.
 

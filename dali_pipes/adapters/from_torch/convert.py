@@ -13,10 +13,10 @@ from typing import Any, Self
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.adapters.from_torch.batches import Order, batch_transform_of, order_of
+from dali_pipes.adapters.from_torch.batches import SamplerOrder, batch_transform_of, read_order
 from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
 from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
-from dali_pipes.adapters.from_torch.samples import samples_of
+from dali_pipes.adapters.from_torch.samples import read_samples
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import DaliConfig, LoaderConfig
@@ -125,7 +125,7 @@ class Conversion:
     dtype: torch.dtype
     manifest: Manifest
     transform: Transform
-    order: Order
+    order: SamplerOrder
     batch_transform: BatchTransform | None
     live: list[Any]
     steps: list[Step]
@@ -154,8 +154,8 @@ class Conversion:
         )
         refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
 
-        samples = samples_of(loader.dataset)
-        order = order_of(loader, len(samples.paths), rank)
+        samples = read_samples(loader.dataset)
+        order = read_order(loader, len(samples.paths), rank)
         readings = [_read(part, prefetch) for part in samples.parts]
         # a collate function that mixes is tried, and draws random numbers
         with random_states_kept():

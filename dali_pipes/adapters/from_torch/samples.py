@@ -1,7 +1,7 @@
 """Reads the files and labels of a live data set.
 
-`samples_of` takes them from the data set's own lists, without opening an image; `Samples.manifest`
-then scans the files.
+`read_samples` takes them from the data set's own lists, without opening an image;
+`DataSetSamples.manifest` then scans the files.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _SHOWN = 5  # most files that an error lists
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class DataSetSamples:
     """The samples in the data set's own order.
 
     Attributes:
@@ -51,7 +51,7 @@ class Samples:
             "\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
-        manifest = Manifest.load(file) if file and file.exists() else self._scanned()
+        manifest = Manifest.load(file) if file and file.exists() else self._scan()
 
         if problems := manifest.problems:
             shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
@@ -67,7 +67,7 @@ class Samples:
             manifest.save(file)
         return manifest
 
-    def _scanned(self) -> Manifest:
+    def _scan(self) -> Manifest:
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(
                 pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
@@ -83,7 +83,7 @@ class Samples:
                 ) from None
 
 
-def samples_of(dataset: Any) -> Samples:
+def read_samples(dataset: Any) -> DataSetSamples:
     """Returns the samples of a data set, in its order.
 
     Raises:
@@ -91,17 +91,17 @@ def samples_of(dataset: Any) -> Samples:
     """
     # exact types, since a subclass may do anything
     if type(dataset) is Subset:
-        whole = samples_of(dataset.dataset)
-        return Samples(
+        whole = read_samples(dataset.dataset)
+        return DataSetSamples(
             [whole.paths[at] for at in dataset.indices],
             [whole.labels[at] for at in dataset.indices],
             whole.parts,
         )
 
     if type(dataset) is ConcatDataset:
-        joined = Samples([], [])
-        for part in map(samples_of, dataset.datasets):
-            joined = Samples(
+        joined = DataSetSamples([], [])
+        for part in map(read_samples, dataset.datasets):
+            joined = DataSetSamples(
                 joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
             )
         return joined
@@ -115,7 +115,9 @@ def samples_of(dataset: Any) -> Samples:
         "its samples are not paths with class numbers",
         "use build_loader with a table",
     )
-    return Samples([str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset])
+    return DataSetSamples(
+        [str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset]
+    )
 
 
 def _name(dataset: Any) -> str:
@@ -147,7 +149,7 @@ def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
         f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}",
         table,
     )
-    _no_target_transform(dataset)
+    _refuse_target_transform(dataset)
     return samples
 
 
@@ -175,11 +177,11 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
         "it yields other than RGB images with a label",
         "use build_loader with a Manifest",
     )
-    _no_target_transform(dataset)
+    _refuse_target_transform(dataset)
     return dataset.reader.samples
 
 
-def _no_target_transform(dataset: Any) -> None:
+def _refuse_target_transform(dataset: Any) -> None:
     given = getattr(dataset, "target_transform", None)
     refuse_unless(
         given is None,

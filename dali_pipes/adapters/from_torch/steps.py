@@ -47,7 +47,7 @@ def read(transform: Any) -> Reading:
             error, and its `steps` are all steps, with every refusal.
     """
     reading, refusals = Reading(), list[NotConvertibleError]()
-    for step in _flat(transform):
+    for step in _flatten(transform):
         try:
             by = _reader(step)(reading, step)
         except NotConvertibleError as error:
@@ -99,7 +99,7 @@ def _reader(step: Any) -> Callable[[Reading, Any], str]:
     return _READERS[name]
 
 
-def _flat(transform: Any) -> Iterator[Any]:
+def _flatten(transform: Any) -> Iterator[Any]:
     """Yields the single steps of nested Composes, of nn.Sequential, and of the transforms that come
     with torchvision's weights.
     """
@@ -116,7 +116,7 @@ def _flat(transform: Any) -> Iterator[Any]:
 
     if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
-            yield from _flat(each)
+            yield from _flatten(each)
     elif ours and name == "ImageClassification":  # of torchvision's weights
         yield transforms.Resize(
             transform.resize_size, transform.interpolation, antialias=transform.antialias
@@ -152,7 +152,7 @@ def _refuse_after(wrong: Any, step: Any, others: str, instead: str = _AS_OURS) -
     refuse_unless(not wrong, type(step).__name__, problem, instead)
 
 
-def _geometric(reading: Reading, step: Any) -> None:
+def _note_geometry(reading: Reading, step: Any) -> None:
     """Checks the place of a step that moves pixels, and keeps the step for `compare_draws`."""
     _refuse_after(
         reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation"
@@ -160,7 +160,7 @@ def _geometric(reading: Reading, step: Any) -> None:
     reading.geometry.append(step)
 
 
-def _resampled(reading: Reading, step: Any) -> str:
+def _read_interpolation(reading: Reading, step: Any) -> str:
     """Reads the interpolation, and returns how a plan's differs from it for tensors."""
     name, mode = type(step).__name__, step.interpolation
     refuse_unless(
@@ -194,7 +194,7 @@ def _resampled(reading: Reading, step: Any) -> str:
     return f"; of PIL images, which differs from that of tensors {where}"
 
 
-def _square(size: Any) -> Size:
+def _simplify_size(size: Any) -> Size:
     """Returns a size as one number if its sides are equal, else as (height, width)."""
     if isinstance(size, int):
         return size
@@ -203,7 +203,7 @@ def _square(size: Any) -> Size:
 
 
 def _resize(reading: Reading, step: Any) -> str:
-    _geometric(reading, step)
+    _note_geometry(reading, step)
     _refuse_after(
         reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first"
     )
@@ -216,14 +216,14 @@ def _resize(reading: Reading, step: Any) -> str:
     )
     refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
 
-    note = _resampled(reading, step)
+    note = _read_interpolation(reading, step)
     sides = [step.size] if isinstance(step.size, int) else [int(each) for each in step.size]
     reading.resize = sides[0] if len(sides) == 1 else (sides[0], sides[1])
     return f"resize={reading.resize}, {reading.interpolation}{note}"
 
 
 def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
-    _geometric(reading, step)
+    _note_geometry(reading, step)
     name = type(step).__name__
     refuse_unless(
         not reading.crop,
@@ -232,7 +232,7 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
         "leave one of them out",
     )
 
-    reading.crop, reading.options = kind, {"size": _square(step.size), **options}
+    reading.crop, reading.options = kind, {"size": _simplify_size(step.size), **options}
     return _given(reading.options)
 
 
@@ -246,13 +246,13 @@ def _resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
     refuse_unless(reading.resize is None, type(step).__name__, wrong, "leave the Resize out")
 
-    note = _resampled(reading, step)
+    note = _read_interpolation(reading, step)
     made = _crop(reading, step, "resized", scale=tuple(step.scale), ratio=tuple(step.ratio))
     return f"TrainTransform: {made}, {reading.interpolation}{note}"
 
 
 def _random_crop(reading: Reading, step: Any) -> str:
-    _black(step, "RandomCrop")
+    _check_fill(step, "RandomCrop")
     refuse_unless(
         step.padding_mode == "constant",
         "RandomCrop",
@@ -320,11 +320,11 @@ def _affine(step: Any) -> str:
     refuse_unless(
         mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear"
     )
-    _black(step, name)
+    _check_fill(step, name)
     return mode
 
 
-def _black(step: Any, name: str) -> None:
+def _check_fill(step: Any, name: str) -> None:
     fill = getattr(step, "fill", None)
     values = (
         list(fill.values())

@@ -43,9 +43,9 @@ PALETTE = Path(__file__).with_name("palette.css").read_text()
 WIDTH = 5.2
 # placeholders, which no other part of an SVG contains
 INK, LINE = "#ab1001", "#ab1002"
-COLOURS = [f"#ab20{number:02x}" for number in range(10)]
+COLORS = [f"#ab20{number:02x}" for number in range(10)]
 _CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {
-    colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)
+    color: f"var(--c{number})" for number, color in enumerate(COLORS)
 }
 _STYLE = {
     "svg.fonttype": "none",  # letters stay text, in the page's font
@@ -63,7 +63,7 @@ _STYLE = {
 }
 TEMPLATE = Path(__file__).with_name("page.html")
 
-MORE = {  # figures of the second table: heading with unit, format
+DETAILS = {  # figures of the second table: heading with unit, format
     "images_per_s_low": ("images/s from", "{:,.0f}"),
     "images_per_s_high": ("to", "{:,.0f}"),
     "first_batch_s": ("first batch, s", "{:.2f}"),
@@ -239,7 +239,7 @@ def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
 
 
 def _colour(result: Result, arm: str) -> str:
-    return COLOURS[list(result["arms"]).index(arm) % len(COLOURS)]
+    return COLORS[list(result["arms"]).index(arm) % len(COLORS)]
 
 
 def _rows(axes: Axes, arms: Sequence[str]) -> None:
@@ -278,7 +278,7 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
     svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
 
-    return re.sub("|".join(_CSS), lambda colour: _CSS[colour[0]], svg)
+    return re.sub("|".join(_CSS), lambda color: _CSS[color[0]], svg)
 
 
 def write_page(folder: Path) -> None:
@@ -305,7 +305,7 @@ def write_page(folder: Path) -> None:
         ],
         charts=list(_charts(result, trials, measured)),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
-        more=_more(result, measured),
+        more=_details_table(result, measured),
         samples=list(_samples(result, folder / "samples")),
         amplified=AMPLIFIED,
         caveats=caveats(result),
@@ -402,22 +402,22 @@ def _image(file: Path) -> str:
     return f"data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def _more(result: Result, measured: Sequence[str]) -> Table:
+def _details_table(result: Result, measured: Sequence[str]) -> Table:
     """The second table, with the figures that at least one arm has.
 
     The page lists the others, with the reason, under "What this does not show".
     """
     arms = {arm: cast(dict[str, Any], result["arms"][arm]) for arm in measured}
-    shown = [figure for figure in MORE if any(arm[figure] is not None for arm in arms.values())]
+    shown = [figure for figure in DETAILS if any(arm[figure] is not None for arm in arms.values())]
 
     rows = [
         [
             name,
             *(
-                "" if arm[figure] is None else MORE[figure][1].format(arm[figure])
+                "" if arm[figure] is None else DETAILS[figure][1].format(arm[figure])
                 for figure in shown
             ),
         ]
         for name, arm in arms.items()
     ]
-    return ["arm", *(MORE[figure][0] for figure in shown)], rows
+    return ["arm", *(DETAILS[figure][0] for figure in shown)], rows

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Fix
-from dali_pipes.tools.diagnosis.verdict import Figures, OneOffFigures
+from dali_pipes.tools.diagnosis.verdict import OneOffFigures, TrainingFigures
 
 _MIN_DIVISOR = 0.02  # lower bound of a share used as a divisor
 _COSTLY_SHARE = 0.2  # share of an item's time from which on a part is worth a change
@@ -34,7 +34,7 @@ _GAIN_ERROR = 0.25  # relative error of such a calculation
 
 def advice(
     verdict: str,
-    found: Figures,
+    found: TrainingFigures,
     one_off: OneOffFigures,
     workers: int,
     cores: int,

@@ -29,7 +29,7 @@ from dali_pipes.tools.diagnosis.patch import patch_of
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.span import Step
 from dali_pipes.tools.diagnosis.step_calls import StepCalls
-from dali_pipes.tools.diagnosis.verdict import MIN_COST, Figures
+from dali_pipes.tools.diagnosis.verdict import MIN_COST, TrainingFigures
 
 _HELPED_BY_DALI = (
     "prep-bound (too few workers)",
@@ -124,7 +124,7 @@ class DataLoaderProgram(TrainingProgram):
             auto_collation=loader.batch_sampler is not None or bool(loader.batch_size),
         )
 
-    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns the settings of the worker processes that are likely to help, by the figures."""
         now, cores = self._loader.num_workers, available_cpus()
         fixes = list[Fix]()

@@ -40,8 +40,8 @@ from dali_pipes.tools.diagnosis.verdict import (
     MIN_OTHERS,
     MIN_WORKER_GAIN,
     Cause,
-    Figures,
     OneOffFigures,
+    TrainingFigures,
     Verdict,
     causes,
     figures,
@@ -75,7 +75,7 @@ class Diagnosis:
     """
 
     verdict: Verdict
-    figures: Figures
+    figures: TrainingFigures
     one_off: OneOffFigures
     fixes: list[Fix]
     rounds: list[Round]
@@ -224,7 +224,7 @@ class Examination:
         self._left_out.append(what)
         self._ends += [end] if end else []
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> TrainingFigures:
         return figures(self._rounds, self._program.workers, self._program.burst, self._one_off)
 
     def _judge(self) -> Verdict:
@@ -246,7 +246,7 @@ class Examination:
         ]
         return replace(verdict, also=(*verdict.also, *hidden))
 
-    def _without_others(self, found: Figures) -> list[Round]:
+    def _without_others(self, found: TrainingFigures) -> list[Round]:
         """Returns the rounds as they would be without other programs; empty if there are none."""
         if found.others < MIN_OTHERS or torch.cuda.is_available():
             return []
@@ -361,7 +361,7 @@ class Examination:
             self._program.step_may_fail = False
         return larger.rate if larger else None
 
-    def _look_at_loader(self, found: Figures) -> Training[list[Fix]]:
+    def _look_at_loader(self, found: TrainingFigures) -> Training[list[Fix]]:
         """Finds out what an item spends its time with, and what other numbers of workers gain.
 
         Only if the loader costs time, or would without the other programs. Returns the fixes that
@@ -406,7 +406,7 @@ class Examination:
     # What would change it
 
     def _find_fixes(
-        self, verdict: Verdict, found: Figures, tried: list[Fix]
+        self, verdict: Verdict, found: TrainingFigures, tried: list[Fix]
     ) -> Training[list[Fix]]:
         """Returns the fixes that gain something, the surest first.
 

@@ -22,7 +22,7 @@ from dali_pipes.measure.trial import endless
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.span import Span, Step, Training, watch
-from dali_pipes.tools.diagnosis.verdict import Figures
+from dali_pipes.tools.diagnosis.verdict import TrainingFigures
 
 RESIDENT = 4  # batches that stay on the device
 LARGER = 4  # how many times as large a larger batch is
@@ -160,7 +160,7 @@ class TrainingProgram(ABC):
         """
         return []
 
-    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns other settings of the loader's processes, to try before there is a verdict."""
         return []
 

@@ -114,7 +114,7 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         "alone; beside the loader the steps "
         f"themselves make {1 - found.contention:.0%} of the model's own pace",
         f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} "
-        f"workers; in training {found.busy:.0%} of "
+        f"worker{'s' * (workers != 1)}; in training {found.busy:.0%} of "
         f"{cores} cores are busy"
         + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
     ]

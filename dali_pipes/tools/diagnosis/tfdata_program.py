@@ -12,12 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.dataloader_program import Epochs
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram
 from dali_pipes.tools.diagnosis.span import Step
-from dali_pipes.tools.diagnosis.verdict import Figures
+from dali_pipes.tools.diagnosis.verdict import TrainingFigures
 
 _AUTOTUNE = tf.data.AUTOTUNE
 _PYTHON = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
@@ -133,8 +132,9 @@ class TfDataProgram(TrainingProgram):
         self._dataset, self._step = dataset, step
         stages = read_pipeline(dataset)
         self._serial = [each for each in stages if _is_serial(each, dataset)]
-        # TensorFlow runs what is not serial on all cores
-        self.workers = 1 if self._serial else available_cpus()
+        # TensorFlow decides how many threads make batches, and changes it while it runs: one core
+        # may be all that it uses, so a loader that uses less than half of one waits
+        self.workers = 1
         injects = dataset.options().experimental_optimization.inject_prefetch is not False
         self.in_flight = 2 if injects or stages[-1].kind == "prefetch" else 0
         batches = int(dataset.cardinality())
@@ -165,7 +165,7 @@ class TfDataProgram(TrainingProgram):
     def remarks(self) -> list[str]:
         return find_faults(self._dataset)
 
-    def other_workers(self, found: Figures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns parallel maps and a prefetch, where there is none and TensorFlow adds none."""
         fixes = list[Fix]()
         if self._serial:

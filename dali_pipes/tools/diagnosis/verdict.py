@@ -10,7 +10,6 @@ docs/diagnose.md has the rules in a table.
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -120,7 +119,7 @@ class OneOffFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TrainingFigures:
     """Inputs of the rules: rates in images/s, factors, the rest shares from 0 to 1.
 
     Attributes:
@@ -214,29 +213,38 @@ class Verdict:
 def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: int) -> Verdict:
     """Returns the verdict of all rounds together, if most of them give the same one alone; else
     "inconclusive".
+
+    Rounds that are all prep-bound agree, even if they differ in why the loader is too slow.
     """
     each = [
         causes(figures([one], workers, burst, one_off), one_off, workers)[0].name for one in rounds
     ]
 
     first, *also = causes(figures(rounds, workers, burst, one_off), one_off, workers)
-    name, agreeing = Counter(each).most_common(1)[0]
-    if name != first.name or agreeing * 2 <= len(each):
+    agreeing = sum(_kind(name) == _kind(first.name) for name in each)
+    if agreeing * 2 <= len(each):
         return Verdict("inconclusive", "low", each, (first, *also))
+
     # without a look inside the step, "model-bound" only says that nothing else was found
     looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
-    is_dear = (
-        looked_inside if name == "model-bound" else first.loss >= CERTAIN and _leads(first, also)
-    )
-    certain = agreeing == len(each) > 1 and is_dear
-    return Verdict(name, "high" if certain else "medium", each, tuple(also), first.loss)
+    if first.name == "model-bound":
+        is_dear = looked_inside
+    else:
+        is_dear = first.loss >= CERTAIN and _leads(first, also)
+    certain = set(each) == {first.name} and len(each) > 1 and is_dear
+    return Verdict(first.name, "high" if certain else "medium", each, tuple(also), first.loss)
+
+
+def _kind(name: str) -> str:
+    """Returns the verdict without the words in brackets, as "prep-bound"."""
+    return name.partition(" (")[0]
 
 
 def _leads(first: Cause, also: Sequence[Cause]) -> bool:
     return first.name in STARVED or all(first.loss >= 1.25 * other.loss for other in also)
 
 
-def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns all that costs a tenth of the time or more, the dearest first; what slows down
     everything else comes before it.
     """
@@ -251,7 +259,7 @@ def causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
 
 
-def _machine_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _machine_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down loader and model alike, or would if the files were not in memory."""
     starved = []
     if found.throttled >= MIN_COST:
@@ -271,7 +279,7 @@ def _machine_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
     return starved
 
 
-def _loader_causes(found: Figures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def _loader_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns what training waits for in next(): the start of an epoch, the cores that others have,
     and the loader itself.
     """
@@ -313,7 +321,7 @@ def _loader_causes(found: Figures, one_off: OneOffFigures, workers: int) -> list
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
-def _step_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
+def _step_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down the model in its step, whatever the loader does."""
     steps, undisturbed, known = found.step_share, found.others < OTHERS * _cores(), list[Cause]()
 
@@ -346,7 +354,7 @@ def _step_causes(found: Figures, one_off: OneOffFigures) -> list[Cause]:
 
 def figures(
     rounds: Sequence[Round], workers: int, burst: int, one_off: OneOffFigures | None = None
-) -> Figures:
+) -> TrainingFigures:
     """Returns the medians over the rounds."""
 
     def of(read: Callable[[Span], float], *parts: str) -> float:
@@ -364,7 +372,7 @@ def figures(
     blocked = [
         one.model.blocked_s / one.model.seconds for one in rounds if one.model.blocked_s is not None
     ]
-    return Figures(
+    return TrainingFigures(
         **rates,
         wait_share=of(lambda span: span.wait_share, "together"),
         start_share=of(lambda span: span.start_share, "together"),

@@ -42,7 +42,7 @@ ok, warning, failed = (partial(Finding, status) for status in (OK, WARNING, FAIL
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """A finding, with its check and the check's group."""
 
     group: str
@@ -50,11 +50,11 @@ class Line:
     finding: Finding
 
 
-def can_train_on_gpu(lines: Sequence[Line]) -> bool:
+def can_train_on_gpu(lines: Sequence[ReportLine]) -> bool:
     return all(line.finding.status != FAILED for line in lines)
 
 
-def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
+def as_json(lines: Sequence[ReportLine], versions: dict[str, str]) -> dict[str, Any]:
     """Returns the JSON for stdout; docs/doctor.md lists the keys."""
     findings = [
         {"group": line.group, "check": line.check, **asdict(line.finding)} for line in lines
@@ -67,7 +67,7 @@ def as_json(lines: Sequence[Line], versions: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def print_lines(lines: Sequence[Line], console: Console) -> None:
+def print_lines(lines: Sequence[ReportLine], console: Console) -> None:
     """Prints a table for each group of checks, then one sentence."""
     # the same in all tables, so that their columns are aligned
     width = max(len(line.check) for line in lines)
@@ -91,7 +91,7 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
     console.print(Text(closing_sentence(lines)), soft_wrap=True)
 
 
-def closing_sentence(lines: Sequence[Line]) -> str:
+def closing_sentence(lines: Sequence[ReportLine]) -> str:
     wrong, doubts = (
         [line for line in lines if line.finding.status == status] for status in (FAILED, WARNING)
     )

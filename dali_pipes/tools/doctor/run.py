@@ -27,7 +27,7 @@ from dali_pipes.tools.doctor.report import (
     SETUP,
     WARNING,
     Finding,
-    Line,
+    ReportLine,
     as_json,
     can_train_on_gpu,
     print_lines,
@@ -105,9 +105,9 @@ class Check:
             return Finding(self.broken, explain(error), self.remedy)
 
 
-def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
+def examine(checks: Sequence[Check], limit_s: float) -> list[ReportLine]:
     """Runs the checks; those that need a GPU are skipped after the check for one has failed."""
-    lines, there_is_a_gpu = list[Line](), True
+    lines, there_is_a_gpu = list[ReportLine](), True
     for check in track(checks, lambda check: f"{check.group}: {check.name}", len(checks)):
         if check.needs_gpu and not there_is_a_gpu:
             continue
@@ -115,7 +115,7 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[Line]:
         finding = check.run(limit_s)
         there_is_a_gpu &= not (check.gate and finding.status == FAILED)
 
-        lines.append(Line(check.group, check.name, finding))
+        lines.append(ReportLine(check.group, check.name, finding))
     return lines
 
 

@@ -49,7 +49,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
 
     if config.function:
-        model, files["function"] = _made_by(config.function)
+        model, files["function"] = _call_function(config.function)
     else:
         model = _network(config, saved)
 
@@ -81,10 +81,12 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         if file
     }
 
-    return Model(_outputs(config, model, name), name, hashes, saved["classes"] if ours else None)
+    return Model(
+        _output_function(config, model, name), name, hashes, saved["classes"] if ours else None
+    )
 
 
-def _made_by(function: str) -> tuple[Any, str | None]:
+def _call_function(function: str) -> tuple[Any, str | None]:
     """Returns what the function returns, and the file that the function is in."""
     make = named_function(function)
     if callable(model := make()):
@@ -125,14 +127,14 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     return network
 
 
-def _outputs(
+def _output_function(
     config: PredictConfig, model: Callable[[Tensor], Any], name: str
 ) -> Callable[[Tensor], dict[str, Tensor]]:
     """Makes the function `Model.outputs`.
 
     It raises a ConfigError if the model does not return a tensor (N, K).
     """
-    forward = _before_last_linear(model, name) if config.output == "embeddings" else model
+    forward = _embedding_function(model, name) if config.output == "embeddings" else model
     if config.model.compile:
         check_compiler()
         forward = torch.compile(forward)
@@ -167,7 +169,7 @@ def _outputs(
     return run
 
 
-def _before_last_linear(model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], Tensor]:
+def _embedding_function(model: Callable[[Tensor], Any], name: str) -> Callable[[Tensor], Tensor]:
     """Makes a function that returns the input of the nn.Linear that the model calls last.
 
     It raises a ConfigError if the model calls none.

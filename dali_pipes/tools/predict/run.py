@@ -79,7 +79,7 @@ def predict(config: PredictConfig) -> None:
     start = time.perf_counter()
     try:
         if mine:
-            _make(config, parts, mine, model, blank, cores, show=not rank.index)
+            _write_parts(config, parts, mine, model, blank, cores, show=not rank.index)
     except KeyboardInterrupt:
         there = len(parts) - len(parts.missing())
         print(
@@ -124,7 +124,7 @@ def _facts(
     return json.loads(json.dumps(facts))
 
 
-def _make(
+def _write_parts(
     config: PredictConfig,
     parts: Parts,
     mine: list[int],
@@ -134,10 +134,10 @@ def _make(
     show: bool,
 ) -> None:
     ids = np.concatenate([parts.ids(part) for part in mine])
+
     # the part of images without an id is the last one
     if not len(parts.ids(mine[-1])):
         parts.write(mine[-1], _on_host([model.outputs(blank)]), {})
-
     if not len(ids):
         return
 

@@ -147,10 +147,10 @@ def encode_mask(
     # the source's file, so that its bytes stay the same
     if orientation == 1 and to == (height, width):
         return data
-    return _resized(data, orientation, to)
+    return _resize_mask(data, orientation, to)
 
 
-def _resized(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
+def _resize_mask(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
     """Turns a mask and resizes it to (H, W) by nearest neighbor, so that no new value appears."""
     with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette

@@ -235,7 +235,7 @@ def encode(
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
-                return _encoded(content, image, orientation, encoding)
+                return _encode(content, image, orientation, encoding)
     except (LeftOutError, FetchError):
         raise
     except OSError as error:
@@ -278,7 +278,7 @@ def relative_name(source: Manifest, sample_id: int) -> str:
     return os.path.relpath(source.name(sample_id), source.root)
 
 
-def _encoded(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
+def _encode(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
     """Encodes an image, unless it is a JPEG that only has to lose its metadata.
 
     Such a JPEG is small enough, need not be turned, and suits the hardware decoder.

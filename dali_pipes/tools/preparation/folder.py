@@ -20,7 +20,7 @@ from dali_pipes.tools.preparation.config import Part
 from dali_pipes.tools.preparation.encode import Encoding, encode_sample, relative_name
 from dali_pipes.tools.preparation.record import Outcome, Record
 
-LONGEST = 255  # maximum bytes of a name on nearly all file systems
+MAX_NAME_BYTES = 255  # maximum bytes of a name on nearly all file systems
 _JPEG = (".jpg", ".jpeg")
 
 
@@ -37,7 +37,7 @@ def class_folders(classes: Sequence[str]) -> list[str]:
             name in ("", ".", "..")
             or "/" in name
             or "\0" in name
-            or len(os.fsencode(name)) > LONGEST
+            or len(os.fsencode(name)) > MAX_NAME_BYTES
         ):
             raise ConfigError(
                 f"class {name!r} cannot be the name of a folder; to=shards keeps any class"
@@ -73,7 +73,7 @@ def output_names(manifest: Manifest) -> list[str]:
         return [
             os.path.join(folder, name)
             for folder, files in grouped
-            for name in _renamed([file for _, file in files])
+            for name in _rename([file for _, file in files])
         ]
 
     by_class = itertools.groupby(labels)
@@ -96,13 +96,13 @@ def _is_class_tree(paths: list[str], folders: list[str]) -> bool:
     return inside and all(one < other for one, other in itertools.pairwise(by_class))
 
 
-def _renamed(names: list[str]) -> list[str]:
+def _rename(names: list[str]) -> list[str]:
     new = [name if name.lower().endswith(_JPEG) else f"{name}.jpg" for name in names]
     sorted_alike = all(one < other for one, other in itertools.pairwise(new))
 
     return (
         new
-        if sorted_alike and all(len(os.fsencode(name)) <= LONGEST for name in new)
+        if sorted_alike and all(len(os.fsencode(name)) <= MAX_NAME_BYTES for name in new)
         else _numbers(len(names))
     )
 
@@ -111,7 +111,7 @@ def _numbers(count: int) -> list[str]:
     return [f"{number:08d}.jpg" for number in range(count)]
 
 
-class _Written(NamedTuple):
+class _WrittenImage(NamedTuple):
     """The outcome of one image.
 
     Attributes:
@@ -208,16 +208,16 @@ def _write(
     encoding: Encoding,
     must_exist: bool,
     sample_id: int,
-) -> _Written:
+) -> _WrittenImage:
     file = out / names[sample_id]
     size = file.stat().st_size if file.exists() else 0
     # a file is renamed into its place when it is complete
     if size:
-        return _Written(size, kept=True)
+        return _WrittenImage(size, kept=True)
 
     encoded = encode_sample(source, encoding, sample_id)
     if isinstance(encoded, str):
-        return _Written(0, why=encoded)
+        return _WrittenImage(0, why=encoded)
 
     if must_exist:
         raise PreparationError(
@@ -225,4 +225,4 @@ def _write(
         )
 
     record.write(file, encoded.content)
-    return _Written(len(encoded.content), same_pixels=encoded.same_pixels)
+    return _WrittenImage(len(encoded.content), same_pixels=encoded.same_pixels)

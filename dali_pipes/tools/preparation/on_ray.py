@@ -16,7 +16,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.preparation.encode import Encoding
-from dali_pipes.tools.preparation.shards import Shard, Written, write_shard
+from dali_pipes.tools.preparation.shards import Shard, WrittenShard, write_shard
 
 _ANSWER_S = 10  # how long the cluster may take to accept a connection
 _RETRIES = 5  # how often a task is run again after its worker or machine was lost
@@ -24,7 +24,7 @@ _RETRIES = 5  # how often a task is run again after its worker or machine was lo
 
 def write_all(
     source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
-) -> Iterator[Written]:
+) -> Iterator[WrittenShard]:
     """Writes the shards on the cluster at RAY_ADDRESS, or on this machine if that is not set.
 
     Yields what was written, in order.
@@ -44,7 +44,7 @@ def write_all(
                 logging_level=logging.ERROR,
                 include_dashboard=False,
             )
-        yield from track(_done(source, encoding, shards), what, len(shards))
+        yield from track(_run_tasks(source, encoding, shards), what, len(shards))
     except (ray.exceptions.RayError, OSError) as error:
         cause = getattr(error, "cause", None) or error
         why = " ".join(str(cause).split())[:300]
@@ -71,7 +71,9 @@ def _check_answers(address: str | None) -> None:
             ) from None
 
 
-def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> Iterator[Written]:
+def _run_tasks(
+    source: Manifest, encoding: Encoding | None, shards: list[Shard]
+) -> Iterator[WrittenShard]:
     """Starts a task for each shard, and yields what was written, in order.
 
     Only as many tasks are started ahead as keep all cores busy, so a run that is stopped has little
@@ -90,7 +92,7 @@ def _done(source: Manifest, encoding: Encoding | None, shards: list[Shard]) -> I
             pending.append(write.remote(shared, encoding, shard))
 
 
-def _write(source: Manifest, encoding: Encoding | None, shard: Shard) -> Written:
+def _write(source: Manifest, encoding: Encoding | None, shard: Shard) -> WrittenShard:
     for needed in (shard.aside.parent, *([] if source.is_fetched else [Path(source.root)])):
         if not needed.exists():
             raise OSError(

@@ -69,7 +69,7 @@ class Record:
 
         earlier = sorted(out.glob(_NAMES))
         for file in earlier:
-            self._go_on(file)
+            self._resume(file)
 
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
             raise PreparationError(
@@ -105,7 +105,7 @@ class Record:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(file)) from None
 
-    def _go_on(self, file: Path) -> None:
+    def _resume(self, file: Path) -> None:
         try:
             found = json.loads(file.read_text())
             schema, options, splits = found["schema"], dict(found["options"]), dict(found["splits"])
@@ -156,10 +156,10 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
     out.mkdir(parents=True, exist_ok=True)
 
     # parts share the folder; a run of all the work needs it alone
-    with _claimed(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
+    with _lock(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
         record = Record(out, options, part)
         record.scratch.mkdir(exist_ok=True)
-        with _claimed(record.scratch, fcntl.LOCK_EX):
+        with _lock(record.scratch, fcntl.LOCK_EX):
             try:
                 # of a run that was killed
                 for left in record.scratch.iterdir():
@@ -170,7 +170,7 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
 
 
 @contextmanager
-def _claimed(folder: Path, how: int) -> Iterator[None]:
+def _lock(folder: Path, how: int) -> Iterator[None]:
     """Locks a folder inside the `with` block; `how` is a flag of flock.
 
     Raises:

@@ -12,8 +12,8 @@ classes.json beside the shards is the list of class names. In WebDataset
 (https://github.com/webdataset/webdataset) a sample is the files whose names agree up to the first
 dot. The tars are USTAR, without times and owners, so that the same images give the same bytes.
 
-Which images a shard holds follows from their sizes in the source alone (`_planned`), so any process
-on any machine can write any shard (`write_shard`).
+Which images a shard holds follows from their sizes in the source alone (`_plan_shards`), so any
+process on any machine can write any shard (`write_shard`).
 """
 
 import io
@@ -55,7 +55,7 @@ class Shard(NamedTuple):
     aside: Path
 
 
-class Written(NamedTuple):
+class WrittenShard(NamedTuple):
     """A written shard.
 
     Attributes:
@@ -67,7 +67,7 @@ class Written(NamedTuple):
     same_pixels: int
 
 
-WriteAll = Callable[[Manifest, Encoding | None, list[Shard], str], Iterator[Written]]
+WriteAll = Callable[[Manifest, Encoding | None, list[Shard], str], Iterator[WrittenShard]]
 
 
 def to_shards(
@@ -98,12 +98,12 @@ def to_shards(
     folder.mkdir(exist_ok=True)
     record.write(folder / CLASSES_FILE, json.dumps(source.classes).encode())
 
-    shards = _planned(record, folder, source, limit)
+    shards = _plan_shards(record, folder, source, limit)
     if strays := sorted({*folder.glob("*.tar")} - {shard.file for shard in shards}):
         raise PreparationError(f"{strays[0]} was not written by this run; choose another folder")
 
     mine = part.of(shards)
-    kept = {shard: _kept(shard) for shard in mine if shard.file.exists()}
+    kept = {shard: _read_shard(shard) for shard in mine if shard.file.exists()}
     missing = [shard for shard in mine if shard not in kept]
 
     if part.merges and missing:
@@ -136,7 +136,7 @@ def to_shards(
     return Outcome(len(ids), same_pixels, from_earlier, before, after, left_out), ids
 
 
-def _planned(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
+def _plan_shards(record: Record, folder: Path, source: Manifest, limit: int) -> list[Shard]:
     """Plans the shards: each gets as many samples as fit by their sizes in the source.
 
     A tar is made of blocks of 512 bytes: each file has one for its header, and as many as its
@@ -171,7 +171,7 @@ def write_shard(
     encoding: Encoding | None,
     shard: Shard,
     images: Iterable[Encoded | str] | None = None,
-) -> Written:
+) -> WrittenShard:
     """Writes one shard, whole or not at all.
 
     Args:
@@ -209,7 +209,7 @@ def write_shard(
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(shard.file)) from None
 
-    return Written(ids, same)
+    return WrittenShard(ids, same)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -221,7 +221,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 def write_here(
     source: Manifest, encoding: Encoding | None, shards: list[Shard], what: str
-) -> Iterator[Written]:
+) -> Iterator[WrittenShard]:
     """Encodes images in several processes of this machine, and writes the shards in this one."""
     ids = [sample_id for shard in shards for sample_id in range(shard.first, shard.end)]
 
@@ -234,7 +234,7 @@ def write_here(
     return (write_shard(source, encoding, shard, images) for shard in shards)
 
 
-def _kept(shard: Shard) -> Written:
+def _read_shard(shard: Shard) -> WrittenShard:
     """Reads which samples are in a shard of an earlier run.
 
     Raises:
@@ -255,4 +255,4 @@ def _kept(shard: Shard) -> Written:
             "another folder"
         )
 
-    return Written(ids, 0)
+    return WrittenShard(ids, 0)

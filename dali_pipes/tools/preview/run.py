@@ -29,7 +29,7 @@ from dali_pipes.system.progress import track
 
 SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
 LARGEST = 480  # pixels of a view's longer side
-_LEAST = 128  # an image whose shorter side has fewer pixels has no room for names
+_MIN_SIDE_WITH_NAMES = 128  # an image whose shorter side has fewer pixels has no room for names
 _FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
 _COLORS = (  # of the classes in turn: Tableau's ten colors
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
@@ -90,13 +90,14 @@ def preview(config: PreviewConfig) -> None:
 
         for number, batch in enumerate(track(itertools.islice(loader, total), "loading", total)):
             if number == 0:
-                # ids only, since pixels differ from decoder to decoder
                 console.print(f"first batch: {batch}", highlight=False)
                 picture = Path(config.out) / "batch.png"
                 draw(batch, config.transform, manifest.classes).save(picture)
+            # ids only, since pixels differ from decoder to decoder
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
         seconds = time.perf_counter() - start
+
     console.print(
         f"{images:,} of {len(manifest):,} images in {total:,} batches, {images / seconds:,.0f} "
         "images/s with start-up"
@@ -215,9 +216,9 @@ def _draw_objects(
 
     drawn = ImageDraw.Draw(image)
     boxes = list(zip((objects["boxes"] * scale).tolist(), labels, strict=True))
-    # names after all boxes, so that no line crosses them
     for box, label in boxes:
         drawn.rectangle(box, outline=_color(label), width=2)
+    # names after all boxes, so that no line crosses them
     for box, label in boxes:
         _write(image, (box[0], box[1] - _LINE + 2), _name(label, classes), _color(label))
 
@@ -244,7 +245,7 @@ def _write(image: Image.Image, place: tuple[float, float], text: str, color: str
 
     A small image gets no text.
     """
-    if min(image.size) < _LEAST:
+    if min(image.size) < _MIN_SIDE_WITH_NAMES:
         return
 
     drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5

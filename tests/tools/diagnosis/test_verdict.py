@@ -11,8 +11,8 @@ from dali_pipes.tools.diagnosis import verdict as module
 from dali_pipes.tools.diagnosis.span import Round, Span
 from dali_pipes.tools.diagnosis.verdict import (
     VERDICTS,
-    Figures,
     OneOffFigures,
+    TrainingFigures,
     causes,
     figures,
     freed,
@@ -20,7 +20,7 @@ from dali_pipes.tools.diagnosis.verdict import (
     straggling,
 )
 
-WAITING = Figures(
+WAITING = TrainingFigures(
     model=1000, loader=100,
     together=98, wait_share=0.9, start_share=0.0, overlap=0.98, contention=0.01,
     loader_cores=2.0, busy=0.6,
@@ -214,6 +214,14 @@ def test_a_verdict_that_few_rounds_share_is_none():
     ]
     split[2] = replace(split[2], loader=span(10_000, cpu_s=0.01))
     assert judge(split, OneOffFigures(), 2, 1).name == "inconclusive"
+
+
+def test_rounds_that_differ_in_why_the_loader_is_too_slow_agree_that_it_is():
+    few, waits = one_round(0.9), replace(one_round(0.9), loader=span(10_000, cpu_s=0.01))
+    saturated = replace(few, together=span(900, waits=(0.9,), busy=1.0, cpu_s=4.0))
+    found = judge([few, saturated, waits], OneOffFigures(), 2, 1)
+    assert len(set(found.rounds)) == 3
+    assert found.name.startswith("prep-bound") and found.confidence == "medium"
 
 
 def test_only_a_cause_that_costs_more_than_the_others_is_of_high_confidence():

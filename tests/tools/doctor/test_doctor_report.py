@@ -5,16 +5,16 @@ from rich.console import Console
 
 from dali_pipes.tools.doctor.report import (
     Finding,
-    Line,
+    ReportLine,
     as_json,
     can_train_on_gpu,
     closing_sentence,
     print_lines,
 )
 
-FINE = Line("software", "DALI", Finding("ok", "DALI 2.4.0 [bold]ran[/bold]"))
-DOUBT = Line("storage", "speed", Finding("warning", "120 MB/s", "a faster disk " * 12))
-WRONG = Line(
+FINE = ReportLine("software", "DALI", Finding("ok", "DALI 2.4.0 [bold]ran[/bold]"))
+DOUBT = ReportLine("storage", "speed", Finding("warning", "120 MB/s", "a faster disk " * 12))
+WRONG = ReportLine(
     "GPU",
     "driver and GPUs",
     Finding("failed", "no GPU: " + "NVML " * 30, "CPU loaders work: loader=dali_cpu"),

@@ -8,9 +8,7 @@ data = TensorDataset(torch.rand(4000, 3, 32, 32), torch.randint(0, 10, (4000,)))
 train_loader = DataLoader(data, batch_size=1, shuffle=True)
 
 blocks = [layer for _ in range(20) for layer in (nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())]
-model = nn.Sequential(
-    nn.Conv2d(3, 16, 3, stride=2), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)
-)
+model = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for epoch in range(1000):

@@ -28,9 +28,7 @@ class Photos(Dataset):
         return self.transform(image), index % 10
 
 
-train_loader = DataLoader(
-    Photos(), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True
-)
+train_loader = DataLoader(Photos(), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
 
 model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

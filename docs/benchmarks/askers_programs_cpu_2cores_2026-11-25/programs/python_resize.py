@@ -28,9 +28,7 @@ class Photos(Dataset):
 
 train_loader = DataLoader(Photos(), batch_size=32, shuffle=True, num_workers=2)
 
-model = nn.Sequential(
-    nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
-)
+model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 optimizer = torch.optim.Adam(model.parameters())
 
 for epoch in range(1000):

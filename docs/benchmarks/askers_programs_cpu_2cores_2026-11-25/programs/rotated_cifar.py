@@ -33,9 +33,7 @@ transform = transforms.Compose(
 )
 train_loader = DataLoader(CIFAR(transform), batch_size=64, shuffle=True, num_workers=2)
 
-model = nn.Sequential(
-    nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
-)
+model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 for epoch in range(1000):

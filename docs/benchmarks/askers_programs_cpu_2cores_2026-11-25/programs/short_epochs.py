@@ -19,9 +19,7 @@ class Small(Dataset):
 
 train_loader = DataLoader(Small(), batch_size=32, shuffle=True, num_workers=4)
 
-model = nn.Sequential(
-    nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
-)
+model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 for epoch in range(100000):

@@ -16,9 +16,7 @@ class Remote(Dataset):
         return torch.zeros(3, 32, 32), index % 10
 
 
-train_loader = DataLoader(
-    Remote(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
-)
+train_loader = DataLoader(Remote(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
 
 model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

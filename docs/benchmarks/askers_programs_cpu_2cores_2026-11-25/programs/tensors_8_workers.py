@@ -6,13 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 images = torch.rand(20000, 3, 32, 32)
 labels = torch.randint(0, 10, (20000,))
-train_loader = DataLoader(
-    TensorDataset(images, labels),
-    batch_size=128,
-    shuffle=True,
-    num_workers=8,
-    persistent_workers=True,
-)
+train_loader = DataLoader(TensorDataset(images, labels), batch_size=128, shuffle=True, num_workers=8, persistent_workers=True)
 
 model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

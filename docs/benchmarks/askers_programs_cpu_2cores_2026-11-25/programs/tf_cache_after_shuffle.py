@@ -12,12 +12,7 @@ def augment(image, label):
 
 
 dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(512)
-dataset = (
-    dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
-    .cache()
-    .batch(32)
-    .prefetch(tf.data.AUTOTUNE)
-)
+dataset = dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE).cache().batch(32).prefetch(tf.data.AUTOTUNE)
 
 model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)])
 optimizer = tf.keras.optimizers.SGD(0.01)
@@ -27,6 +22,4 @@ for epoch in range(1000):
     for x, y in dataset:
         with tf.GradientTape() as tape:
             loss = loss_of(y, model(x))
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        )
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
