@@ -366,12 +366,14 @@ class Manifest:
                 values than classes.
         """
         check_choice("missing", missing, MISSING)
-        folders = [Path(os.path.abspath(local_path(folder))) for folder in (images, masks)]
+        image_folder, mask_folder = (
+            Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
+        )
         check_choice("annotated", annotated, ANNOTATED)
 
         targets = Targets(annotated=annotated)
         check = ScanOptions(verify, max_pixels, workers, progress, targets)
-        pairs = read_masks(*folders, classes, missing, mask_values, check)
+        pairs = read_masks(image_folder, mask_folder, classes, missing, mask_values, check)
         return cls._of(pairs)._finish(None, strict)
 
     @classmethod

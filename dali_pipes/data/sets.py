@@ -188,7 +188,7 @@ def _join_facts(
     boxes_upright = _join_boxes_upright(
         [images.facts.boxes_upright for images in sets if images.has_turned_boxes]
     )
-    masks = {}
+    masks: dict[str, Any] = {}
     if any(images.has_target("mask") for images in sets):
         new_values = [
             facts.mask_values.renumber(new) for facts, new in zip(every, numbers, strict=True)
