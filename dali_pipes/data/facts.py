@@ -1,7 +1,7 @@
 """`ManifestFacts`: what is known of the images of a manifest as a whole, beside the rows.
 
-A scan states most of them, a saved manifest has them too (`ManifestFacts.read`, `ManifestFacts.write`), and a
-manifest that is made of another one keeps those that still hold (`of_part`, `of_same_samples`).
+A scan states most of them, a saved manifest has them too (`read`, `write`), and a manifest that is
+made of another one keeps those that still hold (`of_part`, `of_same_samples`).
 """
 
 from collections.abc import Mapping
