@@ -198,7 +198,8 @@ def _list_groups(line: CommandLine) -> list[str]:
     known: list[str] = []
     # once more with what the job knows, since an experiment may add groups
     for _ in range(2):
-        words = [each.input_line for each in line.overrides() if each.get_key_element() in known]
+        overrides = [each for each in line.overrides() if each.get_key_element() in known]
+        words = [str(each.input_line) for each in overrides]
         defaults = loader.compute_defaults_list(line.job, words, RunMode.RUN)
         known = list(defaults.overrides.known_choices)
     return known
