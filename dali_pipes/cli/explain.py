@@ -178,7 +178,7 @@ def _explain_group(error: BaseException, line: CommandLine) -> str | None:
     if group is None:
         return None
 
-    places = [each for each in known if each.split("@")[0] == group.split("@")[0]]
+    places = sorted(each for each in known if each.split("@")[0] == group.split("@")[0])
     meant = f"; did you mean {' or '.join(places)}?" if places else ""
     return f"there are no options {group}=NAME for this job{meant}; {_HELP}"
 
