@@ -229,6 +229,7 @@ class Plan:
         """All ids of one epoch, over all ranks, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
+    @checks_arguments(epoch=(0, LARGEST_EPOCH))
     def make_order(self, epoch: int) -> None:
         """Makes what the first batch of this epoch would wait for, and keeps it, as a sampling does
         with the passes over its shards. It may run in a thread.

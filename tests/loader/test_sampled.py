@@ -80,8 +80,8 @@ def test_a_resumed_epoch_is_the_uninterrupted_one_on_any_number_of_ranks(scanned
 
 def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
     """From two ranks to one and to four; three are refused."""
-    packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "ranks", 4), progress=False)
-    window = 2.1e-9 * packed.ranks.bytes.max()
+    packed = dp.Manifest.scan(tar_shards(scanned, tmp_path / "shards", 4), progress=False)
+    window = 2.1e-9 * packed.shards.bytes.max()
     options = {
         "sampling": {"name": "windows", "lanes": 2, "window_gb": float(window)},
         "last_batch": "drop",
@@ -192,11 +192,10 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
 def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
     """One class an image: what an image was mixed with is in its label."""
     own_class = dp.Manifest(
-        "/nowhere",
+        scanned.root,
         [str(each) for each in range(37)],
         scanned.table.set_column(1, "label", [list(range(37))]),
     )
-    own_class.root = scanned.root
     with (
         build(own_class, name, batch_transform=mix(num_classes=37)) as loader,
         build(own_class, name) as plain,

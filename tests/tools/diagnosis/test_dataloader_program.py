@@ -167,7 +167,7 @@ def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
         raise OSError("too many open files")
 
     for module in ("examine", "prediction"):
-        monkeypatch.setattr(f"dali_pipes.tools.diagnosis.{module}.interval", failing)
+        monkeypatch.setattr(f"dali_pipes.tools.diagnosis.{module}.gain_interval", failing)
     found = examine(
         DataLoaderProgram(loader(Samples(sleep=0.005), workers=1), step), ProbeBudget(1, 0.2)
     )
