@@ -266,7 +266,7 @@ assert states() == before, "from_torch"
 from dali_pipes.measure.arms import CachedConfig
 manifest = dp.Manifest.scan({str(thumbnails.root)!r})
 for config in (dp.TorchConfig(num_workers=1), CachedConfig()):
-    options = {"transform": dp.TrainTransform(size=8), "batch_size": 8, "device": "cpu"}
+    options = {{"transform": dp.TrainTransform(size=8), "batch_size": 8, "device": "cpu"}}
     with dp.build_loader(manifest, config, **options) as loader:
         list(loader)
     assert states() == before, config

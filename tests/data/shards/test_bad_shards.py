@@ -196,7 +196,7 @@ def test_an_error_names_the_images_of_its_own_stream_alone(scanned, monkeypatch)
             if batches == 1:
                 patched.setattr(Reader, "read", fails)
             planned = itertools.islice(plan.iter_from(), batches)
-            list(ahead.explained(broken(ahead(planned))))
+            list(ahead.note_failures(broken(ahead(planned))))
         notes.append(getattr(caught.value, "__notes__", []))
     ahead.close()
     assert len(notes[0]) == 4 and all("input/output error" in each for each in notes[0])

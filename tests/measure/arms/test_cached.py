@@ -116,7 +116,7 @@ def test_close_lets_the_images_go(manifest):
     source.closed = False
     backend.close()
     backend.close()
-    assert source.closed and not backend._made
+    assert source.closed and not backend._cached_groups
 
 
 @pytest.mark.parametrize("on_bad_sample", ["raise", "substitute"])
