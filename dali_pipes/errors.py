@@ -92,9 +92,8 @@ class SmallDataError(ConfigError):
     def __init__(self, root: object, images: int, batch: int, ranks: int):
         super().__init__(
             f"{root}: {images} images do not fill one global batch of {batch * ranks} "
-            f"({batch} × {ranks} "
-            "shards), and last_batch='drop' drops partial ones; use a smaller batch_size, "
-            "or last_batch='partial' or 'pad'"
+            f"({batch} × {ranks} ranks), and last_batch='drop' drops partial ones; use a "
+            "smaller batch_size, or last_batch='partial' or 'pad'"
         )
         self.root, self.images, self.batch, self.ranks = root, images, batch, ranks
 

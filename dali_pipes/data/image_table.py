@@ -35,7 +35,7 @@ from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import FileVersion, absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
-from dali_pipes.data.table.schema import divided, own_columns, replaced
+from dali_pipes.data.table.schema import own_columns, replace_column, split_usable
 from dali_pipes.errors import ManifestError, OmissionError, check_int
 
 _SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
@@ -118,7 +118,7 @@ class ImageTable:
         Raises:
             ManifestError: the table cannot be of images.
         """
-        usable, others = divided(table.combine_chunks())
+        usable, others = split_usable(table.combine_chunks())
         images = cls(absolute(root), classes, Samples(usable), others, facts or Facts())
         images.check()
         return images
@@ -248,7 +248,7 @@ class ImageTable:
                     f"{self.root}: the manifest has objects of which {name} are too few or too "
                     "many; scan again"
                 )
-            return self.samples[TARGET + name].joined(ids)
+            return self.samples[TARGET + name].concatenate(ids)
 
         boxes, labels, points = (
             values("boxes", 4),
@@ -466,7 +466,7 @@ class ImageTable:
             np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block)
         )
         return [
-            zlib.crc32(b"".join(column.joined(ids).tobytes() for column in columns))
+            zlib.crc32(b"".join(column.concatenate(ids).tobytes() for column in columns))
             for ids in blocks
         ]
 
@@ -577,7 +577,8 @@ class ImageTable:
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            paths, lengths = self.samples["path"].joined(ids), self.samples["path"].lengths(ids)
+            column = self.samples["path"]
+            paths, lengths = column.concatenate(ids), column.lengths(ids)
             # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()
@@ -616,7 +617,7 @@ class ImageTable:
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
             self.shards.numbers
         ]
-        table = replaced(self.samples.table(), "mtime_ns", pa.array(times))
+        table = replace_column(self.samples.table(), "mtime_ns", pa.array(times))
         return replace(
             self,
             samples=Samples(table, self.samples.files),
@@ -659,7 +660,7 @@ class ImageTable:
         if not problems:
             return self
 
-        bad = replaced(
+        bad = replace_column(
             self.samples.table().take(pa.array(list(problems))),
             "problem",
             pa.array(list(problems.values())),

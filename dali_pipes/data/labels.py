@@ -271,7 +271,8 @@ def is_numeric(kind: pa.DataType) -> bool:
 
     Such columns go on to the batch.
     """
-    return not (pa.types.is_large_string(kind) or pa.types.is_large_list(kind))
+    texts = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return not (texts or pa.types.is_large_list(kind))
 
 
 class _Cells(NamedTuple):

@@ -4,6 +4,7 @@
 and reports values that mean nothing.
 """
 
+import os
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -189,7 +190,9 @@ def check_masks(
         except Exception:  # Pillow's plugins raise almost anything on broken files
             return None, []
         why = values.problem_of(found, classes, ignored)
-        return why and f"its mask {place}: {why}", _distinct_values(found)
+        # a problem is text of a table, which must be UTF-8
+        name = os.fsencode(str(place)).decode(errors="backslashreplace")
+        return why and f"its mask {name}: {why}", _distinct_values(found)
 
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))

@@ -2,7 +2,7 @@
 mask, a text.
 
 These are columns called "target:NAME". A column is a large list of numbers, of which an image has
-as many as it needs, or a large string:
+as many as it needs, or a large string; the path of a mask is binary, as the file system has it:
 
     boxes          4 float32 an object: left, top, right, bottom in pixels of the image as stored,
                    not turned by its EXIF tag
@@ -36,6 +36,7 @@ from dali_pipes.errors import OptionError, check_choice, check_if_given, check_o
 
 TARGET = "target:"
 BOX_LABELS = TARGET + "box_labels"
+MASK = TARGET + "mask"
 TYPES: dict[str, pa.DataType] = {
     "boxes": pa.large_list(pa.float32()),
     "box_labels": pa.large_list(pa.int64()),
@@ -43,7 +44,7 @@ TYPES: dict[str, pa.DataType] = {
     "crowd": pa.large_list(pa.bool_()),
     "keypoints": pa.large_list(pa.float32()),
     "outlines": pa.large_string(),
-    "mask": pa.large_string(),
+    "mask": pa.large_binary(),
     "mask_offset": pa.int64(),
     "mask_bytes": pa.int64(),
     "text": pa.large_string(),

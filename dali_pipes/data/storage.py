@@ -12,7 +12,7 @@ from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_oth
 from dali_pipes.data.shards.remote import absolute
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
-from dali_pipes.data.table.schema import divided
+from dali_pipes.data.table.schema import split_usable
 from dali_pipes.errors import ManifestError
 
 
@@ -33,7 +33,7 @@ def load(file: str | Path) -> ImageTable:
             stored.root, stored.classes, stored.table, facts.of_same_samples()
         )
 
-    usable, others = divided(stored.table)
+    usable, others = split_usable(stored.table)
     validate(others)
     return ImageTable(
         absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, facts

@@ -23,8 +23,8 @@ from dali_pipes.backends.base import Backend
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.decoders import pillow
-from dali_pipes.data.scanning.headers import ScanOptions, examine, os_problem
+from dali_pipes.data.scanning.decoders import decode_size
+from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error, examine
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.errors import BadSampleError
 from dali_pipes.plan.plan import Plan, PlannedBatch
@@ -230,7 +230,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
-        return None if error.errno in _OF_THE_PROCESS else os_problem(error)
+        return None if error.errno in _OF_THE_PROCESS else describe_os_error(error)
 
     # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
     header = examine(
@@ -246,7 +246,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
         )
 
     try:
-        pillow(encoded.tobytes())
+        decode_size(encoded.tobytes())
     except MemoryError:
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
@@ -265,7 +265,7 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
             values = manifest.mask_values.decode(file)
             why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
     except OSError as error:
-        why = None if error.errno in _OF_THE_PROCESS else os_problem(error)
+        why = None if error.errno in _OF_THE_PROCESS else describe_os_error(error)
     return why and f"its mask {mask}: {why}"
 
 

@@ -139,13 +139,14 @@ class Fetcher:
 
         # daemons: a store that hangs does not keep the program from ending
         if missing and not self._threads:
-            self._threads = [
+            threads = [
                 threading.Thread(target=self._work, name="fetch", daemon=True)
                 for _ in range(_AT_ONCE)
             ]
             # a thread that is interrupted while it starts may wait for ever
             with delayed_signals():
-                for thread in self._threads:
+                self._threads = threads
+                for thread in threads:
                     thread.start()
         for shard in missing:
             self._queue.put(shard)

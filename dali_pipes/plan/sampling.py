@@ -47,7 +47,7 @@ class Sampling(Options, ABC):
     """Which samples make an epoch, and in which order; the base of all samplings.
 
     Attributes:
-        epoch_size: samples of one epoch over all shards; None: as many as there are images. The
+        epoch_size: samples of one epoch over all ranks; None: as many as there are images. The
             next epoch goes on where this one stopped, so that a shorter epoch leaves nothing out in
             the long run.
     """

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import os
 import uuid
 from collections.abc import Iterator
@@ -51,14 +52,18 @@ def written(file: Path) -> Iterator[BinaryIO]:
 
 
 def new_folder(out: Path) -> Path:
+    """Makes a folder in `out` for a run that begins now, and returns it."""
     stamp = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = out.absolute() / stamp
-    # runs that begin in the same second get a number
-    for number in range(2, 100):
-        if not folder.exists():
+    folder.parent.mkdir(parents=True, exist_ok=True)
+
+    # Runs that begin in the same second get a number. Whether a name is free is only known once
+    # the folder is made: another run may take it meanwhile.
+    for number in itertools.count(2):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
             break
         folder = folder.with_name(f"{stamp}_{number}")
-    folder.mkdir(parents=True)
     return folder
 
 

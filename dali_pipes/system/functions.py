@@ -39,6 +39,10 @@ def named_function(name: str) -> Callable[..., Any]:
                 "Python module, such as my_train.py"
             )
         folder, module = file.resolve().parent, file.stem
+    elif module.startswith("."):
+        raise ConfigError(
+            f"{name}: a module is named from the top, so without the dot at its start"
+        )
 
     if (here := str(folder)) not in sys.path:
         sys.path.insert(0, here)
@@ -46,20 +50,21 @@ def named_function(name: str) -> Callable[..., Any]:
         found = import_module(module)
     except ModuleNotFoundError as error:
         # the module is there, and one that it imports is missing
-        if error.name != module.split(".")[0] and error.name != module:
+        if not f"{module}.".startswith(f"{error.name}."):
             raise
         meant = f"; write {module.removesuffix('.py')}:{function}" if module.endswith(".py") else ""
         raise ConfigError(
             f"{name}: there is no module {module} in {here}, and none is installed{meant}"
         ) from None
+    # a module that is built into Python has no file, and neither has a folder without __init__.py
+    origin = getattr(found, "__file__", None)
+    where = origin or f"the module {module}"
     # another module of this name was imported before, or is built into Python
-    if is_path and not (found.__file__ and file.samefile(found.__file__)):
-        raise ConfigError(
-            f"{name}: the name {module} is taken by {found.__file__}; rename your file"
-        )
+    if is_path and not (origin and file.samefile(origin)):
+        raise ConfigError(f"{name}: the name {module} is taken by {where}; rename your file")
 
     if not callable(getattr(found, function, None)):
-        raise ConfigError(f"{name}: {found.__file__} has no function {function}")
+        raise ConfigError(f"{name}: {where} has no function {function}")
 
     made = getattr(found, function)
     try:
@@ -68,4 +73,6 @@ def named_function(name: str) -> Callable[..., Any]:
         raise ConfigError(
             f"{name} is called without arguments ({error}); give them defaults"
         ) from None
+    except ValueError:  # functions in C may have no signature
+        pass
     return made

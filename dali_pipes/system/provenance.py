@@ -96,14 +96,18 @@ def _commit() -> str | None:
     """The commit of the checkout, with "+" if anything in it was changed since; outside of a
     checkout, the commit that a container was built from.
     """
-    folder = Path(__file__).parent
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        status = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
-        ).stdout
+        # fails where the package is only installed inside another repository, as in its .venv
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        head, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("DALI_PIPES_COMMIT")
-    return head + ("+" if status.strip() else "")
+    return head + ("+" if status else "")
+
+
+def _git(*arguments: str) -> str:
+    """Returns what git says in the package's folder."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()

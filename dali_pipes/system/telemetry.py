@@ -127,6 +127,10 @@ class Sampler:
         """Takes a sample now, and returns the CPU seconds that it took. Called at the start of what
         is measured, since energy is counted from a sample on.
         """
+        return self._take()[1]
+
+    def _take(self) -> tuple[Sample, float]:
+        """Takes a sample, and returns it with the CPU seconds that it took."""
         # the caller's thread and the sampling thread may both be here
         with self._one_at_a_time:
             start = time.thread_time()
@@ -151,28 +155,32 @@ class Sampler:
                 self.samples.append(sample)
             cost = time.thread_time() - start
             self._spent += cost
-            return cost
+            return sample, cost
 
     def _run(self) -> None:
         pss_cost = 0.1  # s, until one is measured; as much is reserved for the one at the end
         while not self._done.wait(self._every_s):
-            cost = self.sample()
+            sample, cost = self._take()
             if self._spent_on_pss + 2 * pss_cost <= COST * (time.monotonic() - self._started):
-                pss_cost = self._sample_pss()
+                pss_cost = self._add_pss(sample)
             self._done.wait(cost / COST - self._every_s)  # longer, after an expensive sample
 
-        self.sample()
-        self._sample_pss()
+        sample, _ = self._take()
+        self._add_pss(sample)
 
-    def _sample_pss(self) -> float:
+    def _add_pss(self, sample: Sample) -> float:
+        """Adds the PSS to a sample that was just taken, and returns the CPU seconds that it took.
+
+        The caller's thread may take another sample meanwhile.
+        """
         start = time.thread_time()
         pss = sum(
             _figure(lambda each: each.memory_full_info().pss, process)
             for root in self._roots
             for process in _tree(root)
         )
-        if self.samples and pss:
-            self.samples[-1]["pss_mib"] = pss / MIB
+        if pss:
+            sample["pss_mib"] = pss / MIB
 
         cost = time.thread_time() - start
         self._spent_on_pss += cost

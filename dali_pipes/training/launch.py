@@ -136,11 +136,14 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
             except DaliPipesError as problem:
                 error, status = str(problem), problem.status
             except OSError as problem:
-                error = f"{problem.filename}: {problem.strerror}"
+                # a full disk and an object store may name no file
+                error = str(problem) or repr(problem)
+                if problem.filename is not None:
+                    error = f"{problem.filename}: {problem.strerror}"
         fabric.barrier()
 
     errors = all_gather(fabric, (error, status))
-    failed = next((rank for rank, (each, _) in enumerate(errors) if each), None)
+    failed = next((rank for rank, (each, _) in enumerate(errors) if each is not None), None)
     if failed is None:
         return result  # type: ignore[return-value]
 

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from tensorboardX import SummaryWriter
 
+from dali_pipes.system.files import replacing
 from dali_pipes.training.meter import Meter
 
 Row = dict[str, Any]
@@ -56,9 +57,9 @@ class Log:
         if folder:
             # TensorBoard hides the events from `purge_step` on, of an earlier process
             self._board = SummaryWriter(str(folder), purge_step=step)
-            self._steps_file = _written(
-                folder / "steps.csv", STEP_COLUMNS, _rows_before(folder / "steps.csv", step)
-            )
+            steps = folder / "steps.csv"
+            _write(steps, STEP_COLUMNS, _rows_before(steps, step))
+            self._steps_file = steps.open("a", newline="")
 
     def say(self, text: str) -> None:
         if self._folder:
@@ -126,7 +127,7 @@ class Log:
 
         if not self._folder:
             return
-        _written(self._folder / "epochs.csv", list(row), rows).close()
+        _write(self._folder / "epochs.csv", list(row), rows)
         for name, value in row.items():
             self._board.add_scalar(f"epoch/{name}", value, step)
         self.flush()
@@ -161,24 +162,25 @@ class Log:
                 handler.close()
 
 
-def _written(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> TextIO:
-    """Writes a CSV file with these rows, and returns it open for more."""
-    file = path.open("w", newline="")
-    writer = csv.DictWriter(file, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return file
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Replaces a CSV file by one with these rows: whole, or not at all if the process is killed."""
+    with replacing(path) as aside, aside.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _rows_before(path: Path, step: int) -> list[Row]:
+    """Returns the rows that an earlier process wrote for the steps before this one."""
     if not path.exists():
         return []
 
-    # a process that was killed may have left its last line unfinished
+    # the end of the last line is missing if the process was killed while it wrote a part of its
+    # buffer; the number of a step may be cut too, and then is another one
     with path.open(newline="") as file:
-        return [
-            row for row in csv.DictReader(file) if row["step"].isdigit() and int(row["step"]) < step
-        ]
+        lines = [line for line in file if line.endswith("\n")]
+    rows = csv.DictReader(lines)
+    return [row for row in rows if str(row["step"]).isdigit() and int(row["step"]) < step]
 
 
 def waiting_for(waiting: float, fetching: float) -> str:

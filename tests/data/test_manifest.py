@@ -171,7 +171,7 @@ def test_a_cache_that_cannot_be_written_stops_nothing(manifest, caplog):
 
 def test_many_files_are_read_by_processes_in_the_same_order(manifest, monkeypatch):
     monkeypatch.setitem(files.CHUNK, "header", 4)
-    monkeypatch.setitem(files._FEW, "header", 16)
+    monkeypatch.setitem(files._ONE_PROCESS_MAX, "header", 16)
     assert Manifest.scan(manifest.root, progress=False, workers=3).table.equals(manifest.table)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from dali_pipes import Manifest, ManifestError, Targets
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.table import saved
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 
 TARGETS = Targets(
     boxes="b", box_labels="l", keypoints="k", keypoint_names=["left", "right"], mask="m", text="t"
@@ -152,7 +152,9 @@ DAMAGES = [
 @pytest.mark.parametrize("file", ["m.arrow", "m.parquet"])
 def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
     samples = manifest.samples
-    forged = replaced(samples, f"target:{name}", pa.array(values, samples[f"target:{name}"].type))
+    forged = replace_column(
+        samples, f"target:{name}", pa.array(values, samples[f"target:{name}"].type)
+    )
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
         Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints)
     saved.write(
@@ -169,7 +171,9 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "a\0b"])
 def test_a_strange_path_of_a_mask_is_refused(manifest, path):
-    forged = replaced(manifest.samples, "target:mask", pa.array([path] * 4, pa.large_string()))
+    forged = replace_column(
+        manifest.samples, "target:mask", pa.array([path] * 4, pa.large_string())
+    )
     with pytest.raises(ManifestError, match="a path that is absolute or has a NUL byte"):
         Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints).mask_extent(
             0
@@ -200,7 +204,7 @@ def test_strange_target_columns_are_no_manifest(manifest, tmp_path):
     with pytest.raises(ManifestError, match="not a manifest"):
         Manifest.load(tmp_path / "m.arrow")
     with pytest.raises(ManifestError, match="not a manifest"):
-        text = replaced(manifest.samples, "target:boxes", pa.array([json.dumps([])] * 4))
+        text = replace_column(manifest.samples, "target:boxes", pa.array([json.dumps([])] * 4))
         saved.write(tmp_path / "n.arrow", str(manifest.root), manifest.classes, text, text[:0], {})
         Manifest.load(tmp_path / "n.arrow")
 

@@ -24,7 +24,7 @@ from dali_pipes.data import omissions
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS
-from dali_pipes.data.scanning.shards import MISSING_SHARDS, missing_of
+from dali_pipes.data.scanning.shards import MISSING_SHARDS, list_missing_shards
 
 EXAMPLES = int(os.environ.get("DALI_PIPES_EXAMPLES", 40))
 OPTIONS = {"transform": dp.EvalTransform(size=8, resize=8), "batch_size": 6, "device": "cpu"}
@@ -498,7 +498,7 @@ def test_shards_that_are_missing_by_their_numbers_are_named(tmp_path, kind):
         # one file was asked for
         assert len(dp.Manifest.open(tmp_path / name, strict=True, progress=False)) == 1
     else:
-        assert missing_of([name]) == [
+        assert list_missing_shards([name]) == [
             "train.tfrecord-00000-of-00003",
             "train.tfrecord-00002-of-00003",
         ]

@@ -461,7 +461,7 @@ def test_a_file_that_only_the_loader_refuses_is_named_and_replaced(
 ):
     """Pillow, which looks for the culprit, is content with it."""
     FAULTS[TRUNCATED](scanned.path(4))
-    monkeypatch.setattr("dali_pipes.loader.bad_samples.pillow", lambda encoded: None)
+    monkeypatch.setattr("dali_pipes.loader.bad_samples.decode_size", lambda encoded: None)
     few = scanned.subset(np.array(samples))
     with (
         build(few, name, batch_size, shuffle=False) as loader,

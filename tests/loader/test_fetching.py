@@ -277,6 +277,20 @@ def test_lanes_and_windows_follow_the_machines(monkeypatch):
     )
 
 
+def test_an_interrupt_before_the_threads_start_leaves_fetching_to_the_next_call(far, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    window = dp.Windows(window_gb=2 * int(far.shards.bytes.max()) / 1e9)
+    fetcher = Fetcher(Plan(far, TRANSFORM, 8, sampling=window, rank=dp.Rank(0, 1)))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("dali_pipes.loader.fetching.delayed_signals", interrupted)
+        fetcher.start(0, 0)
+    fetcher.start(0, 0)
+    wait_until(lambda: fetcher.progress[0])
+    fetcher.close()
+
+
 def test_files_that_were_not_fetched_stay(far, cache):
     cache.mkdir(exist_ok=True)
     mine = [cache / name for name in ("notes.txt", "folder", "f" * 31, "f" * 40)]

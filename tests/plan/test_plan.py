@@ -133,6 +133,10 @@ def test_walk_goes_on_across_epochs():
     [
         ({"batch_size": 0}, "batch_size is 0"),
         ({"batch_size": 11}, "10 images do not fill one global batch of 11"),
+        (
+            {"batch_size": 6, "rank": Rank(1, 2)},
+            r"10 images do not fill one global batch of 12 \(6 × 2 ranks\)",
+        ),
         ({"batch_size": 2, "last_batch": "keep"}, "last_batch is 'keep'"),
         ({"batch_size": 2, "seed": -1}, "seed is -1"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from dali_pipes import Manifest
-from dali_pipes.data.table.schema import SCHEMA, replaced
+from dali_pipes.data.table.schema import SCHEMA, replace_column
 
 KB = 1000
 
@@ -48,7 +48,7 @@ def sharded(lengths, classes=None, files=None):
         "file_bytes": pa.array(np.bincount(numbers)[numbers] * KB),
     }
     for name, values in columns.items():
-        table = replaced(table, name, values)
+        table = replace_column(table, name, values)
     return Manifest(
         "/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table
     )

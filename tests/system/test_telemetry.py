@@ -70,6 +70,21 @@ def test_children_count_and_shared_memory_counts_once():
     assert last["rss_mib"] > 240 and 60 < last["pss_mib"] < 120
 
 
+def test_the_pss_is_that_of_the_sample_it_was_taken_after(monkeypatch):
+    """The program takes another sample, of what begins there, while the PSS is summed up."""
+    sampler, measure = Sampler([psutil.Process().pid], every_s=60), psutil.Process.memory_full_info
+
+    def measured(process):
+        sampler.sample()
+        return measure(process)
+
+    monkeypatch.setattr(psutil.Process, "memory_full_info", measured)
+    with sampler:
+        pass
+    first, *others = sampler.samples
+    assert first["pss_mib"] > 0 and others and not any("pss_mib" in each for each in others)
+
+
 def test_the_cost_of_watching_is_measured_and_bounded():
     """At most 1 % of a core, however often it is asked to look."""
     sampler = watched("", seconds=6, every_s=0.001)

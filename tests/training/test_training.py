@@ -17,7 +17,7 @@ from training.conftest import same, weights
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import TYPES
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.traces import PREFIX
 from dali_pipes.training.checkpoint import CheckpointError
@@ -304,7 +304,7 @@ def test_labels_that_are_not_one_class_each_are_refused(config, manifest, tmp_pa
 def test_images_without_a_class_are_refused_by_what_they_have(
     config, manifest, tmp_path, targets, message
 ):
-    table = replaced(manifest.samples[:1], "label", pa.array([[]], pa.list_(pa.int32())))
+    table = replace_column(manifest.samples[:1], "label", pa.array([[]], pa.list_(pa.int32())))
     for name, values in targets.items():
         table = table.append_column(f"target:{name}", values)
     dp.Manifest(manifest.root, [], table).save(tmp_path / "m.arrow")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.headers import os_problem
+from dali_pipes.data.scanning.headers import describe_os_error
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
@@ -27,7 +27,8 @@ class ReadAhead:
         batches: how many are read ahead.
 
     Attributes:
-        failures: a line for each image that could not be read, with the reason.
+        failures: a line for each image of the present stream that could not be read, with the
+            reason.
     """
 
     def __init__(self, manifest: Manifest, threads: int, batches: int):
@@ -37,11 +38,15 @@ class ReadAhead:
 
     def __call__(self, planned: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
         """Each batch with the bytes of its images."""
+        # a list for each stream: a read that an earlier one has begun may still fail
+        failures: list[str] = []
+        self.failures = failures
         ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
             for row in planned:
                 parts = np.array_split(row.ids, min(self._count, len(row)))
-                ahead.append((row, [self._threads.submit(self._read, part) for part in parts]))
+                reads = [self._threads.submit(self._read, part, failures) for part in parts]
+                ahead.append((row, reads))
 
                 # the oldest batch is yielded only when enough others are being read
                 if len(ahead) > self._batches:
@@ -52,17 +57,17 @@ class ReadAhead:
             for part in itertools.chain.from_iterable(parts for _, parts in ahead):
                 part.cancel()
 
-    def _read(self, ids: NDArray[np.int64]) -> Encoded:
-        return [self._read_one(sample_id) for sample_id in ids.tolist()]
+    def _read(self, ids: NDArray[np.int64], failures: list[str]) -> Encoded:
+        return [self._read_one(sample_id, failures) for sample_id in ids.tolist()]
 
-    def _read_one(self, sample_id: int) -> NDArray[np.uint8]:
+    def _read_one(self, sample_id: int, failures: list[str]) -> NDArray[np.uint8]:
         extent = self._manifest.extent(sample_id)
         try:
             return self._reader.read(extent)
         except OSError as error:
             # no exception yet, since earlier batches may still be waiting to be delivered; decoders
             # reject the empty image when its turn comes
-            self.failures.append(f"{extent}: {os_problem(error)}")
+            failures.append(f"{extent}: {describe_os_error(error)}")
             return np.empty(0, np.uint8)
 
     def explained(self, batches: Iterator[T]) -> Iterator[T]:

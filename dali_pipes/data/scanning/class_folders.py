@@ -26,21 +26,21 @@ from dali_pipes.data.scanning.classes import (
     choose_classes,
     refuse_inner_folders,
 )
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
+from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
 from dali_pipes.data.scanning.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     Header,
     ScanOptions,
+    describe_os_error,
     is_image,
-    os_problem,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import describe_no_classes
-from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.scanning.tables import embedded_files
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -81,7 +81,7 @@ class ClassFolders(NamedTuple):
 
 
 def scan_folder(
-    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: Earlier
+    root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions, earlier: EarlierScan
 ) -> tuple[list[str], pa.Table | None, FolderRecords]:
     """Returns class names, rows and the records of the folders that were scanned; the rows are None
     if no folder was touched since the earlier scan.
@@ -109,11 +109,11 @@ def scan_folder(
     for folder in folders:
         if folder.images is None:
             known = earlier.rows(folder.path)  # the class may have another number now
-            rows = [replaced(known, "label", _labels(folder.label, len(known), check))]
+            rows = [replace_column(known, "label", _labels(folder.label, len(known), check))]
         else:
             rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
 
-        usable = sum(each["problem"].null_count for each in rows)
+        usable = sum(table_rows["problem"].null_count for table_rows in rows)
         others = sum(map(len, rows)) - usable
         records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
         tables += rows
@@ -121,7 +121,7 @@ def scan_folder(
     return found.classes, pa.concat_tables(tables), records
 
 
-def _are_as_before(folders: list[Folder], earlier: Earlier) -> bool:
+def _are_as_before(folders: list[Folder], earlier: EarlierScan) -> bool:
     """Whether no folder was listed again and all leave out the same files as before.
 
     Folders without images, such as the root of class folders, may have been listed again.
@@ -184,7 +184,11 @@ def list_classes(
         return next(_images_below(root, name), None) is not None
 
     def subfolders(name: str) -> set[str]:
-        return {entry.name for entry in os.scandir(root / name) if entry.is_dir()}
+        return {
+            entry
+            for entry, is_folder in list_entries(root / name)
+            if is_folder and not is_housekeeping(entry)
+        }
 
     classes = choose_classes(root, folders, check.classes, has_images, subfolders)
 
@@ -223,7 +227,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
 
 
 def list_folders(
-    root: Path, found: ClassFolders, earlier: Earlier, check: ScanOptions
+    root: Path, found: ClassFolders, earlier: EarlierScan, check: ScanOptions
 ) -> list[Folder]:
     """Lists all folders with their images, in the order of ImageFolder.
 
@@ -243,8 +247,8 @@ def list_folders(
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
             inner = sorted(
                 parts[1]
-                for each in of_class
-                if len(parts := os.fsdecode(each.path).split("/")) == 2
+                for folder in of_class
+                if len(parts := os.fsdecode(folder.path).split("/")) == 2
             )
 
             if check.classes is None:
@@ -264,7 +268,7 @@ def list_folders(
     return folders
 
 
-def _count(folder: Folder, earlier: Earlier) -> int:
+def _count(folder: Folder, earlier: EarlierScan) -> int:
     """Returns the number of images directly in a folder."""
     return len(earlier.rows(folder.path)) if folder.images is None else len(folder.images)
 
@@ -278,7 +282,7 @@ def _shards_below(root: Path) -> Iterator[str]:
 
 
 def _walk(
-    base: bytes, start: bytes, label: int, earlier: Earlier, check: ScanOptions
+    base: bytes, start: bytes, label: int, earlier: EarlierScan, check: ScanOptions
 ) -> list[Folder]:
     """Lists a folder and all folders below it.
 
@@ -295,12 +299,12 @@ def _walk(
             continue
 
         found.append(folder)
-        waiting += [(each, above | {identity}) for each in subfolders]
+        waiting += [(subfolder, above | {identity}) for subfolder in subfolders]
     return found
 
 
 def _list(
-    base: bytes, path: bytes, label: int, earlier: Earlier, check: ScanOptions
+    base: bytes, path: bytes, label: int, earlier: EarlierScan, check: ScanOptions
 ) -> tuple[Folder, list[bytes], tuple[int, int]]:
     """Returns a folder, the paths of its subfolders, and its device and inode."""
     full = os.path.join(base, path)
@@ -312,9 +316,9 @@ def _list(
         if stamp and earlier.has_all_of(path, stamp, check):
             # a link whose target is gone is no folder any more, and changes no folder's time
             there = [
-                each
-                for each in earlier.subfolders[path]
-                if Path(os.fsdecode(os.path.join(base, each))).is_dir()
+                subfolder
+                for subfolder in earlier.subfolders[path]
+                if Path(os.fsdecode(os.path.join(base, subfolder))).is_dir()
             ]
             return (
                 Folder(path, label, stamp, None, earlier.folders[path].omissions),
@@ -325,7 +329,7 @@ def _list(
         entries = [(entry.name, entry.is_dir()) for entry in os.scandir(full)]
     except OSError as error:
         raise ManifestError(
-            f"{os.fsdecode(full)}: {os_problem(error)}; make it readable, or move it away"
+            f"{os.fsdecode(full)}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
 
     prefix = os.fsdecode(os.path.join(path, b""))

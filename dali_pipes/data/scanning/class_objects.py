@@ -21,8 +21,8 @@ from dali_pipes.data.scanning.headers import (
     Header,
     ScanOptions,
     examine,
+    fetch_error,
     is_image,
-    not_fetched,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.layouts import refuse_other_objects
@@ -165,7 +165,7 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:
-        raise not_fetched(url, error) from None
+        raise fetch_error(url, error) from None
 
 
 def _is_in_housekeeping(path: str) -> bool:

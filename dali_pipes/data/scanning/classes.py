@@ -26,7 +26,7 @@ NUMBERED = "housekeeping folders with images, to which ImageFolder gives class n
 def choose_classes(
     place: Path | str,
     folders: Iterable[str],
-    given: Sequence[str] | None,
+    user_classes: Sequence[str] | None,
     has_images: Callable[[str], bool],
     subfolders: Callable[[str], set[str]],
 ) -> list[str]:
@@ -34,31 +34,33 @@ def choose_classes(
 
     Args:
         folders: names of the folders there, without housekeeping.
-        given: the classes that the user names; None: each folder is a class.
+        user_classes: the classes that the user names; None: each folder is a class.
         has_images, subfolders: look at a folder, by its name.
 
     Raises:
         ManifestError: the folders are splits, or are not those that are named.
     """
-    there = sorted(folders)
-    if given is None:
-        refuse_split_folders(place, there, has_images, subfolders)
-        return there
+    folder_names = sorted(folders)
+    if user_classes is None:
+        refuse_split_folders(place, folder_names, has_images, subfolders)
+        return folder_names
 
-    lacking, others = set(given) - set(there), set(there) - set(given)
-    missing = [name for name in given if name in lacking]
-    unnamed = sorted(others)
+    known = set(folder_names)
+    missing = [name for name in user_classes if name not in known]
+    extra_folders = sorted(known - set(user_classes))
 
     # A class may have no image, so a name without a folder is allowed, unless it looks misspelt or
     # no name has a folder.
     for name in missing[:_COMPARED]:
-        near = get_close_matches(name, unnamed, 1)
-        if near or len(missing) == len(given):
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:5])}"
+        near = get_close_matches(name, extra_folders, 1)
+        if near or len(missing) == len(user_classes):
+            meant = (
+                f"did you mean {near[0]}?" if near else f"there are {', '.join(folder_names[:5])}"
+            )
             raise ManifestError(
                 f"{place}: classes names {name!r}, and there is no such folder; {meant}"
             )
-    return list(given)
+    return list(user_classes)
 
 
 def refuse_split_folders(
@@ -110,8 +112,8 @@ def refuse_inner_folders(
     """
     splits = {
         split
-        for each in inner
-        if (split := split_of(each)) and len(_WORDS.findall(each.lower())) == 1
+        for folder in inner
+        if (split := split_of(folder)) and len(_WORDS.findall(folder.lower())) == 1
     }
 
     if len(splits) > 1:

@@ -2,9 +2,10 @@
 https://cocodataset.org/#format-data
 
 `scan_coco` reads the file, refuses images and categories that make no sense (`_read`), reads the
-headers of the images and compares their sizes with the file's (`_same_size`), turns the annotations
-into objects (`_found`), and checks these (`checked` of found.py). By default a bad annotation is
-listed and does not cost its image; a bad area, outline or keypoint does not cost its object.
+headers of the images and compares their sizes with the file's (`_check_size`), turns the
+annotations into objects (`_build_objects`), and checks these (`check_objects` of
+source_objects.py). By default a bad annotation is listed and does not cost its image; a bad area,
+outline or keypoint does not cost its object.
 
 Programs write null for what they do not know, and numbers as text: null is missing, and "1" is 1.
 """
@@ -26,9 +27,13 @@ from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_label
 from dali_pipes.data.objects import BOX_LABELS, TARGET
 from dali_pipes.data.outlines import are_polygons, problem_of
 from dali_pipes.data.scanning.files import file_rows, unused_rows
-from dali_pipes.data.scanning.found import Found, checked, refuse_without_objects
 from dali_pipes.data.scanning.headers import Header, ScanOptions
-from dali_pipes.data.scanning.listed_files import GONE, read_named, written_otherwise
+from dali_pipes.data.scanning.listed_files import MISSING_FILE_PROBLEMS, normalize_path, read_named
+from dali_pipes.data.scanning.source_objects import (
+    SourceObjects,
+    check_objects,
+    refuse_without_objects,
+)
 from dali_pipes.data.upright import outline_to_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
@@ -47,10 +52,10 @@ class _Ids:
     """
 
     def __init__(self, ids: Iterable[Any]):
-        self._places = {each: place for place, each in enumerate(ids)}
+        self._places = {entry_id: place for place, entry_id in enumerate(ids)}
 
         # Entries with the same number, such as 1 and "01", are not found by the number.
-        numbers = [(_number(each), place) for each, place in self._places.items()]
+        numbers = [(_number(entry_id), place) for entry_id, place in self._places.items()]
         counts = Counter(number for number, _ in numbers)
         self._by_number = {
             number: place for number, place in numbers if number is not None and counts[number] == 1
@@ -102,7 +107,7 @@ def scan_coco(
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
     )
-    if all(each.problem in GONE for each in headers):
+    if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
         none = (
             f"none of its {len(paths):,} images is in {root}, the first is "
             f"{read.images[0]['file_name']!r:.80}"
@@ -111,7 +116,7 @@ def scan_coco(
 
     upright = check.targets.annotated == "upright"
     headers = [
-        _same_size(file, image, header, upright)
+        _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
     ]
 
@@ -122,10 +127,13 @@ def scan_coco(
         keypoints = _keypoints(read, check.targets.flip_pairs)
         usable = headers
         # nothing shows whether these were annotated as stored or upright
-        if check.targets.annotated is None and (turned := _turned(read, headers)):
+        if check.targets.annotated is None and (turned := _list_turned(read, headers)):
             warn_of_turned(file, len(turned), turned[0])
-        headers, targets = checked(
-            _found(read, headers, keypoints, upright), headers, "xywh", check.targets.bad_objects
+        headers, targets = check_objects(
+            _build_objects(read, headers, keypoints, upright),
+            headers,
+            "xywh",
+            check.targets.bad_objects,
         )
 
         # the label of an image: the classes that occur in it
@@ -135,14 +143,18 @@ def scan_coco(
         )
 
         # Such a file would train on images without objects.
-        if not counts.any() and not any(read.captions) and any(not each.problem for each in usable):
-            refuse_without_objects(file, _lost(read, headers, targets))
+        if (
+            not counts.any()
+            and not any(read.captions)
+            and any(not header.problem for header in usable)
+        ):
+            refuse_without_objects(file, _list_faults(read, headers, targets))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
     if any(read.captions):
         targets[TARGET + "text"] = pa.array(
-            [each[0] if each else "" for each in read.captions], pa.large_string()
+            [captions[0] if captions else "" for captions in read.captions], pa.large_string()
         )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
 
@@ -161,8 +173,11 @@ def _image_ids(read: _File) -> pa.Array:
     """Returns the ids of the images: int64 if all are numbers and stay distinct, else text."""
     numbers = [_number(image["id"]) for image in read.images]
     # the text 1e999 is infinite, which int() refuses
-    if all(each is not None and abs(each) < _LARGEST and each == int(each) for each in numbers):
-        whole = [int(each or 0) for each in numbers]
+    if all(
+        number is not None and abs(number) < _LARGEST and number == int(number)
+        for number in numbers
+    ):
+        whole = [int(number or 0) for number in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
     return pa.array(
@@ -171,15 +186,17 @@ def _image_ids(read: _File) -> pa.Array:
     )
 
 
-def _lost(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
+def _list_faults(read: _File, headers: list[Header], targets: dict[str, pa.Array]) -> list[str]:
     """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
-    for image, some, header, text in zip(read.images, read.objects, headers, lines, strict=True):
+    for image, annotations, header, text in zip(
+        read.images, read.objects, headers, lines, strict=True
+    ):
         here = (
             text.splitlines()
             if not header.problem
-            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(some)
+            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(annotations)
         )
         lost += here
     return lost + read.strays
@@ -196,7 +213,7 @@ def _read(file: Path) -> _File:
     lists: list[Any] = []
     if isinstance(content, dict):
         lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
-    if not lists or not all(isinstance(each, list) for each in lists) or not lists[0]:
+    if not lists or not all(isinstance(entries, list) for entries in lists) or not lists[0]:
         raise ManifestError(
             f"{file}: not COCO's form; it needs the lists images, which must not be empty, and "
             "annotations"
@@ -205,20 +222,20 @@ def _read(file: Path) -> _File:
     images, annotations, categories = lists
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
-    categories = sorted(categories, key=_order)
+    categories = sorted(categories, key=_category_key)
 
-    places, classes = (_Ids(each["id"] for each in entries) for entries in (images, categories))
+    places, classes = (_Ids(entry["id"] for entry in entries) for entries in (images, categories))
     read = _File(
         file, images, places, categories, classes, [[] for _ in images], [[] for _ in images]
     )
 
     for number, entry in enumerate(annotations):
-        _sort(read, number, entry)
+        _assign_annotation(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
     return read
 
 
-def _order(category: Entry) -> tuple[bool, float, str]:
+def _category_key(category: Entry) -> tuple[bool, float, str]:
     """Returns the sort key of a category: numbers, also those written as text, before other ids."""
     number = _number(category["id"])
     return number is None, number or 0, str(category["id"])
@@ -226,45 +243,45 @@ def _order(category: Entry) -> tuple[bool, float, str]:
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
     seen: set[tuple[str, Any]] = set()
-    for number, each in enumerate(entries):
+    for number, entry in enumerate(entries):
         good = (
-            isinstance(each, dict)
-            and _is_id(each.get("id"))
-            and isinstance(each.get(name), str)
-            and each[name]
+            isinstance(entry, dict)
+            and _is_id(entry.get("id"))
+            and isinstance(entry.get(name), str)
+            and entry[name]
         )
 
-        if not good or not is_unicode(each[name]) or (name == "file_name" and "\0" in each[name]):
+        if not good or not is_unicode(entry[name]) or (name == "file_name" and "\0" in entry[name]):
             raise ManifestError(
                 f"{file}: {kind}[{number}] needs an id and a {name}; correct or remove it"
             )
 
         # a/./b.jpg and a\b.jpg are a/b.jpg: two entries for one file would give it two rows
-        meant = _file_meant(each[name]) if name == "file_name" else each[name]
+        meant = _normalize_name(entry[name]) if name == "file_name" else entry[name]
         if name == "file_name" and meant.startswith(("/", "../")):
             outside = (
-                f"{file}: {kind}[{number}] has the file_name {each[name]!r:.80}, outside the "
+                f"{file}: {kind}[{number}] has the file_name {entry[name]!r:.80}, outside the "
                 "folder of the images"
             )
             raise ManifestError(
                 f"{outside}; give a root that holds all of them, and names relative to the folder"
             )
 
-        for key, value in (("id", each["id"]), (name, meant)):
+        for key, value in (("id", entry["id"]), (name, meant)):
             if (key, value) in seen:
-                other = f"{file}: {kind}[{number}] has the {key} {each[key]!r:.80} of another one"
+                other = f"{file}: {kind}[{number}] has the {key} {entry[key]!r:.80} of another one"
                 raise ManifestError(f"{other}; make them one, or give each its own")
             seen.add((key, value))
 
 
-def _file_meant(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Returns the normalized path that a file name means: a/./b.jpg and, as Windows writes it,
     a\\b.jpg are a/b.jpg.
     """
-    return os.path.normpath(os.fsdecode(written_otherwise(os.fsencode(name))))
+    return os.path.normpath(os.fsdecode(normalize_path(os.fsencode(name))))
 
 
-def _sort(read: _File, number: int, entry: Any) -> None:
+def _assign_annotation(read: _File, number: int, entry: Any) -> None:
     """Adds an annotation to its image, or to the strays."""
     image = entry.get("image_id") if isinstance(entry, dict) else None
     place = read.places.get(image)
@@ -296,7 +313,7 @@ def _name(number: int, entry: Any) -> str:
     )
 
 
-def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
+def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
     given, found = (
         [_as_numbers(image.get(name)) for name in ("height", "width")],
         (header.height, header.width),
@@ -305,7 +322,9 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
     # Boxes of an upright picture need the sizes of the upright picture.
     turned = upright_size(*found, header.orientation)
     found, other = (turned, found) if upright else (found, turned)
-    said = tuple(size if each is None else each for each, size in zip(given, found, strict=True))
+    said = tuple(
+        side if in_file is None else in_file for in_file, side in zip(given, found, strict=True)
+    )
     if header.problem or said == found:
         return header
 
@@ -327,13 +346,13 @@ def _same_size(file: Path, image: Entry, header: Header, upright: bool) -> Heade
     )
 
 
-def _turned(read: _File, headers: list[Header]) -> list[str]:
+def _list_turned(read: _File, headers: list[Header]) -> list[str]:
     """Returns the names of images with objects whose EXIF tag turns them, unless their size in the
     file shows that they were annotated as stored.
     """
     found = []
-    for image, some, header in zip(read.images, read.objects, headers, strict=True):
-        if header.orientation != 1 and some and not header.problem:
+    for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
+        if header.orientation != 1 and annotations and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
             if not sized or upright_size(header.height, header.width, header.orientation) == (
                 header.height,
@@ -344,56 +363,61 @@ def _turned(read: _File, headers: list[Header]) -> list[str]:
 
 
 def _keypoints(read: _File, flip_pairs: list[list[str]] | None) -> Keypoints | None:
-    found = [each["keypoints"] for each in read.categories if each.get("keypoints")]
+    name_lists = [
+        category["keypoints"] for category in read.categories if category.get("keypoints")
+    ]
     if not all(
-        isinstance(each, list) and all(isinstance(name, str) for name in each) for each in found
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in name_lists
     ):
         raise ManifestError(
             f"{read.name}: the keypoints of its categories are not lists of names; correct them"
         )
 
     # A manifest has one list of keypoints for all objects.
-    if any(each != found[0] for each in found):
+    if any(names != name_lists[0] for names in name_lists):
         raise ManifestError(
             f"{read.name}: its categories have different keypoints; write a file for each of them"
         )
 
-    return Keypoints.from_names(list(found[0]), flip_pairs) if found else None
+    return Keypoints.from_names(list(name_lists[0]), flip_pairs) if name_lists else None
 
 
-def _found(read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool) -> Found:
+def _build_objects(
+    read: _File, headers: list[Header], keypoints: Keypoints | None, upright: bool
+) -> SourceObjects:
     counts = np.array(list(map(len, read.objects)), np.int64)
     numbers, entries = [], []
-    for some in read.objects:
-        numbers += [number for number, _ in some]
-        entries += [entry for _, entry in some]
+    for annotations in read.objects:
+        numbers += [number for number, _ in annotations]
+        entries += [entry for _, entry in annotations]
 
     good, faults, lost = _good_entries(read, entries, keypoints)
     image = np.repeat(np.arange(len(headers)), counts).tolist()
-    outlines, bad = _outlines(good, [headers[each] for each in image], upright)
+    outlines, bad = _outlines(good, [headers[number] for number in image], upright)
     for place, why in bad.items():
         lost.setdefault(place, []).append(f"its outline is left out: {why}")
 
     # the keypoints of an object that has none
     none = [0.0] * 3 * len(keypoints.names) if keypoints else []
-    return Found(
+    return SourceObjects(
         counts,
         # an entry that cannot be used is empty: `faults` names it, and its zeros are dropped
-        np.array([each.get("bbox", [0.0] * 4) for each in good], np.float64).reshape(-1, 4),
+        np.array([entry.get("bbox", [0.0] * 4) for entry in good], np.float64).reshape(-1, 4),
         pa.array(
-            [read.classes.get(each["category_id"]) if each else 0 for each in good], pa.int64()
+            [read.classes.get(entry["category_id"]) if entry else 0 for entry in good], pa.int64()
         ),
         lambda place: _name(numbers[place], entries[place]),
         faults,
-        np.array([_area(each) if each else 0 for each in good], np.float64),
-        np.array([bool(each.get("iscrowd")) for each in good], bool),
-        np.array([each.get("keypoints") or none for each in good], np.float64).reshape(
+        np.array([_area(entry) if entry else 0 for entry in good], np.float64),
+        np.array([bool(entry.get("iscrowd")) for entry in good], bool),
+        np.array([entry.get("keypoints") or none for entry in good], np.float64).reshape(
             len(good), len(none)
         )
         if keypoints
         else None,
-        [json.dumps(each) for each in outlines]
-        if any(each.get("segmentation") for each in good)
+        [json.dumps(outline) for outline in outlines]
+        if any(entry.get("segmentation") for entry in good)
         else None,
         lost,
         "upright" if upright else "stored",
@@ -420,7 +444,7 @@ def _good_entries(
         if _is_plain(read, entry, keypoints):
             continue
 
-        entry = _cleaned(entry)
+        entry = _clean_entry(entry)
         if why := _fault(read, entry):
             good[place], faults[place] = {}, why
             continue
@@ -433,7 +457,7 @@ def _good_entries(
 def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     """Whether all but the outline is as COCO writes it.
 
-    Other annotations may be good as well; they need `_cleaned`.
+    Other annotations may be good as well; they need `_clean_entry`.
     """
     box, area, crowd, points = (
         entry.get("bbox"),
@@ -452,8 +476,10 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     ):
         return False
 
-    for each in (*box, area):
-        if type(each) is not float and (type(each) is not int or not -_LARGEST < each < _LARGEST):
+    for number in (*box, area):
+        if type(number) is not float and (
+            type(number) is not int or not -_LARGEST < number < _LARGEST
+        ):
             return False
 
     if points and (keypoints is None or not _are_numbers(points, 3 * len(keypoints.names))):
@@ -461,10 +487,10 @@ def _is_plain(read: _File, entry: Entry, keypoints: Keypoints | None) -> bool:
     return read.classes.get(entry.get("category_id")) is not None
 
 
-def _cleaned(entry: Entry) -> Entry:
+def _clean_entry(entry: Entry) -> Entry:
     """Returns an annotation without null values, and with numbers for those written as text.
 
-    The outline stays as it is; `_repaired` looks at it if it needs to.
+    The outline stays as it is; `_repair_outline` looks at it if it needs to.
     """
     entry = {name: value for name, value in entry.items() if value is not None}
     changed = {
@@ -521,7 +547,7 @@ def _outlines(
     position. An object without an outline has an empty list.
     """
     found = [entry.get("segmentation") or [] for entry in entries]
-    sizes = [(each.height, each.width, each.orientation) for each in headers]
+    sizes = [(header.height, header.width, header.orientation) for header in headers]
     height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
 
     # Polygons that are good as they are, nearly all, are checked together; the others one by one.
@@ -543,12 +569,12 @@ def _outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | No
         return outline_to_stored(outline, *size, turn), None
 
     # Looking at each number takes time, so only outlines that would be left out are repaired.
-    outline = _repaired(outline, size)
+    outline = _repair_outline(outline, size)
     why = problem_of(outline, *size) if outline else why
     return ([], why) if why else (outline_to_stored(outline, *size, turn), None)
 
 
-def _repaired(outline: Any, image: tuple[int, int]) -> Any:
+def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
     """Returns an outline with numbers for those written as text, and without empty polygons.
 
     A plain list of numbers is one polygon, as it is to pycocotools.
@@ -558,21 +584,22 @@ def _repaired(outline: Any, image: tuple[int, int]) -> Any:
         counts = outline.get("counts")
         return outline | {
             "size": size,
-            "counts": _whole(_as_numbers(counts)) if isinstance(counts, list) else counts,
+            "counts": _whole_numbers(_as_numbers(counts)) if isinstance(counts, list) else counts,
         }
 
     if not isinstance(outline, list):
         return outline
-    outline = [_as_numbers(each) for each in outline]
+    outline = [_as_numbers(polygon) for polygon in outline]
 
-    if outline and not any(isinstance(each, list) for each in outline):
+    if outline and not any(isinstance(polygon, list) for polygon in outline):
         return [outline]
-    return [each for each in outline if each not in ([], None)]
+    return [polygon for polygon in outline if polygon not in ([], None)]
 
 
-def _whole(numbers: list[Any]) -> list[Any]:
+def _whole_numbers(numbers: list[Any]) -> list[Any]:
     return [
-        int(each) if isinstance(each, float) and each.is_integer() else each for each in numbers
+        int(number) if isinstance(number, float) and number.is_integer() else number
+        for number in numbers
     ]
 
 
@@ -601,8 +628,8 @@ def _as_numbers(value: Any) -> Any:
     """
     if isinstance(value, list):
         return (
-            [_as_numbers(each) if type(each) is str else each for each in value]
-            if any(type(e) is str for e in value)
+            [_as_numbers(item) if type(item) is str else item for item in value]
+            if any(type(item) is str for item in value)
             else value
         )
     number = _number(value) if type(value) is str else None
@@ -613,5 +640,5 @@ def _are_numbers(values: Any, count: int) -> bool:
     if not isinstance(values, list) or len(values) != count:
         return False
     return all(
-        type(each) is float or (type(each) is int and abs(each) < _LARGEST) for each in values
+        type(value) is float or (type(value) is int and abs(value) < _LARGEST) for value in values
     )

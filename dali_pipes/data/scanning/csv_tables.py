@@ -155,8 +155,8 @@ def _count_rows(text: str, options: TableOptions) -> int:
 
     The delimiter is that of the header; which quotes count depends on it.
     """
-    headers = {each: next(_rows(text, each), []) for each in options.delimiters}
-    delimiter = max(headers, key=lambda each: len(headers[each]))
+    headers = {delimiter: next(_rows(text, delimiter), []) for delimiter in options.delimiters}
+    delimiter = max(headers, key=lambda delimiter: len(headers[delimiter]))
     return sum(1 for _ in _rows(text, delimiter))
 
 
@@ -165,7 +165,7 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     paths.
     """
     start = content[:_BLOCK].decode(errors="ignore")
-    headers = {each: next(_rows(start, each), []) for each in options.delimiters}
+    headers = {delimiter: next(_rows(start, delimiter), []) for delimiter in options.delimiters}
     for delimiter, names in headers.items():
         if options.path_column in map(_bare, names):
             return names, delimiter
@@ -173,7 +173,7 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     if not any(headers.values()):
         needed = f"{options.path_column},{options.label_column}"
         raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
-    delimiter = max(headers, key=lambda each: len(headers[each]))
+    delimiter = max(headers, key=lambda name: len(headers[name]))
     names = [_bare(name) for name in headers[delimiter]]
     _refuse_no_header(file, start, names, delimiter, options)
     hint = _other_delimiter(start, options)
@@ -255,7 +255,7 @@ def _refuse_rows_in_cells(
     Args:
         texts: columns of paths and labels; in these a line that ends in an image's name counts too.
     """
-    image = rf"\.(?:{'|'.join(each.removeprefix('.') for each in IMAGE_EXTENSIONS)})\s*"
+    image = rf"\.(?:{'|'.join(extension.removeprefix('.') for extension in IMAGE_EXTENSIONS)})\s*"
     between = rf"(?i)[\r\n][^\r\n]*{image}{re.escape(delimiter)}"
 
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -1,5 +1,5 @@
 """Decodes a whole image with the decoders of all CPU loaders and compares their pixels, for `scan
-verify=full`: `refusal` returns which decoder refuses it or decodes it differently.
+verify=full`: `find_refusal` returns which decoder refuses it or decodes it differently.
 
 docs/inputs.md lists the kinds of files on which decoders differ. TensorFlow is not asked: it judged
 each of them as torchvision does.
@@ -49,13 +49,13 @@ class _Decoder:
 _decoders: dict[int, _Decoder] = {}
 
 
-def load() -> None:
+def import_decoders() -> None:
     """Imports the decoders, so that processes that are forked afterwards share them."""
     import torchvision.io  # noqa: F401
     from nvidia.dali import pipeline_def  # noqa: F401
 
 
-def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
+def find_refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
     """Decodes a whole image with each decoder.
 
     Returns which one refuses it and why, or decodes it differently from Pillow; None: all agree.
@@ -79,7 +79,7 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
                 f"{width} × {height})"
             )
 
-        compared = _compared(pixels)
+        compared = _sample_lines(pixels)
         if reference is None:
             reference = compared
         elif (mean := largest_difference(reference, compared)) > TOLERANCE:
@@ -89,7 +89,7 @@ def refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
     return None
 
 
-def pillow(encoded: bytes) -> tuple[int, int]:
+def decode_size(encoded: bytes) -> tuple[int, int]:
     """Returns height and width; raises almost any error if the image cannot be decoded."""
     with open_stored(io.BytesIO(encoded)) as image:
         image.load()
@@ -115,7 +115,7 @@ def _columns(band: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     return np.array_split(band, min(PARTS, band.shape[1]), axis=1)
 
 
-def _compared(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _sample_lines(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Returns the pixels that are compared, as a copy: all of a usual image, every n-th line of a
     large one.
     """

@@ -37,7 +37,7 @@ AS_RGB = "save it as RGB, or as PNG"
 AS_JPEG = "save it again as an ordinary JPEG"
 
 
-def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
+def find_disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
     """Returns why loaders would deliver different pixels of an image, and what to do; None: they
     would not.
 
@@ -45,7 +45,7 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
         size: bytes of the file.
     """
     if image.format == "JPEG":  # first, since most files are JPEGs
-        return _of_jpeg(image)
+        return _check_jpeg(image)
 
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
@@ -56,7 +56,7 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
         case "PNG":
             return (
                 None
-                if _ends(file, size)
+                if _has_end(file, size)
                 else "PNG without its end (IEND); copy it again, or save it again"
             )
         case "WEBP":
@@ -66,20 +66,22 @@ def disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | None:
                 else ("WebP that DALI cannot read, for the place of its EXIF; save it without EXIF")
             )
         case "PPM":
-            return _unless(_PNM, decoder, raw_mode, "PNM of text, or with another maximum than 255")
+            return _check_kind(
+                _PNM, decoder, raw_mode, "PNM of text, or with another maximum than 255"
+            )
         case "BMP":
-            return _unless(
+            return _check_kind(
                 _BMP,
                 decoder,
                 raw_mode,
                 f"BMP of a kind that decoders read differently ({raw_mode})",
             )
         case "TIFF":
-            return _of_tiff(image, decoder, raw_mode)
+            return _check_tiff(image, decoder, raw_mode)
     return None
 
 
-def _of_jpeg(image: Any) -> str | None:
+def _check_jpeg(image: Any) -> str | None:
     info = image.info
     # libjpeg ignores a marker that is too short to have a transform, and Pillow does not
     if image.mode == "CMYK" and "adobe_transform" not in info:
@@ -116,11 +118,11 @@ def _pixels(image: Image.Image) -> tuple[str, str]:
     return decoder, str(raw_mode or image.mode)
 
 
-def _unless(known: dict[str, set[str]], decoder: str, raw_mode: str, what: str) -> str | None:
+def _check_kind(known: dict[str, set[str]], decoder: str, raw_mode: str, what: str) -> str | None:
     return None if raw_mode in known.get(decoder, ()) else f"{what}; {AS_PNG}"
 
 
-def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
+def _check_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     compression, tags = str(image.info.get("compression")), image.tag_v2
 
@@ -133,27 +135,27 @@ def _of_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
 
     # 1: unsigned integers; others are signed, or floats
     formats = tags.get(_SAMPLE_FORMAT, (1,))
-    if any(each != 1 for each in (formats if isinstance(formats, tuple) else (formats,))):
+    if any(value != 1 for value in (formats if isinstance(formats, tuple) else (formats,))):
         return f"TIFF with signed numbers; {AS_PNG}"
 
     # 257 = 65535 / 255: such an entry is an 8-bit color exactly, others need rounding
     if image.mode == "P" and any(value % 257 for value in tags.get(_COLOR_MAP, ())):
         return "TIFF with a palette of 16 bits, which decoders round differently; save it as PNG"
 
-    unknown = _unless(
+    unknown = _check_kind(
         _TIFF,
         decoder,
         raw_mode,
         f"TIFF of a kind that decoders read differently ({raw_mode}, {compression})",
     )
     return unknown or (
-        _of_turned_tiff(image, f"{raw_mode}, {compression}")
+        _check_turned_tiff(image, f"{raw_mode}, {compression}")
         if tags.get(_ORIENTATION, 1) != 1
         else None
     )
 
 
-def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | None:
+def _check_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | None:
     """Returns why a turned TIFF is refused; None: it is not.
 
     DALI's reader of TIFFs gives what it cannot read, also what is damaged, to OpenCV, which turns
@@ -172,7 +174,7 @@ def _of_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str | No
     return None
 
 
-def _ends(file: BinaryIO, size: int) -> bool:
+def _has_end(file: BinaryIO, size: int) -> bool:
     """Whether a PNG has its last chunk, IEND.
 
     It is usually in the last twelve bytes, which saves looking at each chunk.

@@ -1,5 +1,5 @@
-"""What earlier scans of a folder found: `Earlier` has the last scan, and `Journal` the rows of one
-that was killed, from which the next scan goes on.
+"""What earlier scans of a folder found: `EarlierScan` has the last scan, and `Journal` the rows of
+one that was killed, from which the next scan goes on.
 """
 
 import contextlib
@@ -41,13 +41,13 @@ def pixels(rows: pa.Table) -> NDArray[np.int64]:
     return rows["height"].to_numpy().astype(np.int64) * rows["width"].to_numpy()
 
 
-def checked(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
+def usable_rows(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
     """Returns which images are usable according to a check that was as thorough as this one."""
     found = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
     return found & rows["decoded"].to_numpy() if check.verify == "full" else found
 
 
-class Earlier:
+class EarlierScan:
     """The images of earlier scans, by folder.
 
     Args:
@@ -95,7 +95,7 @@ class Earlier:
         known = self.folders.get(path)
         if not (self._trust and known and known.stamp == stamp and not known.others):
             return False
-        return bool(checked(self.rows(path), check).all())
+        return bool(usable_rows(self.rows(path), check).all())
 
     def rows(self, path: bytes) -> pa.Table:
         """Returns the usable images of a folder; no rows if the last scan did not have it."""
@@ -108,7 +108,7 @@ class Earlier:
         """
         known: dict[bytes, Header] = {}
         for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
-            good = rows.filter(pa.array(checked(rows, check)))
+            good = rows.filter(pa.array(usable_rows(rows, check)))
             headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
             known |= zip(good["path"].to_pylist(), headers, strict=True)
         return ((file, known.get(file)) for file in files)
@@ -185,7 +185,9 @@ class Journal:
 def _is_ours(schema: pa.Schema) -> bool:
     """Whether a scan with these rules wrote a table; its images may have labels or none."""
     known = schema.metadata == _RULES and schema.names == SCHEMA.names
-    return known and all(schema.field(each.name) == each for each in SCHEMA if each.name != "label")
+    return known and all(
+        schema.field(field.name) == field for field in SCHEMA if field.name != "label"
+    )
 
 
 def _locked(file: Path) -> BinaryIO | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dali_pipes.data.labels import is_text
 from dali_pipes.data.scanning import decoders
 from dali_pipes.data.scanning.headers import Header, ScanOptions, read_header
-from dali_pipes.data.table.schema import SCHEMA, typed
+from dali_pipes.data.table.schema import SCHEMA, cast_columns
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import in_order
@@ -22,10 +22,11 @@ File = tuple[bytes, Header | None]
 T = TypeVar("T")
 
 CHUNK = {"header": 256, "full": 8}  # files that a process takes at once
-_FEW = {"header": 1024, "full": 16}  # up to this many, one process takes less time than several
+# up to this many files, one process takes less time than several
+_ONE_PROCESS_MAX = {"header": 1024, "full": 16}
 
 
-def read_each(
+def map_items(
     work: Callable[[Any], T],
     items: Iterable[Any],
     total: int,
@@ -40,9 +41,9 @@ def read_each(
     """
     if check.verify == "full":
         # imported before the processes are forked, which share them then
-        decoders.load()
+        decoders.import_decoders()
 
-    few = not many and total <= _FEW[check.verify]
+    few = not many and total <= _ONE_PROCESS_MAX[check.verify]
     processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
 
     return track(
@@ -59,7 +60,7 @@ def read_headers(
     """Yields the header of each file, in order. A file with a known header that has not changed
     since is not read.
     """
-    return read_each(
+    return map_items(
         partial(_read, os.fsencode(root), check), files, total, "reading images", check, many=False
     )
 
@@ -86,7 +87,7 @@ def file_rows(
     many ("member", "offset", "file_bytes").
     """
     cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
-    return typed(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
+    return cast_columns(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
 
 def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
@@ -98,11 +99,13 @@ def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
         "path": [path for path, _ in problems],
         "problem": [why for _, why in problems],
     }
-    rows = [given.get(field.name, [_nothing(field.type)] * len(problems)) for field in like.schema]
+    rows = [
+        given.get(field.name, [_empty_value(field.type)] * len(problems)) for field in like.schema
+    ]
     return pa.table(list(map(list, rows)), schema=like.schema)
 
 
-def _nothing(kind: pa.DataType) -> Any:
+def _empty_value(kind: pa.DataType) -> Any:
     if pa.types.is_nested(kind):
         return []
     return (

@@ -18,8 +18,8 @@ from PIL import Image, JpegImagePlugin
 
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
-from dali_pipes.data.scanning.decoders import FORMATS, refusal
-from dali_pipes.data.scanning.disagreements import disagreement
+from dali_pipes.data.scanning.decoders import FORMATS, find_refusal
+from dali_pipes.data.scanning.disagreements import find_disagreement
 from dali_pipes.data.scanning.stored import open_any, orientation_of
 from dali_pipes.errors import ConfigError, ManifestError, check_choice
 
@@ -127,7 +127,7 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
         with open(path, "rb") as file:
             return examine(file, size, mtime_ns, check)
     except OSError as error:
-        return Header(size, mtime_ns, problem=os_problem(error))
+        return Header(size, mtime_ns, problem=describe_os_error(error))
 
 
 def examine(
@@ -143,7 +143,7 @@ def examine(
 
     width, height, orientation, format, subsampling = 0, 0, 1, "", ""
     try:
-        with nullcontext() if _is_jpeg(file) else _quietly():
+        with nullcontext() if _is_jpeg(file) else _ignore_warnings():
             image = open_any(file)
             (width, height), format, subsampling = (
                 image.size,
@@ -151,16 +151,18 @@ def examine(
                 _subsampling(image),
             )
             orientation = orientation_of(image)
-            problem = _unusable(height, width, format, image.mode, check.max_pixels)
+            problem = _find_problem(height, width, format, image.mode, check.max_pixels)
             if judge and not problem:
-                problem = disagreement(image, file, size)
+                problem = find_disagreement(image, file, size)
 
         if check.verify == "full" and not problem:
             file.seek(0)
-            problem = refusal(file.read(), height, width, format)
+            problem = find_refusal(file.read(), height, width, format)
     except OSError as error:
         problem = (
-            "not an image, or its header is broken" if error.errno is None else os_problem(error)
+            "not an image, or its header is broken"
+            if error.errno is None
+            else describe_os_error(error)
         )
     except Image.DecompressionBombError:  # the WebP plugin asks Pillow's own limit
         problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
@@ -187,7 +189,7 @@ def _is_jpeg(file: BinaryIO) -> bool:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _ignore_warnings() -> Iterator[None]:
     """A block without warnings about broken metadata, which no pixel depends on.
 
     It is not used for JPEGs, where it would take a twelfth of the time.
@@ -211,7 +213,7 @@ def _subsampling(image: Image.Image) -> str:
     return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
 
 
-def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:
+def _find_problem(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:
     if format not in FORMATS:
         return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
     if mode.startswith(("I", "F")):
@@ -224,11 +226,11 @@ def _unusable(height: int, width: int, format: str, mode: str, max_pixels: int) 
     return None
 
 
-def os_problem(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Returns an OSError of a file as text for `Header.problem`."""
     return error.strerror.lower() if error.strerror else str(error)
 
 
-def not_fetched(url: str, error: OSError) -> ManifestError:
+def fetch_error(url: str, error: OSError) -> ManifestError:
     """Returns the error of a scan that cannot read an object; it says nothing about its images."""
-    return ManifestError(f"{url}: {os_problem(error)}; scan again when it can be read")
+    return ManifestError(f"{url}: {describe_os_error(error)}; scan again when it can be read")

@@ -181,8 +181,8 @@ class _Tree:
     def holds(self, path: str, suffix: str) -> bool:
         """Whether a folder, or one of its subfolders, has files of this kind and no image."""
         folders, names = self.look(path)
-        for each in folders[:8]:
-            names = [*names, *self.look(f"{path}/{each}")[1]]
+        for folder in folders[:8]:
+            names = [*names, *self.look(f"{path}/{folder}")[1]]
 
         lower = [name.lower() for name in names]
         return any(name.endswith(suffix) for name in lower) and not any(map(_is_image, lower))
@@ -213,7 +213,8 @@ def refuse_other_layouts(
     elif path.is_file():
         _refuse_file(path)
     elif not path.exists() and path.suffix not in (".csv", ".parquet", ".json", saved.MAPPED):
-        raise ManifestError(_missing(path))  # for those formats the reader says what it needs
+        # for those formats the reader says what it needs
+        raise ManifestError(_describe_missing(path))
 
 
 def refuse_other_objects(url: str, names: Iterable[str]) -> None:
@@ -307,7 +308,7 @@ def _refuse_address(text: str) -> None:
         raise ManifestError(f"{text}: is on Hugging Face's hub; {do}")
 
 
-def _missing(path: Path) -> str:
+def _describe_missing(path: Path) -> str:
     full = Path(os.path.abspath(path))
 
     if path.is_symlink():
@@ -317,7 +318,7 @@ def _missing(path: Path) -> str:
         do = "give the path on this machine, such as /mnt/…"
         return f"{path}: no such folder or file: a path of Windows; {do}"
 
-    nearest = next(each for each in full.parents if each.exists())
+    nearest = next(folder for folder in full.parents if folder.exists())
     names = _Tree(nearest).look()
     has = ", ".join([*names[0], *names[1]][:5]) or "nothing"
     more = ", …" if len(names[0]) + len(names[1]) > 5 else ""
@@ -396,7 +397,7 @@ def _refuse_content(path: Path) -> None:
         _refuse(path, "a binary file of a kind that is not known", f"give {kinds}")
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
-    images = "|".join(re.escape(each) for each in IMAGE_EXTENSIONS)
+    images = "|".join(re.escape(extension) for extension in IMAGE_EXTENSIONS)
     if re.search(r"\bpath\b", line):
         return
 
@@ -422,7 +423,7 @@ def _refuse_json(path: Path) -> None:
     if path.name == "dataset_info.json" and has_arrow:
         _refuse(path, *_HUGGING_FACE)
 
-    if path.name == "index.json" and (found := _chunks(near)):
+    if path.name == "index.json" and (found := _chunk_library(near)):
         _refuse(path, *found)
 
     content = _small_json(path)
@@ -442,7 +443,7 @@ def _refuse_json(path: Path) -> None:
         looks = (
             f"a list of {len(content):,}"
             if isinstance(content, list)
-            else f"an object with {_some(content)}"
+            else f"an object with {_list_names(content)}"
         )
         do = (
             "of images and labels write a table with path,label; of boxes all three lists of "
@@ -467,7 +468,7 @@ def _is_coco(path: Path) -> bool:
     )
 
 
-def _some(names: Iterable[object]) -> str:
+def _list_names(names: Iterable[object]) -> str:
     return ", ".join(map(str, islice(names, 4))) or "nothing"
 
 
@@ -502,7 +503,7 @@ def _find_yolo(tree: _Tree) -> None:
     for part in ("", *(name for name in folders if split_of(name))):
         images, labels = tree.named(("images",), part), tree.named(("labels",), part)
         if images and labels and tree.holds(_join(part, labels), ".txt"):
-            _refuse(_place(tree, part), _YOLO[0], f"{_YOLO[1]}{_place(tree, part)}/{images}")
+            _refuse(_place_of(tree, part), _YOLO[0], f"{_YOLO[1]}{_place_of(tree, part)}/{images}")
 
     root = tree.root
     if (
@@ -519,7 +520,7 @@ def _find_voc(tree: _Tree) -> None:
     for part in (
         "",
         *years,
-        *(_join(each, name) for each in years for name in tree.look(each)[0][:8]),
+        *(_join(year, name) for year in years for name in tree.look(year)[0][:8]),
     ):
         notes, images = tree.named(("annotations", "annotation"), part), tree.named(_IMAGES, part)
         if (
@@ -530,12 +531,11 @@ def _find_voc(tree: _Tree) -> None:
             continue
 
         masks = tree.named(("segmentationclass",), part)
-        place = _place(tree, part)
-        also = (
-            (f"; for masks: {_masks(f'{place}/{images}', f'{place}/{masks}')} data.missing=skip")
-            if masks
-            else ""
-        )
+        place = _place_of(tree, part)
+        also = ""
+        if masks:
+            command = _masks_command(f"{place}/{images}", f"{place}/{masks}")
+            also = f"; for masks: {command} data.missing=skip"
         _refuse(place, _VOC[0], f"{_VOC[1]}{also}")
 
 
@@ -591,7 +591,7 @@ def _find_masks(tree: _Tree) -> None:
 
     for images, there in found:
         if there:
-            both = _masks(f"{tree.root}/{images}", f"{tree.root}/{there}")
+            both = _masks_command(f"{tree.root}/{images}", f"{tree.root}/{there}")
             what = f"a folder of images and one of masks, {images} and {there}"
             _refuse(tree.root, what, f"give both, with a mask of the name of each image: {both}")
 
@@ -606,9 +606,9 @@ def _masks_of(tree: _Tree, images: str, masks: str) -> str | None:
 
             stem = Path(name).stem.removesuffix("_mask")
             # folders of splits are in both the images and the masks, or in the masks alone
-            if any(tree.has(_join(images, part, stem + each)) for each in endings):
+            if any(tree.has(_join(images, part, stem + ending)) for ending in endings):
                 return masks
-            if part and any(tree.has(_join(images, stem + each)) for each in endings):
+            if part and any(tree.has(_join(images, stem + ending)) for ending in endings):
                 return _join(masks, part)
     return None
 
@@ -617,11 +617,11 @@ def _find_containers(tree: _Tree) -> None:
     """Refuses what is in files of other libraries, here or in a folder for each split."""
     for part in ("", *filter(_may_hold_containers, tree.look()[0])):
         files = tree.look(part)[1]
-        place = _place(tree, part)
+        place = _place_of(tree, part)
 
         if "data.mdb" in files:
             _refuse(place, *_LMDB)
-        if "index.json" in files and (found := _chunks(files)):
+        if "index.json" in files and (found := _chunk_library(files)):
             _refuse(place, *found)
 
         if "dataset_dict.json" in files or (
@@ -657,7 +657,7 @@ _LAYOUTS: tuple[Callable[[_Tree], None], ...] = (
 )
 
 
-def _chunks(files: Iterable[str]) -> tuple[str, str] | None:
+def _chunk_library(files: Iterable[str]) -> tuple[str, str] | None:
     """Returns the library whose chunks are beside an index.json; None: there are none."""
     names = list(files)
     if any(re.search(r"\.mds(\.\w+)?\Z", name) for name in names):
@@ -684,7 +684,7 @@ def _labels_of(images: Path) -> Path | None:
     return None
 
 
-def _masks(images: str, masks: str) -> str:
+def _masks_command(images: str, masks: str) -> str:
     return (
         f"Manifest.from_masks('{images}', '{masks}'), or data.train={images} "
         f"data.train_masks={masks}"
@@ -695,7 +695,7 @@ def _join(*parts: str) -> str:
     return "/".join(filter(None, parts))
 
 
-def _place(tree: _Tree, part: str) -> str:
+def _place_of(tree: _Tree, part: str) -> str:
     return _join(os.fspath(tree.root), part)
 
 

@@ -14,8 +14,8 @@ from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS, Header, ScanOptio
 from dali_pipes.errors import ManifestError
 
 # the problems of headers of files that are not there
-GONE = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
-_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(each.upper() for each in IMAGE_EXTENSIONS)]
+MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
+_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(extension.upper() for extension in IMAGE_EXTENSIONS)]
 _FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
 _LOOKED_AT = 10_000  # names of a folder that are compared
 _FOLDERS = 100  # subfolders of a folder that are looked into
@@ -37,7 +37,9 @@ def read_listed(
     Raises:
         ManifestError: no row has a path, or none leads to a file.
     """
-    paths = [_placed(cell, folder, root) for cell in cells] if root != folder else list(cells)
+    paths = (
+        [_relative_to_root(cell, folder, root) for cell in cells] if root != folder else list(cells)
+    )
     unnamed = _rows_without_path(cells)
     if len(unnamed) == len(cells):
         raise ManifestError(f"{file}: no row has a path; fill the column of paths")
@@ -49,18 +51,20 @@ def read_listed(
         headers.insert(row, Header(0, 0, problem=why))
 
     # Paths that lead to no file may be written for Windows, or with blanks around them.
-    lost = [row for row, header in enumerate(headers) if header.problem in GONE]
-    others = {row: other for row in lost if (other := written_otherwise(cells[row])) != cells[row]}
-    _read_otherwise(
+    lost = [row for row, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS]
+    others = {row: other for row in lost if (other := normalize_path(cells[row])) != cells[row]}
+    _retry_paths(
         root,
         paths,
         headers,
-        {row: _placed(other, folder, root) for row, other in others.items()},
+        {row: _relative_to_root(other, folder, root) for row, other in others.items()},
         check,
     )
 
-    if len(lost) == len(named) and all(headers[row].problem in GONE for row in lost):
-        raise _no_file(file, folder, os.fsdecode(written_otherwise(cells[lost[0]])), len(named))
+    if len(lost) == len(named) and all(
+        headers[row].problem in MISSING_FILE_PROBLEMS for row in lost
+    ):
+        raise _no_file(file, folder, os.fsdecode(normalize_path(cells[lost[0]])), len(named))
     return paths, headers
 
 
@@ -68,18 +72,20 @@ def read_named(
     root: Path, names: Sequence[bytes], check: ScanOptions
 ) -> tuple[list[bytes], list[Header]]:
     """Returns the path of each name below `root`, and its header. A name that leads to no file is
-    tried as `written_otherwise`.
+    tried as `normalize_path`.
     """
     paths, headers = list(names), list(_headers(root, names, check))
-    lost = [place for place, header in enumerate(headers) if header.problem in GONE]
+    lost = [
+        place for place, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS
+    ]
     others = {
-        place: other for place in lost if (other := written_otherwise(paths[place])) != paths[place]
+        place: other for place in lost if (other := normalize_path(paths[place])) != paths[place]
     }
-    _read_otherwise(root, paths, headers, others, check)
+    _retry_paths(root, paths, headers, others, check)
     return paths, headers
 
 
-def _read_otherwise(
+def _retry_paths(
     root: Path,
     paths: list[bytes],
     headers: list[Header],
@@ -92,7 +98,7 @@ def _read_otherwise(
     for (place, path), header in zip(
         others.items(), _headers(root, list(others.values()), check), strict=True
     ):
-        if header.problem not in GONE:
+        if header.problem not in MISSING_FILE_PROBLEMS:
             paths[place], headers[place] = path, header
 
 
@@ -100,7 +106,7 @@ def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable
     return read_headers(root, ((path, None) for path in paths), len(paths), check) if paths else ()
 
 
-def _placed(cell: bytes, folder: Path, root: Path) -> bytes:
+def _relative_to_root(cell: bytes, folder: Path, root: Path) -> bytes:
     """Returns the path relative to the root."""
     if not cell:
         return cell
@@ -124,7 +130,7 @@ def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
     return found
 
 
-def written_otherwise(cell: bytes) -> bytes:
+def normalize_path(cell: bytes) -> bytes:
     return os.fsencode(os.fsdecode(cell).strip().replace("\\", "/"))
 
 
@@ -140,13 +146,15 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     elif not folder.is_dir():
         instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
     else:
-        instead = _near(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
+        instead = (
+            _suggest_path(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
+        )
 
     where = f"the first is {first!r}, looked for in {folder}"
     return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
 
 
-def _near(folder: Path, first: str) -> str | None:
+def _suggest_path(folder: Path, first: str) -> str | None:
     """Returns what else the first path may mean; a few folders around are looked at. None: nothing
     found.
     """
@@ -188,11 +196,11 @@ def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
     yield first, ""
     extension = Path(first).suffix
     stem = first.removesuffix(extension)
-    for each in _EXTENSIONS:
-        yield first + each, "give the names with their extension"
+    for ending in _EXTENSIONS:
+        yield first + ending, "give the names with their extension"
     if extension.lower() in IMAGE_EXTENSIONS:
-        for each in _EXTENSIONS:
-            yield stem + each, "give the names with the extension that they have"
+        for ending in _EXTENSIONS:
+            yield stem + ending, "give the names with the extension that they have"
 
     if other := _same_letters(os.path.join(place, first)):
         yield str(Path(first).with_name(other)), "write the names as the files have them"
@@ -210,8 +218,8 @@ def _same_letters(path: str) -> str | None:
             names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
     except OSError:
         return None
-    return next((each for each in sorted(names) if _folded(each) == _folded(name)), None)
+    return next((other for other in sorted(names) if _fold_name(other) == _fold_name(name)), None)
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()

@@ -1,5 +1,5 @@
 """Masks, images that give the class of each pixel of another image: finding the mask of each image
-of a folder (`scan_pairs`), and checking their headers (`with_masks`, `mask_problem`).
+of a folder (`scan_pairs`), and checking their headers (`check_mask_files`, `mask_problem`).
 """
 
 import os
@@ -13,18 +13,19 @@ import pyarrow as pa
 from PIL import UnidentifiedImageError
 
 from dali_pipes.data.labels import no_labels
-from dali_pipes.data.objects import TARGET
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.files import file_rows, read_each, read_headers, unused_rows
+from dali_pipes.data.scanning.classes import LOOPS
+from dali_pipes.data.scanning.files import file_rows, map_items, read_headers, unused_rows
 from dali_pipes.data.scanning.headers import (
     IMAGE_EXTENSIONS,
     NOT_REGULAR,
     Header,
     ScanOptions,
-    os_problem,
+    describe_os_error,
 )
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.names import sort_names
+from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.scanning.stored import open_any
 from dali_pipes.data.upright import upright_size
@@ -50,58 +51,74 @@ def scan_pairs(
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
 
-    their_paths, omissions = _paths(masks, apart=images)
-    own_paths, others = _paths(images, apart=masks)
+    listed_masks, omissions = _list_images(masks, apart=images)
+    listed_images, others = _list_images(images, apart=masks)
     _refuse_splits(images, masks)
 
     # An image and its mask have the same path below their folders, without the extension.
-    theirs = _by_stem(_with_one_suffix(their_paths))
-    found = _by_stem([(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in own_paths])
-    if not found.keys() & theirs.keys():
-        image, mask = (os.fsdecode(next(iter(each), b"nothing")) for each in (found, theirs))
+    masks_by_stem = _group_by_stem(_take_one_suffix(listed_masks))
+    images_by_stem = _group_by_stem(
+        [(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in listed_images]
+    )
+    if not images_by_stem.keys() & masks_by_stem.keys():
+        image, mask = (
+            os.fsdecode(next(iter(by_stem), b"nothing"))
+            for by_stem in (images_by_stem, masks_by_stem)
+        )
         raise ManifestError(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
 
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
-    stems = [stem for stem in found if missing == "problem" or stem in theirs]
-    paths = [os.path.normpath(os.path.join(images_at, found[stem][0])) for stem in stems]
-    own = [
-        os.path.normpath(os.path.join(masks_at, theirs[stem][0])) if stem in theirs else b""
+    stems = [stem for stem in images_by_stem if missing == "problem" or stem in masks_by_stem]
+    image_paths = [
+        os.path.normpath(os.path.join(images_at, images_by_stem[stem][0])) for stem in stems
+    ]
+    mask_paths = [
+        os.path.normpath(os.path.join(masks_at, masks_by_stem[stem][0]))
+        if stem in masks_by_stem
+        else b""
         for stem in stems
     ]
 
-    headers = list(read_headers(root, ((path, None) for path in paths), len(paths), check))
-    headers = with_masks(root, own, headers, check)
-    table = file_rows(paths, no_labels(len(paths)), headers, {TARGET + "mask": mask_column(own)})
+    files = ((path, None) for path in image_paths)
+    headers = list(read_headers(root, files, len(image_paths), check))
+    headers = check_mask_files(root, mask_paths, headers, check)
+    columns = {MASK: pa.array(mask_paths, TYPES["mask"])}
+    table = file_rows(image_paths, no_labels(len(image_paths)), headers, columns)
 
-    # If several images have one name, only the first is used; the others are listed.
-    second = [
-        os.path.normpath(os.path.join(images_at, path))
+    # If several images have one name, only the first is used; the others are problems.
+    problems = [
+        (os.path.normpath(os.path.join(images_at, path)), "another image has its name and its mask")
         for stem in stems
-        for path in found[stem][1:]
+        for path in images_by_stem[stem][1:]
     ]
-    listed = [(path, "another image has its name and its mask") for path in second]
 
-    alone = [os.path.join(masks_at, theirs[stem][0]) for stem in theirs if stem not in found]
+    alone = [
+        os.path.join(masks_at, paths[0])
+        for stem, paths in masks_by_stem.items()
+        if stem not in images_by_stem
+    ]
     if missing == "problem":
-        listed += [(path, "a mask without an image of its name") for path in alone]
+        problems += [(path, "a mask without an image of its name") for path in alone]
     else:
-        without = [found[stem][0] for stem in found if stem not in theirs]
+        without = [paths[0] for stem, paths in images_by_stem.items() if stem not in masks_by_stem]
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
         omissions += count_by_kind(
             (("masks without an image", os.fsdecode(path)) for path in alone), "file"
         )
 
-    return root, pa.concat_tables([table, unused_rows(table, listed)]), [*omissions, *others]
+    return root, pa.concat_tables([table, unused_rows(table, problems)]), [*omissions, *others]
 
 
 def _refuse_splits(images: Path, masks: Path) -> None:
     """Raises ManifestError if the images are of several splits."""
-    folders = sorted(
-        entry.name for entry in os.scandir(images) if entry.is_dir() and Path(entry.path) != masks
-    )
+    folders = [
+        name
+        for name, is_folder in list_entries(images)
+        if is_folder and images / name != masks and not is_housekeeping(name)
+    ]
 
     splits = {name: split for name in folders if (split := split_of(name))}
     if len(set(splits.values())) > 1 and len(splits) == len(folders):
@@ -113,27 +130,23 @@ def _refuse_splits(images: Path, masks: Path) -> None:
         )
 
 
-def mask_column(paths: Sequence[bytes]) -> pa.Array:
-    return pa.array(paths, pa.large_binary()).cast(pa.large_string())
-
-
-def with_masks(
+def check_mask_files(
     root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions
 ) -> list[Header]:
     """Returns the headers, with what is wrong with a mask as the problem of its image.
 
     `masks` are paths relative to the root; b"": the mask is missing.
     """
-    each = [
+    sized_masks = [
         (mask, *mask_size(header, check))
         for mask, header in zip(masks, headers, strict=True)
         if not header.problem
     ]
 
-    problems = read_each(
-        partial(_problem, os.fsencode(root), check.verify),
-        each,
-        len(each),
+    problems = map_items(
+        partial(_find_problem, os.fsencode(root), check.verify),
+        sized_masks,
+        len(sized_masks),
         "reading masks",
         check,
         many=False,
@@ -151,19 +164,21 @@ def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
     return height, width
 
 
-def _problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
+def _find_problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
     path, height, width = mask
     if not path:
         return "no mask of its name"
 
+    # a problem is text of a table, which must be UTF-8
+    name = path.decode(errors="backslashreplace")
     try:
         if not is_regular(os.stat(os.path.join(root, path)).st_mode):
-            return f"its mask {os.fsdecode(path)}: {NOT_REGULAR}"
+            return f"its mask {name}: {NOT_REGULAR}"
         with open(os.path.join(root, path), "rb") as file:
             why = mask_problem(file, height, width, verify)
     except OSError as error:
-        why = os_problem(error)
-    return why and f"its mask {os.fsdecode(path)}: {why}"
+        why = describe_os_error(error)
+    return why and f"its mask {name}: {why}"
 
 
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
@@ -200,43 +215,77 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
     return None
 
 
-def _paths(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
+def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
     """Returns path and path without extension of each image below a folder, and what is left out
     there.
 
     `apart` is not looked into: a folder of masks may be in that of the images.
     """
-    base, other = os.fsencode(folder), os.fsencode(apart)
-    there: list[bytes] = []
-
-    for where, folders, names in os.walk(base, followlinks=True):
-        inner = [name for name in folders if os.path.join(where, name) != other]
-        folders[:] = [name for name in inner if not is_housekeeping(os.fsdecode(name))]
-        there += [os.path.relpath(os.path.join(where, name), base) for name in names]
-
-    images, omissions = sort_names(sorted(map(os.fsdecode, there)))
+    files, omissions = _list_below(os.fspath(folder), os.fspath(apart))
+    images, others = sort_names(files)
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
         )
-    return [(path, path.rpartition(b".")[0]) for path in map(os.fsencode, images)], omissions
+    paths = map(os.fsencode, images)
+    return [(path, path.rpartition(b".")[0]) for path in paths], [*others, *omissions]
 
 
-def _with_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:
+    """Returns the files below a folder, by their paths relative to it, sorted, and the folders
+    that are left out: housekeeping, and links to a folder that contains them.
+    """
+    files: list[str] = []
+    aside: list[str] = []
+    loops: list[str] = []
+    if not Path(base).is_dir():
+        return files, []
+
+    # device and inode of all folders above each folder that is not listed yet
+    above: dict[str, frozenset[tuple[int, int]]] = {base: frozenset()}
+
+    for where, folders, names in os.walk(base, onerror=_refuse_unreadable, followlinks=True):
+        inside = "" if where == base else os.path.relpath(where, base)
+        stat, containing = os.stat(where), above.pop(where)
+        identity = stat.st_dev, stat.st_ino
+        if identity in containing:
+            loops.append(inside)
+            folders.clear()
+            continue
+
+        # os.walk goes on with the folders that are left in its list
+        inner = [name for name in folders if os.path.join(where, name) != apart]
+        folders[:] = [name for name in inner if not is_housekeeping(name)]
+        above |= {os.path.join(where, name): containing | {identity} for name in folders}
+        files += [os.path.join(inside, name) for name in names]
+        aside += [os.path.join(inside, name, "") for name in inner if is_housekeeping(name)]
+
+    omissions = count_by_kind((LOOPS, path) for path in sorted(loops))
+    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, path) for path in sorted(aside)), "file")
+    return sorted(files), omissions
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise ManifestError(
+        f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
+    ) from None
+
+
+def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Returns the masks with the first suffix that any of them has, without the suffix; all masks
     if none has one.
     """
     for suffix in _MASK_SUFFIXES:
-        if some := [
+        if with_suffix := [
             (path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)
         ]:
-            return some
+            return with_suffix
     return masks
 
 
-def _by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
     """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
-    found: dict[bytes, list[bytes]] = {}
+    by_stem: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):
-        found.setdefault(stem, []).append(path)
-    return dict(sorted(found.items(), key=lambda each: os.fsdecode(each[0])))
+        by_stem.setdefault(stem, []).append(path)
+    return dict(sorted(by_stem.items(), key=lambda pair: os.fsdecode(pair[0])))

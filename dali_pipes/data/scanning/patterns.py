@@ -54,8 +54,8 @@ class Pattern(NamedTuple):
         """
         folder, names = str(self.folder), expand_braces(self)
         is_listed = not is_web(folder) or any(map(_GLOB.search, names))
-        there = list_objects(folder) if is_listed else look_up(folder, names)
-        return self.select(there), there
+        listing = list_objects(folder) if is_listed else look_up(folder, names)
+        return self.select(listing), listing
 
     def select(self, names: Iterable[str]) -> list[str]:
         """Returns the names that match, sorted.
@@ -63,21 +63,21 @@ class Pattern(NamedTuple):
         Raises:
             ManifestError: no name matches, or one of the names in braces is missing.
         """
-        there = sorted(name for name in names if not is_housekeeping(name))
+        files = sorted(name for name in names if not is_housekeeping(name))
         wanted = expand_braces(self)
-        parts = [name for name in wanted if _GLOB.search(name)]
-        found = {name for part in parts for name in there if fnmatchcase(name, part)}
-        found |= set(wanted).intersection(there)
+        globs = [name for name in wanted if _GLOB.search(name)]
+        matches = {name for glob in globs for name in files if fnmatchcase(name, glob)}
+        matches |= set(wanted).intersection(files)
 
-        unmatched = [part for part in parts if not any(fnmatchcase(name, part) for name in found)]
-        missing = [name for name in wanted if name not in found and name not in parts] + unmatched
-        if missing and (found or len(wanted) > 1):
-            some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-            why = f"{len(missing):,} of the {len(wanted):,} names in it are missing: {some}"
-            raise ManifestError(f"{self}: {why}; {_listed(there)}")
+        unmatched = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in matches)]
+        missing = [name for name in wanted if name not in matches and name not in globs] + unmatched
+        if missing and (matches or len(wanted) > 1):
+            first = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+            why = f"{len(missing):,} of the {len(wanted):,} names in it are missing: {first}"
+            raise ManifestError(f"{self}: {why}; {_format_names(files)}")
         if missing:
-            raise ManifestError(f"{self}: matches nothing; {_listed(there)}")
-        return sorted(found)
+            raise ManifestError(f"{self}: matches nothing; {_format_names(files)}")
+        return sorted(matches)
 
 
 def is_pattern(source: str | os.PathLike[str]) -> bool:
@@ -131,8 +131,8 @@ def expand_braces(pattern: Pattern) -> list[str]:
 
     # counted before they are made, since there may be too many
     count = 1
-    for each in choices:
-        count *= len(each)
+    for piece in choices:
+        count *= len(piece)
     if count > _MOST_NAMES:
         raise ManifestError(f"{pattern}: stands for {count:,} names; use * instead of the numbers")
     return list(dict.fromkeys(map("".join, itertools.product(*choices))))
@@ -145,7 +145,7 @@ def _choices(inside: str) -> Iterator[str]:
     if found := _NUMBERS.fullmatch(inside):
         # the sign of a step is ignored and 0 is 1, as in a shell
         first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
-        padded = any(re.match(r"-?0\d", each) for each in found.group(1, 2))
+        padded = any(re.match(r"-?0\d", number) for number in found.group(1, 2))
         width = max(map(len, found.group(1, 2))) if padded else 0
         numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
         if len(numbers) > _MOST_NAMES:
@@ -172,8 +172,8 @@ def _exists(place: str) -> bool:
     return is_there(place) if is_remote(place) else os.path.lexists(place or "/")
 
 
-def _listed(there: list[str]) -> str:
-    if not there:
+def _format_names(files: list[str]) -> str:
+    if not files:
         return "its folder is empty"
-    more = f", … ({len(there):,} in all)" if len(there) > _SHOWN else ""
-    return f"its folder has {', '.join(there[:_SHOWN])}{more}"
+    more = f", … ({len(files):,} in all)" if len(files) > _SHOWN else ""
+    return f"its folder has {', '.join(files[:_SHOWN])}{more}"

@@ -48,8 +48,8 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
     if now == classes:
         return
     raise ManifestError(
-        f"{file}: version 0.2 wrote it with the classes {_listed(classes)}, and a scan has "
-        f"{_listed(now)} now; scan the images "
+        f"{file}: version 0.2 wrote it with the classes {_format_classes(classes)}, and a scan has "
+        f"{_format_classes(now)} now; scan the images "
         "again (classes=[…] keeps the order of 0.2)"
     )
 
@@ -77,8 +77,8 @@ def refuse_other_orientations(
         if row["member"] or not now:
             raise ManifestError(f"{unread}, as of {row['path']!r}; {_AGAIN}")
         was, found = (
-            _turned(row["width"], row["height"], row["orientation"]),
-            _turned(now.width, now.height, now.orientation),
+            _describe_size(row["width"], row["height"], row["orientation"]),
+            _describe_size(now.width, now.height, now.orientation),
         )
         if was != found:
             path = os.path.join(root, os.fsdecode(row["path"]))
@@ -94,7 +94,7 @@ def _header(root: str, path: bytes | None) -> Header | None:
     return None if found.problem else found
 
 
-def _turned(width: int, height: int, orientation: int) -> str:
+def _describe_size(width: int, height: int, orientation: int) -> str:
     return f"{width} × {height} with orientation {orientation}"
 
 
@@ -103,7 +103,7 @@ def _are_names(classes: list[str]) -> bool:
     return classes == sorted(set(classes))
 
 
-def _listed(classes: Sequence[str]) -> str:
+def _format_classes(classes: Sequence[str]) -> str:
     more = f", … ({len(classes):,})" if len(classes) > _SHOWN else ""
     return (
         f"[{', '.join(map(repr, classes[:_SHOWN]))}{more}]"

@@ -26,13 +26,19 @@ from dali_pipes.data.labels import MAX_CLASSES, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
-from dali_pipes.data.scanning.earlier import checked, pixels
-from dali_pipes.data.scanning.files import read_each
-from dali_pipes.data.scanning.found import numbered, object_columns
-from dali_pipes.data.scanning.headers import Header, ScanOptions, examine, not_fetched, os_problem
+from dali_pipes.data.scanning.earlier import pixels, usable_rows
+from dali_pipes.data.scanning.files import map_items
+from dali_pipes.data.scanning.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    fetch_error,
+)
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.masks import mask_problem, mask_size
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
+from dali_pipes.data.scanning.source_objects import number_labels, object_columns
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.copies import holding_copy, is_gone
@@ -47,7 +53,7 @@ from dali_pipes.data.shards.remote import (
     read_object,
     version_of,
 )
-from dali_pipes.data.table.schema import SCHEMA, replaced
+from dali_pipes.data.table.schema import SCHEMA, replace_column
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
@@ -73,10 +79,10 @@ def scan_shards(
     Args:
         known: rows of an earlier scan of the same root, without targets.
     """
-    tables = _unchanged(known, shards, check) if known is not None and len(known) else {}
+    tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read = read_each(
+    read = map_items(
         partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
     )
     tables |= zip(missing, read, strict=True)
@@ -88,20 +94,20 @@ def scan_shards(
             "of the same key"
         )
 
-    classes = class_names(root)
+    classes = read_class_names(root)
     if check.targets.boxes:
         return _with_objects(root, ordered, classes, check.targets)
 
     table = pa.concat_tables(ordered)
     if not check.with_labels:
-        return [], replaced(table, "label", no_labels(len(table)))
+        return [], replace_column(table, "label", no_labels(len(table)))
 
     # With targets, labels may be missing in all samples, but not in some of them.
     lacking = pc.less(table["label"], 0)
     if check.targets.named and pc.all(lacking).as_py():
-        table = replaced(table, "label", no_labels(len(table)))
+        table = replace_column(table, "label", no_labels(len(table)))
     elif check.targets.named:
-        table = replaced(
+        table = replace_column(
             table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
         )
 
@@ -118,10 +124,10 @@ def scan_shards(
         f"its label is none of the {len(classes)} classes of classes.json",
         table["problem"],
     )
-    return classes, replaced(table, "problem", problem)
+    return classes, replace_column(table, "problem", problem)
 
 
-def _unchanged(
+def _unchanged_rows(
     known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
 ) -> dict[bytes, pa.Table]:
     """Returns the known rows of each unchanged shard.
@@ -135,8 +141,8 @@ def _unchanged(
     rows: dict[bytes, pa.Table] = {}
     # a shard comes twice: with its usable images, and further on with its others
     for start, end in pairwise(borders):
-        name, some = known["path"][start].as_py(), known.slice(start, end - start)
-        rows[name] = pa.concat_tables([rows[name], some]).combine_chunks() if name in rows else some
+        name, run = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
 
     return {
         name: rows[name]
@@ -150,7 +156,7 @@ def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> b
         return False
     # a problem of the shard itself has no member; such a shard may be readable by now
     good, whole = (
-        checked(rows, check),
+        usable_rows(rows, check),
         pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
     )
 
@@ -167,7 +173,7 @@ def is_shard(path: str | Path) -> bool:
     return _SHARD.search(Path(path).name) is not None
 
 
-def missing_of(names: Iterable[str]) -> list[str]:
+def list_missing_shards(names: Iterable[str]) -> list[str]:
     """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
     there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in names:
@@ -240,7 +246,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
 
     size, mtime_ns = 0, 0
     try:
-        with _opened(file, version) as number:
+        with _open(file, version) as number:
             stat = os.fstat(number)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
             parts = kind.list_images(number, size, check.targets, check.with_labels)
@@ -252,8 +258,8 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
                 return read_shard(shard, check)
     except OSError as error:
         if is_remote(file):
-            raise not_fetched(file, error) from None
-        members = [ShardMember(problem=os_problem(error))]
+            raise fetch_error(file, error) from None
+        members = [ShardMember(problem=describe_os_error(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
         _, columns = _target_columns(-1, members, headers, check)
 
@@ -275,7 +281,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
 
 
 @contextmanager
-def _opened(file: str, version: FileVersion) -> Iterator[int]:
+def _open(file: str, version: FileVersion) -> Iterator[int]:
     if is_remote(file):
         with holding_copy(file, version) as number:
             yield number
@@ -295,15 +301,15 @@ def _target_columns(
     columns: dict[str, list[Any]] = {}
 
     if targets.text:
-        columns["text"] = [each.get("text", "") for each in given]
+        columns["text"] = [values.get("text", "") for values in given]
     if targets.mask:
-        places = [each.get("mask", (0, 0)) for each in given]
+        places = [values.get("mask", (0, 0)) for values in given]
         headers = [
-            _with_mask(number, each, place, check)
-            for each, place in zip(headers, places, strict=True)
+            _with_mask(number, header, place, check)
+            for header, place in zip(headers, places, strict=True)
         ]
         columns |= {
-            "mask": [""] * len(places),  # no path: the masks are in the shard
+            "mask": [b""] * len(places),  # no path: the masks are in the shard
             "mask_offset": [at for at, _ in places],
             "mask_bytes": [size for _, size in places],
         }
@@ -333,9 +339,9 @@ def _with_objects(
     """
     # a shard without objects has no kind of its own
     kinds = {
-        each[BOX_LABELS].type
-        for each in tables
-        if pc.sum(pc.list_value_length(each[BOX_LABELS])).as_py()
+        shard_rows[BOX_LABELS].type
+        for shard_rows in tables
+        if pc.sum(pc.list_value_length(shard_rows[BOX_LABELS])).as_py()
     }
     if len(kinds) > 1:
         mixed = f"some shards have class numbers in {targets.box_labels}, others names"
@@ -343,14 +349,15 @@ def _with_objects(
 
     kind = next(iter(kinds), TYPES["box_labels"])
     table = pa.concat_tables(
-        replaced(each, BOX_LABELS, each[BOX_LABELS].cast(kind)) for each in tables
+        replace_column(shard_rows, BOX_LABELS, shard_rows[BOX_LABELS].cast(kind))
+        for shard_rows in tables
     )
 
-    classes, numbers, labels = numbered(source, table[BOX_LABELS].combine_chunks(), classes)
-    return classes, replaced(replaced(table, BOX_LABELS, numbers), "label", labels)
+    classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
+    return classes, replace_column(replace_column(table, BOX_LABELS, numbers), "label", labels)
 
 
-def class_names(root: Path | str) -> list[str] | None:
+def read_class_names(root: Path | str) -> list[str] | None:
     """Returns the names in `classes.json` beside the shards; None: there is no such file."""
     file = os.path.join(root, CLASSES_FILE)
     try:

@@ -36,12 +36,12 @@ def split_of(name: str) -> str | None:
     name; but train_val is "trainval".
     """
     splits = [_WORDS.get(word.lower()) for word in _WORD.findall(name)]
-    found = [split for split in splits if split]
-    if not found:
+    last = next(filter(None, reversed(splits)), None)
+    if last is None:
         return None
 
-    end = len(splits) - splits[::-1].index(found[-1])
-    return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else found[-1]
+    end = len(splits) - splits[::-1].index(last)
+    return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else last
 
 
 def refuse_several_splits(
@@ -55,16 +55,19 @@ def refuse_several_splits(
     Args:
         spelled: returns what to give instead of `place`, for a split and its names.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    by_split: dict[str, list[str]] = defaultdict(list)
     for name in names:
         if split := split_of(name):
-            found[split].append(name)
+            by_split[split].append(name)
 
-    if len(found) > 1:
-        there = [(split, found[split]) for split in _SPLITS if split in found]
-        listed = [f"{spelled(split, some)} ({len(some):,} of {split})" for split, some in there]
-        why = f"holds {len(found)} splits, which must not be mixed; give one: {', '.join(listed)}"
-        raise ManifestError(f"{os.fspath(place)}: {why}")
+    if len(by_split) > 1:
+        choices = [
+            f"{spelled(split, by_split[split])} ({len(by_split[split]):,} of {split})"
+            for split in _SPLITS
+            if split in by_split
+        ]
+        why = f"holds {len(by_split)} splits, which must not be mixed"
+        raise ManifestError(f"{os.fspath(place)}: {why}; give one: {', '.join(choices)}")
 
 
 def refuse_mixed_files(
@@ -73,8 +76,8 @@ def refuse_mixed_files(
     """Raises ManifestError if files of a source, all in one folder, are of two or more splits."""
     files = list(names)
 
-    def spelled(split: str, some: Sequence[str]) -> str:
-        pattern = pattern_of(some, files)
+    def spelled(split: str, of_split: Sequence[str]) -> str:
+        pattern = pattern_of(of_split, files)
         return (
             f"{os.fspath(folder)}/{pattern}"
             if pattern
@@ -96,7 +99,7 @@ def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
 
     # shortest first: to the end of the word, with the sign after it, all that the names share
     starts = [start[: words[-1].end()], start[: words[-1].end() + 1]] if words else []
-    candidates = [f"{glob.escape(each)}*" for each in [*starts, start] if each]
+    candidates = [f"{glob.escape(part)}*" for part in [*starts, start] if part]
     candidates += [f"*{glob.escape(end)}"] if end else []
     candidates += [f"*{word}*" for word in sorted(anywhere)]
 

@@ -22,7 +22,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from dali_pipes.data.scanning.whole import is_lenient, load_whole, only_whole_images
+from dali_pipes.data.scanning.truncation import is_lenient, load_whole, only_whole_images
 
 EXIF_ORIENTATION = 0x0112
 _EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
@@ -83,11 +83,11 @@ def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
     """
     if is_lenient():
         with only_whole_images():
-            return load_whole(_opened(file))
-    return _opened(file)
+            return load_whole(_open(file))
+    return _open(file)
 
 
-def _opened(file: BinaryIO) -> ImageFile.ImageFile:
+def _open(file: BinaryIO) -> ImageFile.ImageFile:
     file.seek(0)
     magic = file.read(3)
     file.seek(0)

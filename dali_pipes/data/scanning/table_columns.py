@@ -68,4 +68,4 @@ def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | 
     """
     lower = {name.casefold(): name for name in names if name}
     found = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
-    return next((lower[each] for each in [*found, *known] if each in lower), None)
+    return next((lower[name] for name in [*found, *known] if name in lower), None)

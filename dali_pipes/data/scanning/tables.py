@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels, read_text
-from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET, TYPES, Targets
 from dali_pipes.data.scanning.csv_tables import read_csv
-from dali_pipes.data.scanning.files import file_rows, read_each
-from dali_pipes.data.scanning.found import numbered, object_columns, read_cells
+from dali_pipes.data.scanning.files import file_rows, map_items
 from dali_pipes.data.scanning.headers import Header, ScanOptions, examine
 from dali_pipes.data.scanning.housekeeping import is_housekeeping
 from dali_pipes.data.scanning.listed_files import read_listed
-from dali_pipes.data.scanning.masks import mask_column, with_masks
+from dali_pipes.data.scanning.masks import check_mask_files
 from dali_pipes.data.scanning.patterns import Pattern, pattern_of_files
 from dali_pipes.data.scanning.shards import is_shard
+from dali_pipes.data.scanning.source_objects import number_labels, object_columns, read_cells
 from dali_pipes.data.scanning.splits import refuse_mixed_files
 from dali_pipes.data.scanning.table_columns import refuse_missing
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
@@ -40,7 +40,7 @@ from dali_pipes.data.shards.remote import (
     open_object,
     version_of,
 )
-from dali_pipes.data.table.schema import replaced
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -80,8 +80,8 @@ def scan_table(
     paths, headers = read_listed(file, folder, root, cells, check)
     columns: dict[str, pa.Array] = {}
     if targets.mask:
-        headers = with_masks(root, masks, headers, check)
-        columns[TARGET + "mask"] = mask_column(masks)
+        headers = check_mask_files(root, masks, headers, check)
+        columns[MASK] = pa.array(masks, TYPES["mask"])
     classes, rows = _rows(file, table, paths, headers, columns, options, labels, targets)
     return root, classes, _with_row_numbers(rows)
 
@@ -175,18 +175,18 @@ def _scan_embedded(
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
         # without metadata, which may differ between the files
-        table = pa.concat_tables(each.replace_schema_metadata() for each in columns)
+        table = pa.concat_tables(part.replace_schema_metadata() for part in columns)
     except pa.ArrowException as error:
         raise ManifestError(
             f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
         ) from None
 
-    paths, headers, places = _read_groups([group for each in groups for group in each], check)
+    paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
 
     # A class number must mean the same in all files.
     named = _label_names(columns[0].schema)
-    for other, each in zip(files, columns, strict=True):
-        theirs = _label_names(each.schema)
+    for other, part in zip(files, columns, strict=True):
+        theirs = _label_names(part.schema)
         if theirs and named and theirs != named:
             both = "so that a number means two; write both with the same"
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
@@ -222,7 +222,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
     file's modification time.
     """
     try:
-        with pq.ParquetFile(_opened(file), pre_buffer=False) as parquet:
+        with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
             schema = parquet.schema_arrow
             if image_column(schema) is None:
                 raise ManifestError(
@@ -247,7 +247,7 @@ def _read_groups(
     offset and file_bytes.
     """
     found = list(
-        read_each(
+        map_items(
             partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
         )
     )
@@ -255,7 +255,7 @@ def _read_groups(
     # A row group is unpacked into one file, its images one after the other.
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for (file, number, _), (headers, names) in zip(groups, found, strict=True):
-        lengths = np.array([each.bytes for each in headers], np.int64)
+        lengths = np.array([header.bytes for header in headers], np.int64)
         paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
         members += names
         offsets.append(np.cumsum(lengths) - lengths)
@@ -266,7 +266,7 @@ def _read_groups(
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
         "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
     }
-    return paths, [each for headers, _ in found for each in headers], places
+    return paths, [header for headers, _ in found for header in headers], places
 
 
 def _read_group(
@@ -275,7 +275,7 @@ def _read_group(
     """Returns the header of each image, and its name: its path in the data set, or its row."""
     file, number, mtime_ns = group
     try:
-        images = read_group(_opened(file), number).to_pylist()
+        images = read_group(_open(file), number).to_pylist()
     except OSError as error:
         raise ManifestError(
             f"{file}: {error}; write it again, or scan again when it can be read"
@@ -297,7 +297,7 @@ def _read_group(
     return headers, members
 
 
-def _opened(file: str) -> Any:
+def _open(file: str) -> Any:
     return open_object(file) if is_remote(file) else file
 
 
@@ -311,11 +311,11 @@ def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
             "features"
         ]
         labels = {
-            name: each
-            for name, each in features.items()
-            if isinstance(each, dict) and each.get("_type") == "ClassLabel"
+            name: feature
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
-        return {name: list(map(str, each["names"])) for name, each in labels.items()}
+        return {name: list(map(str, feature["names"])) for name, feature in labels.items()}
     except (KeyError, TypeError, ValueError):
         return {}
 
@@ -360,7 +360,7 @@ def _rows(
 
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
-        classes, objects[BOX_LABELS], values = numbered(file, objects[BOX_LABELS])
+        classes, objects[BOX_LABELS], values = number_labels(file, objects[BOX_LABELS])
         return classes, file_rows(paths, values, headers, columns | objects)
 
     if labels is None:
@@ -388,7 +388,7 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
         if problem and row not in problem:
             what, semicolon, instead = problem.partition(";")
             problems[place] = f"{what} {row}{semicolon}{instead}"
-    return replaced(rows, "problem", pa.array(problems, pa.string()))
+    return replace_column(rows, "problem", pa.array(problems, pa.string()))
 
 
 def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
@@ -419,7 +419,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
 
     _check_columns(file, table, options, check, {options.path_column: "path_column"})
     for name in {options.path_column} & set(table.column_names):
-        table = replaced(table, name, _as_paths(file, name, table[name]))
+        table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
     # in Parquet labels have a type; in a CSV they are text, which may mean numbers
     if (
@@ -433,7 +433,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     _refuse_second_header(file, table[options.path_column], labels, options)
     if options.label_separator is None:
         labels = read_text(file, labels, options.task)
-    return replaced(table, options.label_column, labels)
+    return replace_column(table, options.label_column, labels)
 
 
 def _refuse_second_header(
@@ -450,7 +450,7 @@ def _refuse_second_header(
         )
 
 
-def _as_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _cast_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

@@ -18,16 +18,16 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
 from dali_pipes.data.scanning.class_objects import scan_objects
-from dali_pipes.data.scanning.earlier import Earlier, FolderRecords, Journal
-from dali_pipes.data.scanning.headers import ScanOptions, os_problem
+from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
+from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error
 from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.scanning.names import list_entries, sort_names
 from dali_pipes.data.scanning.patterns import is_pattern
 from dali_pipes.data.scanning.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
+    list_missing_shards,
     list_shards,
-    missing_of,
     scan_shards,
 )
 from dali_pipes.data.shards.parquet import group_of, is_group
@@ -55,7 +55,7 @@ def scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: st
     except PermissionError as error:
         place = os.fsdecode(error.filename or os.fspath(root))
         raise ManifestError(
-            f"{place}: {os_problem(error)}; make it readable, or move it away"
+            f"{place}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
 
 
@@ -111,10 +111,10 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 
 
-def _earlier(before: ImageTable | None, journal: Journal, unchanged: str) -> Earlier:
+def _earlier(before: ImageTable | None, journal: Journal, unchanged: str) -> EarlierScan:
     if before is None:
-        return Earlier(None, {}, [], journal, trust=False)
-    return Earlier(
+        return EarlierScan(None, {}, [], journal, trust=False)
+    return EarlierScan(
         before.samples.table(),
         before.facts.folders,
         before.classes,
@@ -139,7 +139,9 @@ def count_beside(
 
     Other files are not listed for one shard or for a pattern.
     """
-    missing = count_by_kind((MISSING_SHARDS, name) for name in missing_of(map(os.fsdecode, shards)))
+    missing = count_by_kind(
+        (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
+    )
     if str(source).rstrip("/") != str(folder):
         return missing if is_pattern(source) else []
 
@@ -175,7 +177,7 @@ def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
     then replaced.
     """
     try:
-        saved.refuse_foreign(cache)
+        saved.refuse_other_file(cache)
     except PermissionError:
         return None  # `_save_cached` warns that it cannot be written
     try:
@@ -227,7 +229,7 @@ def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -
         log.warning(
             "the cache %s cannot be used (%s); continuing without a cache",
             folder,
-            os_problem(error),
+            describe_os_error(error),
         )
         return None
     return file

@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import COLUMN, distinct_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET
-from dali_pipes.data.table.schema import further_columns, replaced
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
+from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
 
-_MASK = TARGET + "mask"
 # targets that only some of the joined tables may have, and what the others get
 _OPTIONAL_TARGETS = {
     TARGET + name: value
@@ -30,12 +29,12 @@ def rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
         return table
 
     prefix = os.path.join(os.path.relpath(root, to), "")
-    for name in {"path", _MASK} & set(table.column_names):
+    for name in {"path", MASK} & set(table.column_names):
         old, kind = table[name], table[name].type
         given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
         new = pc.binary_join_element_wise(given, old, nothing)
         # an empty path of a mask says that there is none, and stays empty
-        table = replaced(table, name, pc.if_else(pc.equal(old, nothing), old, new))
+        table = replace_column(table, name, pc.if_else(pc.equal(old, nothing), old, new))
     return table
 
 
@@ -49,7 +48,7 @@ def renumber_classes(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
         new = pa.array(numbers).take(objects.flatten())
         # the offsets of a slice are those of the whole array, unlike its flatten()
         offsets = pc.subtract(objects.offsets, objects.offsets[0])
-        table = replaced(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
+        table = replace_column(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
 
     labels = table["label"].combine_chunks()
     if pa.types.is_list(labels.type):  # several classes for each image
@@ -60,14 +59,14 @@ def renumber_classes(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
             rows = distinct_labels(
                 rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers)
             )
-        return replaced(table, "label", rows)
+        return replace_column(table, "label", rows)
 
     if not pa.types.is_integer(labels.type):
         return table
 
     old = labels.to_numpy()
     # -1, and what is no class, index the -1 at the end
-    return replaced(
+    return replace_column(
         table,
         "label",
         pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]),
@@ -138,7 +137,7 @@ def _add_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
         kind, empty = pa.float32(), float("nan")
 
     return [
-        replaced(table, name, table[name].cast(kind, safe=False))
+        replace_column(table, name, table[name].cast(kind, safe=False))
         if name in table.column_names
         else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
         for table in tables

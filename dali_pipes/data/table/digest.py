@@ -23,7 +23,7 @@ Take = Callable[[NDArray[np.int64]], NDArray[Any]]  # rows of an array, by sampl
 
 _VALUES = 1 << 22  # values of texts and lists that are in memory at once
 # columns that say where targets are stored, or what was left out
-_OF_THE_STORAGE = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}
+_STORAGE_COLUMNS = {TARGET + name for name in ("mask_offset", "mask_bytes", "dropped")}
 
 
 def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> str:
@@ -31,7 +31,7 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
     found = hashlib.sha256(json.dumps(classes).encode())
     task = task_of(samples.whole["label"].type)
     if task == "multilabel":
-        labels = _padded(samples, labels)
+        labels = _pad_labels(samples, labels)
 
     # Names: first where each text begins, so that ab, c and a, bc differ, then all texts.
     names = ["path"] if samples.all_empty("member") else ["path", "member"]
@@ -47,7 +47,7 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
         _add_rows(found, "label", samples, labels)
 
     for name in further_columns(samples.whole):
-        if name not in _OF_THE_STORAGE:
+        if name not in _STORAGE_COLUMNS:
             _add_column(found, name, samples)
 
     return found.hexdigest()
@@ -65,7 +65,7 @@ def _add_column(found: Any, name: str, samples: Samples) -> None:
         found,
         _values(samples, name),
         name,
-        str(samples[name].joined(np.empty(0, np.int64)).dtype),
+        str(samples[name].concatenate(np.empty(0, np.int64)).dtype),
         (total,),
     )
 
@@ -84,7 +84,7 @@ def _add(found: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
         found.update(block.tobytes())
 
 
-def _padded(samples: Samples, labels: Take) -> Take:
+def _pad_labels(samples: Samples, labels: Take) -> Take:
     """Returns labels of several classes in rows of one length, filled up with -1.
 
     A block is only as wide as its longest row, and the fingerprint must not depend on blocks.
@@ -103,7 +103,7 @@ def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
     for ids in samples.blocks():
         parts = samples[name].lengths(ids).cumsum() // _VALUES
         for some in np.split(ids, np.flatnonzero(np.diff(parts)) + 1):
-            yield samples[name].joined(some)
+            yield samples[name].concatenate(some)
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:

@@ -126,7 +126,7 @@ class Column:
         The column has a number or boolean for each sample, or equally many for each.
         """
         if len(self._chunks) == 1:
-            return self._chunks[0][self._selected(ids)]
+            return self._chunks[0][self._rows_of(ids)]
 
         none = self._chunks[0][ids[:0]]
         found = np.empty((len(ids), *none.shape[1:]), none.dtype)
@@ -155,9 +155,9 @@ class Column:
             found[places] = end - start
         return found
 
-    def joined(self, ids: Ids) -> NDArray[Any]:
+    def concatenate(self, ids: Ids) -> NDArray[Any]:
         """Returns (total,) the texts or lists of these samples, one after the other."""
-        rows = self._selected(ids)
+        rows = self._rows_of(ids)
 
         # Consecutive rows are one piece of the chunk, which is not copied.
         if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
@@ -195,12 +195,12 @@ class Column:
 
         return matrix
 
-    def _selected(self, ids: Any) -> Any:
+    def _rows_of(self, ids: Any) -> Any:
         return ids if self._rows is None else self._rows[ids]
 
     def _chunk_of(self, sample_id: int) -> tuple[Any, int]:
         """Returns the chunk of a sample, and its row in the chunk."""
-        row = self._selected(sample_id)
+        row = self._rows_of(sample_id)
         number = int(np.searchsorted(self._ends, row, side="right")) if len(self._chunks) > 1 else 0
         return self._chunks[number], row - int(self._ends[number - 1]) if number else row
 
@@ -208,7 +208,7 @@ class Column:
         """Yields each chunk that has any of the samples, the positions of these in `ids`, and their
         rows in the chunk.
         """
-        rows = self._selected(ids)
+        rows = self._rows_of(ids)
         if len(self._chunks) == 1:
             yield self._chunks[0], slice(None), rows
             return
@@ -250,7 +250,7 @@ class OwnColumns(Mapping[str, Any]):
         return len(self._names)
 
 
-class _Cuts:
+class _Ragged:
     """One chunk of texts or lists: all values, and where those of each row begin and end."""
 
     def __init__(self, chunk: pa.Array):
@@ -306,7 +306,7 @@ class _Bits:
 
 def _view(chunk: pa.Array) -> Any:
     """Returns an array of numbers, or something that is indexed like one; for texts and lists
-    `_Cuts`.
+    `_Ragged`.
     """
     kind = chunk.type
     if pa.types.is_fixed_size_list(kind):
@@ -316,4 +316,4 @@ def _view(chunk: pa.Array) -> Any:
         return values.reshape(len(chunk), kind.list_size)
     if pa.types.is_boolean(kind):
         return _Bits(chunk)
-    return chunk.to_numpy() if pa.types.is_primitive(kind) else _Cuts(chunk)
+    return chunk.to_numpy() if pa.types.is_primitive(kind) else _Ragged(chunk)

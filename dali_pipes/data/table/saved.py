@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.table.schema import RULES, typed
+from dali_pipes.data.table.schema import RULES, cast_columns, replace_column
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -41,16 +42,16 @@ class MappedFile:
             self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
             # of the mapped file itself, also after another one has taken its name
             self._number = os.dup(opened.fileno())
-        self._stamp = self._now()
+        self._stamp = self._read_stamp()
 
     def check(self) -> None:
-        if self._now() != self._stamp:
+        if self._read_stamp() != self._stamp:
             raise ManifestError(
                 f"{self._file}: was changed while it was in use; write a new file and rename "
                 "it, and start again"
             )
 
-    def _now(self) -> tuple[int, int]:
+    def _read_stamp(self) -> tuple[int, int]:
         stat = os.fstat(self._number)
         return stat.st_size, stat.st_mtime_ns
 
@@ -60,7 +61,7 @@ class MappedFile:
             close(self._number)
 
 
-class Stored(NamedTuple):
+class SavedManifest(NamedTuple):
     """What a file holds, not yet checked.
 
     Attributes:
@@ -78,13 +79,13 @@ class Stored(NamedTuple):
     file: MappedFile | None = None
 
 
-def read(file: str | Path) -> Stored:
+def read(file: str | Path) -> SavedManifest:
     try:
         mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
         head = json.loads((table.schema.metadata or {})[_KEY])
         # a mapped table has its types already (`_mapped_table`), and a cast would copy it
-        table = typed(table) if not mapped else table.replace_schema_metadata()
+        table = cast_columns(table) if not mapped else table.replace_schema_metadata()
 
         known = dict(head.get("known", {}))
         known["folders"] = {
@@ -92,7 +93,7 @@ def read(file: str | Path) -> Stored:
         }
         known["omissions"] = read_omissions(known.get("omissions", []))
 
-        return Stored(os.fspath(head["root"]), head["classes"], table, known, mapped)
+        return SavedManifest(os.fspath(head["root"]), head["classes"], table, known, mapped)
     except FileNotFoundError:
         raise ManifestError(
             f"{file}: no such manifest; make one with Manifest.scan(root).save(file)"
@@ -119,7 +120,7 @@ def write(
     known: dict[str, Any],
 ) -> None:
     """Writes the file whole or not at all: as Arrow if its name ends in .arrow, else as Parquet."""
-    refuse_foreign(file)
+    refuse_other_file(file)
 
     head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
     with replacing(file) as aside, aside.open("wb") as out:
@@ -137,7 +138,7 @@ def write(
                 writer.write_table(table.combine_chunks())
 
 
-def refuse_foreign(file: Path) -> None:
+def refuse_other_file(file: Path) -> None:
     if file.exists() and not is_manifest(file):
         raise ManifestError(
             f"{file} exists and is not a manifest of dali_pipes; choose another name, nothing "
@@ -164,6 +165,9 @@ def _is_arrow(file: Path) -> bool:
 def _mapped_table(file: MappedFile) -> pa.Table:
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
     table.validate()  # that the buffers have the lengths they need; their content is not read
-    if table.schema.remove_metadata() != typed(table.schema.empty_table()).schema:
+    # earlier versions wrote the paths of masks as text, which has the same buffers
+    if MASK in table.column_names and pa.types.is_large_string(table[MASK].type):
+        table = replace_column(table, MASK, table[MASK].cast(TYPES["mask"]))
+    if table.schema.remove_metadata() != cast_columns(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -34,7 +34,7 @@ RULES = 3
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}
 
 
-def typed(table: pa.Table) -> pa.Table:
+def cast_columns(table: pa.Table) -> pa.Table:
     """Returns the columns of a manifest in their types, without any others.
 
     Columns of images in shards may be missing; they get the values for images in their own files.
@@ -63,7 +63,7 @@ def further_columns(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if name.startswith((COLUMN, TARGET))]
 
 
-def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split_usable(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Returns the usable images, and the others. A chunk with rows of one kind only is not
     copied.
     """
@@ -77,6 +77,6 @@ def divided(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_batches(usable, table.schema), pa.Table.from_batches(others, table.schema)
 
 
-def replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+def replace_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     place = table.schema.get_field_index(name)
     return table.set_column(place, pa.field(name, values.type), values)

@@ -21,7 +21,7 @@ from dali_pipes.backends.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.decoders import pillow
+from dali_pipes.data.scanning.decoders import decode_size
 from dali_pipes.loader.loader import build_loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed
@@ -138,7 +138,7 @@ class ConfiguredProgram(TrainingProgram):
             before = time.monotonic()
             # an image that cannot be read is timed as well
             with suppress(Exception):
-                pillow(reader.read(extent).tobytes())
+                decode_size(reader.read(extent).tobytes())
             timed.append((str(extent), time.monotonic() - before))
         return timed
 

@@ -1,5 +1,5 @@
-"""What is searched: the options that change a loader's speed and not its pixels, and the values
-that are worth a try on this machine.
+"""What is searched: the options that change a loader's speed, and its pixels by no more than the
+decoders of a GPU differ, and the values that are worth a try on this machine.
 """
 
 import itertools

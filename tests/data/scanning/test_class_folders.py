@@ -140,6 +140,13 @@ def test_a_class_whose_name_has_such_a_word_stays_a_class(tmp_path, names):
     )
 
 
+def test_housekeeping_that_two_classes_have_does_not_make_splits_of_them(tmp_path):
+    draw(tmp_path, "train/0.jpg", "test/0.jpg", "bus/0.jpg")
+    for name in ("train", "test"):
+        (tmp_path / name / "@eaDir").mkdir()
+    assert scan(tmp_path).classes == ["bus", "test", "train"]
+
+
 def test_classes_are_numbered_as_they_are_named(tmp_path):
     draw(tmp_path, "train/a/0.jpg", "train/b/0.jpg", "train/c/0.jpg", "val/a/0.jpg", "val/c/0.jpg")
     train = scan(tmp_path / "train")
@@ -286,9 +293,12 @@ def test_shards_below_the_folder_are_named(tmp_path):
         scan(tmp_path)
 
 
-def test_masks_of_several_splits_are_not_read_as_one(tmp_path):
+@pytest.mark.parametrize("beside", [None, ".ipynb_checkpoints", "@eaDir"])
+def test_masks_of_several_splits_are_not_read_as_one(tmp_path, beside):
     for split in ("training", "validation"):
         draw(tmp_path, f"images/{split}/0.jpg", f"masks/{split}/0.png")
+    if beside:
+        (tmp_path / "images" / beside).mkdir()
     with pytest.raises(
         dp.ManifestError, match=r"splits are not read as one; .*/images/training and"
     ):

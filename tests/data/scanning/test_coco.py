@@ -396,7 +396,7 @@ def test_what_is_written_as_coco_does_is_looked_at_once_and_becomes_the_same(fol
     )
     file = written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])])
     with monkeypatch.context() as patch:
-        for name in ("_cleaned", "_outline"):
+        for name in ("_clean_entry", "_outline"):
             patch.setattr(
                 coco,
                 name,

@@ -10,7 +10,7 @@ from built_files import saved
 from odd_inputs import BACKENDS, inserted, jpeg
 
 import dali_pipes as dp
-from dali_pipes.data.scanning.decoders import refusal
+from dali_pipes.data.scanning.decoders import find_refusal
 
 REFUSED = {
     "DALI": inserted(20, b"\0"),
@@ -94,7 +94,7 @@ def test_threads_do_not_get_the_pixels_of_one_another():
     ]
     with ThreadPoolExecutor(8) as pool:
         found = list(
-            pool.map(lambda at: refusal(files[at % 8], 20 + at % 8, 30, "PNG"), range(160))
+            pool.map(lambda at: find_refusal(files[at % 8], 20 + at % 8, 30, "PNG"), range(160))
         )
     assert not any(why for at, why in enumerate(found) if at % 8 < 7)
     assert all("cannot be decoded" in why for why in found[7::8])

@@ -3,9 +3,12 @@ used.
 """
 
 import io
+import os
 import zlib
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -20,7 +23,10 @@ from dali_pipes import (
     build_loader,
 )
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import MASK
 from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.table.saved import write
+from dali_pipes.data.table.schema import replace_column
 
 LAYOUTS = {  # an image, a mask, and their folders
     "cityscapes": (
@@ -169,6 +175,71 @@ def test_folders_that_make_no_sense_are_refused(tmp_path):
             Manifest.from_masks(*arguments, progress=False)
     with pytest.raises(ConfigError, match="missing is 'drop'"):
         Manifest.from_masks(images, masks, missing="drop")
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    folders, original = layout(tmp_path, "ade20k"), os.scandir
+    (folders[0] / "more").mkdir()
+
+    def refuses(path):
+        if os.fspath(path).endswith("/more"):
+            raise PermissionError(13, "Permission denied", path)
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(ManifestError, match="more: permission denied; make it readable"):
+        Manifest.from_masks(*folders, progress=False)
+
+
+def test_names_that_are_not_utf8_are_paired_and_kept(tmp_path):
+    root, name = tmp_path / os.fsdecode(b"caf\xe9"), os.fsdecode(b"\xff")
+    folders = layout(root, "voc")
+    saved(root, f"JPEGImages/{name}.jpg")
+    saved(root, f"SegmentationClass/{name}.png", "L")
+    made = Manifest.from_masks(*folders, progress=False)
+    other = Manifest.from_masks(*layout(tmp_path / "other", "voc"), progress=False)
+    assert len(made) == 4 and not made.problems
+
+    for file in (tmp_path / "m.arrow", tmp_path / "m.parquet"):
+        made.save(file)
+        loaded = Manifest.load(file)
+        assert loaded.fingerprint == made.fingerprint
+        for manifest in (made, loaded, Manifest.concat([loaded, other])):
+            assert str(manifest.mask_extent(3)) == str(folders[1] / f"{name}.png")
+
+    paths = {"path": [str(tmp_path / "other/JPEGImages/2007_0.jpg")], "mask": ["2007_0.png"]}
+    pq.write_table(pa.table(paths), tmp_path / "t.parquet")
+    options = {"root": folders[1], "targets": Targets(mask="mask"), "progress": False}
+    absolute = Manifest.from_table(tmp_path / "t.parquet", **options)
+    assert str(absolute.mask_extent(0)) == str(folders[1] / "2007_0.png")
+
+
+def test_a_mask_with_a_name_that_is_not_utf8_is_named_in_a_problem(tmp_path):
+    folders = images, masks = valued(tmp_path, [0, 1], 40)
+    for old, new in (("0", os.fsdecode(b"\xfe")), ("39", os.fsdecode(b"\xff"))):
+        (images / f"{old}.jpg").rename(images / f"{new}.jpg")
+        (masks / f"{old}.png").rename(masks / f"{new}.png")
+    (masks / os.fsdecode(b"\xfe.png")).write_bytes(b"text")
+    Image.new("L", (8, 2), 9).save(masks / os.fsdecode(b"\xff.png"))
+
+    made = Manifest.from_masks(*folders, classes=["a", "b"], verify="full", progress=False)
+    assert len(made) == 38
+    texts = sorted(why for _, why in made.problems)
+    assert texts[0].startswith(f"its mask {masks}/\\xff.png: its values include 9")
+    assert texts[1] == "its mask masks/\\xfe.png: not an image, or broken"
+
+
+@pytest.mark.parametrize("file", ["m.arrow", "m.parquet"])
+def test_manifests_with_paths_of_masks_as_text_are_read(tmp_path, file):
+    """As earlier versions wrote them."""
+    made = Manifest.from_masks(*layout(tmp_path, "voc"), progress=False)
+    table = replace_column(made.table, MASK, made.table[MASK].cast(pa.large_string()))
+    write(tmp_path / file, str(made.root), made.classes, table, table[:0], {})
+    earlier = Manifest.load(tmp_path / file)
+    assert earlier.fingerprint == Manifest(made.root, made.classes, table).fingerprint
+    assert earlier.fingerprint == made.fingerprint
+    assert earlier.mask_extent(1) == made.mask_extent(1)
+    assert len(Manifest.concat([earlier.subset([0]), made.subset([1])])) == 2
 
 
 def valued(root, values, count=6):

@@ -49,6 +49,28 @@ def test_a_link_to_a_folder_above_is_left_out_by_name(folder):
         assert loops.number == 2 and set(loops.names) == {"dog/deep/up", "dog/self"}
 
 
+@pytest.mark.timeout(30)
+def test_a_link_to_a_folder_above_is_left_out_of_pairs_too(folder):
+    for name in ("masks/0.png", "masks/deep/1.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (8, 6)).save(folder / name)
+    (folder / "dog/deep").rename(folder / "cat/deep")
+    for name in ("cat", "masks"):
+        (folder / name / "deep/up").symlink_to(folder / name)
+        (folder / name / "self").symlink_to(".")
+    (folder / "cat/more").symlink_to(folder / "cat/deep")  # leads to other images: that is read
+
+    manifest = dp.Manifest.from_masks(
+        folder / "cat", folder / "masks", missing="skip", progress=False
+    )
+    assert [manifest.name(number) for number in range(len(manifest))] == [
+        str(folder / "cat/0.jpg"),
+        str(folder / "cat/deep/1.jpg"),
+    ]
+    (loops,) = [each for each in manifest.omissions if each.kind == LOOPS]
+    assert loops.number == 5 and set(loops.names) == {"deep/up", "self"}
+
+
 @pytest.mark.parametrize("ns", [0, 10**18])
 def test_folders_whose_times_stand_still_are_listed_again(folder, tmp_path, ns):
     def stand_still():

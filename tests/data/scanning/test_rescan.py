@@ -124,7 +124,7 @@ def test_a_folder_that_was_modified_a_moment_ago_is_not_believed(folder):
 
 
 def test_a_header_scan_of_a_folder_is_not_a_full_one(folder, looks, monkeypatch):
-    monkeypatch.setitem(files._FEW, "full", 100)
+    monkeypatch.setitem(files._ONE_PROCESS_MAX, "full", 100)
     scan(folder)
     looks.clear()
     assert (

@@ -3,6 +3,7 @@ Promises 3 and 4 out of shards.
 """
 
 import gc
+import itertools
 import multiprocessing
 import os
 import time
@@ -175,6 +176,31 @@ def test_a_bounded_number_of_batches_is_read_ahead(scanned):
             scanned.read(sample).tobytes() for sample in rows.ids
         ]
     ahead.close()
+
+
+def test_an_error_names_the_images_of_its_own_stream_alone(scanned, monkeypatch):
+    """A backend may keep one ReadAhead for several streams."""
+
+    def fails(self, extent):
+        raise OSError(5, "Input/output error")
+
+    def broken(batches):
+        yield from batches
+        raise ValueError("cannot be decoded")
+
+    ahead = ReadAhead(scanned, 2, 3)
+    plan = dp.Plan(scanned, dp.TrainTransform(size=32), 4, last_batch="partial")
+    notes = []
+    for batches in (1, 2):
+        with monkeypatch.context() as patched, pytest.raises(ValueError, match="cannot") as caught:
+            if batches == 1:
+                patched.setattr(Reader, "read", fails)
+            planned = itertools.islice(plan.iter_from(), batches)
+            list(ahead.explained(broken(ahead(planned))))
+        notes.append(getattr(caught.value, "__notes__", []))
+    ahead.close()
+    assert len(notes[0]) == 4 and all("input/output error" in each for each in notes[0])
+    assert notes[1] == []
 
 
 @every_backend

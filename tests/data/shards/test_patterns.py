@@ -325,6 +325,10 @@ def test_masks_skip_what_systems_leave(tmp_path):
             Image.new("L", (8, 6)).save(tmp_path / folder / name)
     made = Manifest.from_masks(tmp_path / "images", tmp_path / "masks", progress=False)
     assert len(made) == 1 and not made.problems
+    assert {each.kind: (each.number, each.unit) for each in made.omissions} == {
+        "housekeeping": (2, "file"),
+        "housekeeping folders": (2, "file"),
+    }
 
 
 def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_read(

@@ -1,9 +1,10 @@
-"""Objects of images as a source has them (`Found`), and the columns of a manifest that they become.
+"""Objects of images as a source has them (`SourceObjects`), and the columns of a manifest that they
+become.
 
 Tables and shards give lists of values for each image (`read_cells`, `object_columns`); COCO files
-build a `Found` themselves. `checked` turns boxes into corners in pixels of the stored image, lists
-what is wrong with objects, and returns the columns of the good ones. `numbered` replaces class
-names by class numbers.
+build `SourceObjects` themselves. `check_objects` turns boxes into corners in pixels of the stored
+image, lists what is wrong with objects, and returns the columns of the good ones. `number_labels`
+replaces class names by class numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,7 @@ _BOX = "({:g}, {:g}, {:g}, {:g})"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceObjects:
     """The objects of N images, those of each image one after the other; M in all.
 
     Attributes:
@@ -77,9 +78,9 @@ def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
     """Yields the objects of each row, by the field of `Targets`, from columns of lists."""
-    names = {each: targets.named[each] for each in targets.widths}
-    for each, name in names.items():
-        kind, labels = table[name].type, each == "box_labels"
+    names = {field_name: targets.named[field_name] for field_name in targets.widths}
+    for field_name, name in names.items():
+        kind, labels = table[name].type, field_name == "box_labels"
         while is_list(kind):
             kind = kind.value_type
         good = is_text(kind) if labels else pa.types.is_floating(kind) or pa.types.is_null(kind)
@@ -93,51 +94,68 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
             )
 
     for cells in zip(*(table[name] for name in names.values()), strict=True):
-        yield {each: cell.as_py() or [] for each, cell in zip(names, cells, strict=True)}
+        yield {
+            field_name: cell.as_py() or [] for field_name, cell in zip(names, cells, strict=True)
+        }
 
 
 def object_columns(
     given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """Returns what `checked` returns, for values that are given for each image by the field of
-    `Targets`.
+    """Returns what `check_objects` returns, for values that are given for each image by the field
+    of `Targets`.
 
     What does not fit becomes the problem of its image.
     """
     objects = [
-        None if header.problem else _objects(each, targets)
-        for each, header in zip(given, headers, strict=True)
+        None if header.problem else _objects(values, targets)
+        for values, header in zip(given, headers, strict=True)
     ]
 
     # A source has class names or class numbers, so the kind is known only once all are read.
-    named = any(isinstance(label, str) for each in objects if each for label in each["box_labels"])
+    named = any(
+        isinstance(label, str)
+        for image_objects in objects
+        if image_objects
+        for label in image_objects["box_labels"]
+    )
     problems = [
-        header.problem or _misfit(each, targets, named)
-        for header, each in zip(headers, objects, strict=True)
+        header.problem or _misfit(image_objects, targets, named)
+        for header, image_objects in zip(headers, objects, strict=True)
     ]
-    objects = [None if problem else each for problem, each in zip(problems, objects, strict=True)]
+    objects = [
+        None if problem else image_objects
+        for problem, image_objects in zip(problems, objects, strict=True)
+    ]
     headers = [
         header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)
     ]
 
     # The objects of all images, one after the other.
-    good = [each for each in objects if each]
-    counts = np.array([len(each["box_labels"]) if each else 0 for each in objects], np.int64)
+    good = [image_objects for image_objects in objects if image_objects]
+    counts = np.array(
+        [len(image_objects["box_labels"]) if image_objects else 0 for image_objects in objects],
+        np.int64,
+    )
     labels = pa.array(
-        [label for each in good for label in each["box_labels"]],
+        [label for image_objects in good for label in image_objects["box_labels"]],
         pa.string() if named else pa.int64(),
     )
     values = {
-        name: np.concatenate([np.empty((0, width)), *(each[name] for each in good)])
+        name: np.concatenate(
+            [np.empty((0, width)), *(image_objects[name] for image_objects in good)]
+        )
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
 
     areas = values["areas"][:, 0] if "areas" in values else None
-    found = Found(counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints"))
+    found = SourceObjects(
+        counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")
+    )
     points = targets.keypoints_named
     found = replace(found, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return checked(found, headers, targets.box_format, targets.bad_objects)
+    return check_objects(found, headers, targets.box_format, targets.bad_objects)
 
 
 def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
@@ -153,7 +171,7 @@ def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
         if name != "box_labels"
     }
 
-    if any(each is None or len(each) != len(labels) for each in found.values()):
+    if any(numbers is None or len(numbers) != len(labels) for numbers in found.values()):
         return None
     return found | {"box_labels": labels}
 
@@ -182,7 +200,7 @@ def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> st
     """
     if objects is None:
         return targets.misfit
-    if named and not all(isinstance(each, str) for each in objects["box_labels"]):
+    if named and not all(isinstance(label, str) for label in objects["box_labels"]):
         return (
             f"its {targets.box_labels} has class numbers, and this shard has class names too; "
             "write one of them in all"
@@ -207,8 +225,8 @@ def as_corners(
     return np.concatenate([first * scale, second * scale], 1)
 
 
-def checked(
-    found: Found, headers: list[Header], format: str, bad_objects: str
+def check_objects(
+    found: SourceObjects, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
     the columns of the objects that are left.
@@ -216,7 +234,7 @@ def checked(
     The column box_labels has class names if the source has them. Unusable images keep no object.
     """
     height, width = (
-        np.array([getattr(each, name) for each in headers], np.int64)
+        np.array([getattr(header, name) for header in headers], np.int64)
         for name in ("height", "width")
     )
 
@@ -225,11 +243,11 @@ def checked(
         np.repeat(np.arange(len(headers)), found.counts),
         found.counts.cumsum() - found.counts,
     )
-    usable = np.array([each.problem is None for each in headers], bool)[image]
+    usable = np.array([header.problem is None for header in headers], bool)[image]
 
     # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
     turns = (
-        np.array([each.orientation for each in headers], np.int64)
+        np.array([header.orientation for header in headers], np.int64)
         if found.annotated == "upright"
         else np.ones(len(headers))
     )
@@ -278,7 +296,7 @@ def checked(
             if why:
                 more = [f"and {len(why) - _SHOWN:,} more"] if len(why) > _SHOWN else []
                 headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
-        usable = np.array([each.problem is None for each in headers], bool)[image]
+        usable = np.array([header.problem is None for header in headers], bool)[image]
         lines = [[] for _ in headers]
 
     # The objects that are left.
@@ -301,7 +319,7 @@ def _like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _faults(
-    found: Found,
+    found: SourceObjects,
     boxes: NDArray[np.float32],
     height: Any,
     width: Any,
@@ -341,7 +359,7 @@ def _faults(
     }
 
 
-def _with_good_parts(found: Found, boxes: NDArray[np.float32]) -> Found:
+def _with_good_parts(found: SourceObjects, boxes: NDArray[np.float32]) -> SourceObjects:
     """Returns the objects without areas and keypoints that make no sense; `without` lists these
     too.
 
@@ -384,7 +402,7 @@ def _areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _columns(
-    found: Found,
+    found: SourceObjects,
     boxes: NDArray[np.float32],
     keep: NDArray[np.bool_],
     counts: NDArray[np.int64],
@@ -417,14 +435,14 @@ def _columns(
     return {TARGET + name: values for name, values in columns.items()}
 
 
-def _lists(counts: NDArray[np.int64], values: Any, each: int = 1) -> pa.Array:
-    offsets = pa.array(np.append(0, counts.cumsum()) * each, pa.int64())
+def _lists(counts: NDArray[np.int64], values: Any, width: int = 1) -> pa.Array:
+    offsets = pa.array(np.append(0, counts.cumsum()) * width, pa.int64())
     return pa.LargeListArray.from_arrays(
         offsets, values if isinstance(values, pa.Array) else pa.array(values)
     )
 
 
-def numbered(
+def number_labels(
     source: Any, labels: pa.Array, classes: list[str] | None = None
 ) -> tuple[list[str], pa.Array, pa.Array]:
     """Returns class names, the labels of the objects as class numbers, and the label of each image:

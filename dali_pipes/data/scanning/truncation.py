@@ -14,12 +14,12 @@ from typing import Any
 from PIL import ImageFile
 
 _lock = threading.Lock()
-_inside, _kept = 0, False  # blocks in all threads, and the value that the program had set
+_depth, _program_value = 0, False  # blocks in all threads, and the value that the program had set
 
 
 def is_lenient() -> bool:
     """Whether the program has set the flag."""
-    return bool(ImageFile.LOAD_TRUNCATED_IMAGES) or _inside > 0
+    return bool(ImageFile.LOAD_TRUNCATED_IMAGES) or _depth > 0
 
 
 @contextmanager
@@ -28,21 +28,21 @@ def only_whole_images() -> Iterator[None]:
 
     The flag belongs to the process: it is put back when no thread is inside.
     """
-    global _inside, _kept
+    global _depth, _program_value
 
     with _lock:
         # only the first one inside sees the program's own value
-        if not _inside:
-            _kept, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
-        _inside += 1
+        if not _depth:
+            _program_value, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+        _depth += 1
 
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if not _inside:
-                ImageFile.LOAD_TRUNCATED_IMAGES = _kept
+            _depth -= 1
+            if not _depth:
+                ImageFile.LOAD_TRUNCATED_IMAGES = _program_value
 
 
 def load_whole(image: ImageFile.ImageFile) -> ImageFile.ImageFile:

@@ -1,0 +1,63 @@
+"""Functions that users name as module:function."""
+
+import re
+import sys
+
+import pytest
+
+from dali_pipes import ConfigError
+from dali_pipes.system.functions import named_function
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working directory, from which modules are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def test_a_function_of_the_working_directory_or_of_a_file_is_taken(here):
+    (here / "my_train.py").write_text("def make(size=3):\n    return size\n")
+    (here / "deep").mkdir()
+    (here / "deep/my_other.py").write_text("def make():\n    return 4\n")
+    assert named_function("my_train:make")() == 3
+    assert named_function("./deep/my_other.py:make")() == 4
+
+
+def test_what_is_written_in_c_is_taken_with_a_signature_or_without(here):
+    assert named_function("time:monotonic")() > 0
+    assert named_function("builtins:dict")() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my_train", "'my_train' names no function"),
+        (".my_train:make", ".my_train:make: a module is named from the top"),
+        ("..:make", "..:make: a module is named from the top"),
+        ("my_train:none", "/my_train.py has no function none"),
+        ("sys:none", "sys:none: the module sys has no function none"),
+        ("my_folder:none", "my_folder:none: the module my_folder has no function none"),
+        ("no_such:make", "there is no module no_such in "),
+        ("my_folder.no.deep:make", "there is no module my_folder.no.deep in "),
+        ("my_folder..deep:make", "there is no module my_folder..deep in "),
+        ("./sys.py:make", "the name sys is taken by the module sys; rename your file"),
+        ("my_train:needs", "my_train:needs is called without arguments (missing"),
+    ],
+)
+def test_what_cannot_be_called_is_named(here, name, message):
+    (here / "my_train.py").write_text("def needs(size):\n    return size\n")
+    (here / "sys.py").write_text("def make():\n    return 4\n")
+    (here / "my_folder").mkdir()
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        named_function(name)
+
+
+def test_an_error_of_the_module_itself_comes_out_as_it_is(here):
+    (here / "my_broken.py").write_text("import no_such_package\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        named_function("my_broken:make")

@@ -1,0 +1,43 @@
+"""What the ranks of a run do together, seen from rank 0."""
+
+import pytest
+from later import later
+
+import dali_pipes as dp
+
+launching = later("dali_pipes.training.launch")
+
+
+class RankZero:
+    """Rank 0 of two, of which only this one is there."""
+
+    world_size, global_rank = 2, 0
+
+    def barrier(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(2, "No such file or directory", "/x"), "/x: No such file or directory"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (OSError("the store does not answer"), "the store does not answer"),
+        (OSError(), "OSError()"),
+        (dp.DaliPipesError(), ""),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_on_one_rank_ends_all_with_its_text(error, text, rank, monkeypatch):
+    def fails():
+        raise error
+
+    # what this rank says is what rank 0 or rank 1 says
+    others = [(None, 2), (None, 2)]
+    monkeypatch.setattr(
+        "dali_pipes.training.launch.all_gather",
+        lambda _, value: [*others[:rank], value, *others[rank + 1 :]],
+    )
+    with pytest.raises(dp.DaliPipesError) as caught:
+        launching.on_all_ranks(RankZero(), fails)
+    assert str(caught.value) == (f"rank 1: {text}" if rank else text)
