@@ -1,7 +1,7 @@
-"""`Facts`: what is known of the images of a manifest as a whole, beside the rows.
+"""`ManifestFacts`: what is known of the images of a manifest as a whole, beside the rows.
 
-A scan states most of them, a saved manifest has them too (`Facts.read`, `Facts.write`), and a
-manifest that is made of another one keeps those that still hold (`of_part`, `of_same_samples`).
+A scan states most of them, a saved manifest has them too (`read`, `write`), and a manifest that is
+made of another one keeps those that still hold (`of_part`, `of_same_samples`).
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Mix(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ManifestFacts:
     """What is known of images as a whole.
 
     Attributes:

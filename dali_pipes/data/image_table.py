@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data import omissions
-from dali_pipes.data.facts import Facts
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
@@ -84,7 +84,7 @@ class ImageTable:
     classes: list[str]
     samples: Samples
     others: pa.Table
-    facts: Facts
+    facts: ManifestFacts
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, list) or not all(
@@ -106,7 +106,11 @@ class ImageTable:
 
     @classmethod
     def from_table(
-        cls, root: str | Path, classes: list[str], table: pa.Table, facts: Facts | None = None
+        cls,
+        root: str | Path,
+        classes: list[str],
+        table: pa.Table,
+        facts: ManifestFacts | None = None,
     ) -> Self:
         """Divides rows into usable images and others, and checks them.
 
@@ -119,7 +123,7 @@ class ImageTable:
             ManifestError: the table cannot be of images.
         """
         usable, others = split_usable(table.combine_chunks())
-        images = cls(absolute(root), classes, Samples(usable), others, facts or Facts())
+        images = cls(absolute(root), classes, Samples(usable), others, facts or ManifestFacts())
         images.check()
         return images
 

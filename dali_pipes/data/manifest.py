@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dali_pipes.data import sets, storage
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
-from dali_pipes.data.facts import Facts, Mix
+from dali_pipes.data.facts import ManifestFacts, Mix
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.limits import MAX_PIXELS, PIXEL_LIMIT
@@ -131,7 +131,7 @@ class Manifest:
         Raises:
             ManifestError: the table cannot be of images.
         """
-        facts = Facts(folders=folders or {}, keypoints=keypoints, omissions=list(omissions))
+        facts = ManifestFacts(folders=folders or {}, keypoints=keypoints, omissions=list(omissions))
         self._set(ImageTable.from_table(root, classes, table, facts))
 
     def _set(self, images: ImageTable, is_logged: bool = False) -> None:
@@ -366,12 +366,14 @@ class Manifest:
                 values than classes.
         """
         check_choice("missing", missing, MISSING)
-        folders = [Path(os.path.abspath(local_path(folder))) for folder in (images, masks)]
+        image_folder, mask_folder = (
+            Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
+        )
         check_choice("annotated", annotated, ANNOTATED)
 
         targets = Targets(annotated=annotated)
         check = ScanOptions(verify, max_pixels, workers, progress, targets)
-        pairs = read_masks(*folders, classes, missing, mask_values, check)
+        pairs = read_masks(image_folder, mask_folder, classes, missing, mask_values, check)
         return cls._of(pairs)._finish(None, strict)
 
     @classmethod

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.facts import Facts
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels import COLUMN
@@ -169,7 +169,7 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
 
 def _join_facts(
     sets: Sequence[ImageTable], classes: list[str], numbers: Sequence[NDArray[np.int64]]
-) -> Facts:
+) -> ManifestFacts:
     """What is known of all images: each fact is joined, or refused if it differs.
 
     Args:
@@ -188,7 +188,7 @@ def _join_facts(
     boxes_upright = _join_boxes_upright(
         [images.facts.boxes_upright for images in sets if images.has_turned_boxes]
     )
-    masks = {}
+    masks: dict[str, Any] = {}
     if any(images.has_target("mask") for images in sets):
         new_values = [
             facts.mask_values.renumber(new) for facts, new in zip(every, numbers, strict=True)
@@ -212,7 +212,7 @@ def _join_facts(
             "parent_bad_images": (sum(bad), sum(total)),
         }
 
-    return Facts(
+    return ManifestFacts(
         # 0 if one is from version 0.2, which does not say what it left out
         rules=min(facts.rules for facts in every),
         omissions=merge(omission for images in sets for omission in images.passed_over),

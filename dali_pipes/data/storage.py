@@ -6,7 +6,7 @@ table/saved.py has the form of the file.
 from dataclasses import replace
 from pathlib import Path
 
-from dali_pipes.data.facts import Facts
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.scanning.rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.shards.remote import absolute
@@ -25,7 +25,7 @@ def load(file: str | Path) -> ImageTable:
     stored = saved.read(file)
     refuse_other_rules(file, stored.classes, stored.known)
     refuse_other_orientations(file, stored.root, stored.table, stored.known)
-    facts = Facts.read(stored.known)
+    facts = ManifestFacts.read(stored.known)
 
     # a Parquet file, which is not mapped: its rows are read anyway, and may be any
     if not stored.file:

@@ -6,13 +6,13 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 
 from dali_pipes import ManifestError
-from dali_pipes.data.facts import Facts, Mix
+from dali_pipes.data.facts import ManifestFacts, Mix
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.omissions import Omission
 
 GIFS = Omission(".gif files", 2, ["a.gif", "b.gif"])
-FULL = Facts(
+FULL = ManifestFacts(
     fingerprint="f" * 64,
     description={"images": 3},
     rules=1,
@@ -38,27 +38,32 @@ def through_json(facts):
         name: (*counts, [Omission(*each) for each in omissions])
         for name, (*counts, omissions) in known["folders"].items()
     }
-    return Facts.read(
+    return ManifestFacts.read(
         known | {"folders": folders, "omissions": [Omission(*each) for each in known["omissions"]]}
     )
 
 
-@pytest.mark.parametrize("facts", [FULL, Facts(), replace(FULL, rules=0), Facts(category_ids=[])])
+@pytest.mark.parametrize(
+    "facts", [FULL, ManifestFacts(), replace(FULL, rules=0), ManifestFacts(category_ids=[])]
+)
 def test_facts_go_through_a_file(facts):
     assert through_json(facts) == facts
 
 
 def test_every_fact_is_tried():
-    assert all(getattr(FULL, each.name) != getattr(Facts(), each.name) for each in fields(Facts))
+    assert all(
+        getattr(FULL, each.name) != getattr(ManifestFacts(), each.name)
+        for each in fields(ManifestFacts)
+    )
 
 
 def test_a_file_of_version_02_says_nothing():
-    assert Facts.read({}) == Facts(rules=0)
+    assert ManifestFacts.read({}) == ManifestFacts(rules=0)
 
 
 def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
     part = FULL.of_part()
-    assert part == Facts(
+    assert part == ManifestFacts(
         rules=1,
         **{
             name: getattr(FULL, name)
@@ -79,7 +84,7 @@ def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
 @pytest.mark.parametrize("mixture", [3, [], ["stratified"], ["stratified", 3], "ab"])
 def test_a_mixture_without_shares_is_refused(mixture):
     with pytest.raises(ManifestError, match="mixture has no shares"):
-        Facts.read({"mixture": mixture})
+        ManifestFacts.read({"mixture": mixture})
 
 
 @pytest.mark.parametrize("name", ["classes", "images", "root", "more"])

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.data.facts import Facts
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.scanning.coco import scan_coco
@@ -44,7 +44,7 @@ def read_table(
     folder = Path(os.path.abspath(root or Path(file).parent))
     place, classes, table = scan_table(absolute(file), folder, options, check)
     images = ImageTable.from_table(
-        place, classes, table, Facts(keypoints=check.targets.keypoints_named)
+        place, classes, table, ManifestFacts(keypoints=check.targets.keypoints_named)
     )
 
     images = images.with_facts(
@@ -60,7 +60,7 @@ def read_coco(annotations: str | Path, root: str | Path | None, check: ScanOptio
     folder = Path(os.path.abspath(root or file.parent))
     classes, table, keypoints, category_ids = scan_coco(file, folder, check)
 
-    facts = Facts(
+    facts = ManifestFacts(
         keypoints=keypoints,
         names_flip_pairs=check.targets.flip_pairs is not None,
         boxes_upright=check.targets.annotated == "upright",
@@ -79,7 +79,7 @@ def read_masks(
 ) -> ImageTable:
     """Reads the images in one folder and their masks in another one: `Manifest.from_masks`."""
     root, table, omissions = scan_pairs(images, masks, missing, check)
-    pairs = ImageTable.from_table(root, list(classes), table, Facts(omissions=omissions))
+    pairs = ImageTable.from_table(root, list(classes), table, ManifestFacts(omissions=omissions))
 
     replacements = check_mask_values("mask_values", mask_values)
     pairs = add_mask_values(pairs, masks, replacements, classes, check.verify)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from dali_pipes.data import storage
-from dali_pipes.data.facts import Facts
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.scanning.class_folders import scan_folder
@@ -82,7 +82,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             raise ManifestError(f"{folder}: {why}")
         classes, table = scan_shards(folder, shards, check)
         beside = count_beside(absolute(root), folder, shards)
-        facts = Facts(keypoints=check.targets.keypoints_named, omissions=beside)
+        facts = ManifestFacts(keypoints=check.targets.keypoints_named, omissions=beside)
         return ImageTable.from_table(folder, classes, table, facts)
 
     folders: FolderRecords = {}
@@ -106,7 +106,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             assert before is not None
             return before
 
-        facts = Facts(folders=folders, omissions=omissions)
+        facts = ManifestFacts(folders=folders, omissions=omissions)
         images = ImageTable.from_table(folder, classes, table, facts)
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 
