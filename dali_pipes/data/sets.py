@@ -305,7 +305,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     if names == images.classes:
         return images
 
-    used = np.zeros(0)
+    used: NDArray[Any] = np.zeros(0)
     if images.task != "regression":
         used = np.unique(images.labels[images.labels >= 0])
     # which values masks have is not known, so each class counts as used

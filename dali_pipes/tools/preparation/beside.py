@@ -54,7 +54,9 @@ def usage(source: Manifest) -> str:
         f"data.targets.mask=.{MASK}"
     ] * ("mask" in there)
 
-    pairs = ", ".join(f"{value}: {number}" for value, number in source.mask_values.becomes.items())
+    pairs = ", ".join(
+        f"{value}: {number}" for value, number in source.mask_values.replacements.items()
+    )
     return " ".join(["", *options, *([f"'data.targets.mask_values={{{pairs}}}'"] if pairs else [])])
 
 
