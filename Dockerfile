@@ -1,4 +1,4 @@
-# The image for training and for every other script: docs/deploy.md.
+# The image for training and for every other job: docs/deploy.md.
 #   docker build -t dali_pipes --build-arg REVISION="$(git rev-parse HEAD)" .
 #   docker run --rm --gpus all --read-only -v /imagenet:/data:ro -v "$PWD/runs:/runs" dali_pipes train data.root=/data
 #
@@ -37,7 +37,6 @@ COPY conf conf
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
     if [ -f /run/secrets/index ]; then source /run/secrets/index; fi; \
     /kit/uv pip install --python /venv --no-deps --build-constraints /kit/build.txt --target /opt/dali_pipes .
-COPY scripts/*.py /opt/dali_pipes/scripts/
 COPY scripts/gpu_check /opt/dali_pipes/scripts/gpu_check
 COPY scripts/container/run scripts/container/healthy /opt/dali_pipes/scripts/container/
 RUN rm -r /opt/dali_pipes/.lock /opt/dali_pipes/bin; \

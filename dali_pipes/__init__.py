@@ -10,14 +10,10 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch, transform_from_torch
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError
     from dali_pipes.backends.base import Batch, BatchTransform
-    from dali_pipes.backends.config import (
-        CachedConfig,
-        DaliConfig,
-        SyntheticConfig,
-        TfDataConfig,
-        TorchConfig,
-        TorchvisionGpuConfig,
-    )
+    from dali_pipes.backends.dali.config import DaliConfig
+    from dali_pipes.backends.tfdata.config import TfDataConfig
+    from dali_pipes.backends.torch.config import TorchConfig
+    from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
     from dali_pipes.data.manifest import Manifest
     from dali_pipes.data.objects import Targets
     from dali_pipes.errors import (
@@ -28,14 +24,9 @@ if TYPE_CHECKING:
         OmissionError,
     )
     from dali_pipes.loader.boxes import boxes_to_image
-    from dali_pipes.loader.loader import Loader, build_loader
+    from dali_pipes.loader.build import build_loader
+    from dali_pipes.loader.loader import Loader
     from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-    from dali_pipes.plan.detection import (
-        IoUCropTransform,
-        LetterboxTransform,
-        ScaleJitterTransform,
-        ShortestSizeTransform,
-    )
     from dali_pipes.plan.philox import BatchDraws
     from dali_pipes.plan.plan import Plan, Rank
     from dali_pipes.plan.sampling import (
@@ -52,10 +43,14 @@ if TYPE_CHECKING:
     from dali_pipes.plan.transforms import (
         CenterCropTransform,
         EvalTransform,
+        IoUCropTransform,
+        LetterboxTransform,
         RandomCropTransform,
+        ScaleJitterTransform,
+        ShortestSizeTransform,
         TrainTransform,
+        ViewsTransform,
     )
-    from dali_pipes.plan.views import ViewsTransform
     from dali_pipes.system.traces import trace
     from dali_pipes.tools.diagnosis.function import diagnose
 
@@ -65,7 +60,6 @@ __all__ = [
     "Batch",
     "BatchDraws",
     "BatchTransform",
-    "CachedConfig",
     "CenterCropTransform",
     "ConfigError",
     "CutMix",
@@ -91,7 +85,6 @@ __all__ = [
     "Schedule",
     "Sequential",
     "ShortestSizeTransform",
-    "SyntheticConfig",
     "Targets",
     "TfDataConfig",
     "TorchConfig",
@@ -112,21 +105,24 @@ __all__ = [
 
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
-    *(
-        "errors",
-        "plan.philox",
-        "plan.plan",
-        "plan.sampling",
-        "plan.transforms",
-        "plan.detection",
-        "plan.views",
-    ),
+    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms"),
     *("data.manifest", "data.objects", "system.traces"),
-    *("backends.base", "backends.config", "loader.boxes", "loader.loader", "loader.mixing"),
+    "backends.base",
+    *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
+    *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )
-_NAMES_OF_0_2 = {"Shard": "Rank"}  # old name: new name
+_NAMES_OF_0_2 = {"Shard": "it is called Rank now"} | {
+    name: f"it is an arm of comparisons now, dali_pipes.measure.arms.{name}"
+    for name in (
+        "CachedConfig",
+        "DaliNativeConfig",
+        "DataLoaderConfig",
+        "DecodingConfig",
+        "SyntheticConfig",
+    )
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -142,7 +138,7 @@ def __getattr__(name: str) -> Any:
 
     text = f"module {__name__!r} has no attribute {name!r}"
     if name in _NAMES_OF_0_2:
-        raise AttributeError(f"{text}; it is called {_NAMES_OF_0_2[name]} now")
+        raise AttributeError(f"{text}; {_NAMES_OF_0_2[name]}")
     raise AttributeError(
         text
         if name.startswith("_")

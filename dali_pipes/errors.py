@@ -152,13 +152,13 @@ def check_options(options: Any) -> None:
         OptionError: a value cannot work.
     """
     for each in fields(options):
-        given = getattr(options, each.name)
+        before = getattr(options, each.name)
         if each.metadata.get("as_is"):
             continue
 
-        kind, (check, bounds) = _kind_of(each.type), each.metadata.get("check", (None, ()))
+        kind, (check, bounds) = _read_annotation(each.type), each.metadata.get("check", (None, ()))
         try:
-            value = plain(given)
+            value = plain(before)
             # the checks of numbers check the kind too, and their errors also say the bounds
             if check not in _NUMBER_CHECKS:
                 value = _check_kind(each.name, value, kind)
@@ -168,7 +168,7 @@ def check_options(options: Any) -> None:
         except ConfigError as error:
             raise OptionError(type(options), str(error)) from None
 
-        if value is not given:
+        if value is not before:
             object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
 
 
@@ -194,7 +194,7 @@ def checks_arguments(
         kinds = {
             name: kind
             for name, each in signature.parameters.items()
-            if (kind := _kind_of(each.annotation))
+            if (kind := _read_annotation(each.annotation))
         }
         assert kinds.keys() >= bounds.keys(), (
             f"{function.__qualname__}: bounds of what is no number"
@@ -203,16 +203,15 @@ def checks_arguments(
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                given = signature.bind(*args, **kwargs)
+                call = signature.bind(*args, **kwargs)
             except TypeError:
                 refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
                 return function(*args, **kwargs)  # raises Python's own error
 
-            for name in kinds.keys() & given.arguments.keys():
-                given.arguments[name] = _check_kind(
-                    name, plain(given.arguments[name]), kinds[name], *bounds.get(name, ())
-                )
-            return function(*given.args, **given.kwargs)
+            for name in kinds.keys() & call.arguments.keys():
+                value = plain(call.arguments[name])
+                call.arguments[name] = _check_kind(name, value, kinds[name], *bounds.get(name, ()))
+            return function(*call.args, **call.kwargs)
 
         return checked
 
@@ -221,12 +220,12 @@ def checks_arguments(
 
 def refuse_unknown(
     what: str,
-    given: Collection[str],
+    names: Collection[str],
     known: Collection[str],
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Raises a TypeError like Python's for the first unknown keyword, and proposes a known one."""
-    if (unknown := next((name for name in given if name not in known), None)) is not None:
+    if (unknown := next((name for name in names if name not in known), None)) is not None:
         text = f"{what}() got an unexpected keyword argument {unknown!r}"
         raise TypeError(
             f"{text}; write {elsewhere[unknown]}"
@@ -290,7 +289,7 @@ def plain(value: Any) -> Any:
     return str.__str__(value) if isinstance(value, str) else value
 
 
-def _kind_of(annotation: Any) -> tuple[type, bool] | None:
+def _read_annotation(annotation: Any) -> tuple[type, bool] | None:
     """Returns the kind of an annotation (int, float, bool or Path) and whether it takes None too;
     returns None for any other annotation.
     """
@@ -304,11 +303,11 @@ def _kind_of(annotation: Any) -> tuple[type, bool] | None:
             for each in (get_args(annotation) if union else [annotation])
         ]
 
-    others = [each for each in parts if each != "None"]
+    others = [part for part in parts if part != "None"]
     found = [
-        kind for kind, names in _KINDS.items() if others and all(each in names for each in others)
+        kind for kind, names in _KINDS.items() if others and all(other in names for other in others)
     ]
-    if not found or not any(each in _KINDS[found[0]][:2] for each in others):
+    if not found or not any(other in _KINDS[found[0]][:2] for other in others):
         return None
     return found[0], len(others) < len(parts)
 
@@ -324,13 +323,13 @@ def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds
     if kind[0] is Path:
         return check_path(option, value)
 
-    least = bounds[0] if bounds else None
-    most = bounds[1] if len(bounds) > 1 else None
+    minimum = bounds[0] if bounds else None
+    maximum = bounds[1] if len(bounds) > 1 else None
     if kind[0] is int:
-        return check_int(option, value, least, most)
-    return check_number(
-        option, value, -math.inf if least is None else least, math.inf if most is None else most
-    )
+        return check_int(option, value, minimum, maximum)
+    low = -math.inf if minimum is None else minimum
+    high = math.inf if maximum is None else maximum
+    return check_number(option, value, low, high)
 
 
 def check_path(option: str, value: Any) -> Any:
@@ -346,12 +345,12 @@ def check_path(option: str, value: Any) -> Any:
         else shown(value)
     )
     what = shown(value) if isinstance(value, (bytes, list, tuple)) else what
-    made = (
+    instead = (
         "; from_torch(dataloader) makes a loader of a DataLoader"
         if type(value).__module__.startswith("torch")
         else ""
     )
-    raise ConfigError(f"{option} is {what}; it takes one path or URL{made}")
+    raise ConfigError(f"{option} is {what}; it takes one path or URL{instead}")
 
 
 def shown(value: object) -> str:
@@ -364,39 +363,43 @@ def check_choice(option: str, value: object, choices: Sequence[str | None]) -> N
     if not (value is None or isinstance(value, str)) or value not in choices:
         raise ConfigError(
             f"{option} is {shown(value)}; choose one of "
-            f"{', '.join(each for each in choices if each)}"
+            f"{', '.join(choice for choice in choices if choice)}"
         )
 
 
-def check_min(option: str, value: Any, least: float, most: float = math.inf) -> Any:
-    """Returns a finite number from `least` to `most` as Python's, or None."""
+def check_min(option: str, value: Any, minimum: float, maximum: float = math.inf) -> Any:
+    """Returns a finite number from `minimum` to `maximum` as Python's, or None."""
     value = plain(value)
     if value is None:
         return None
 
     if not _is_finite(value):
-        raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {least:g} on")
-    if value < least:
-        raise ConfigError(f"{option} is {value}; it must be at least {least}")
-    if value > most:
-        raise ConfigError(f"{option} is {shown(value)}; it can be {most} at most")
+        raise ConfigError(f"{option} is {shown(value)}; it takes numbers from {minimum:g} on")
+    if value < minimum:
+        raise ConfigError(f"{option} is {value}; it must be at least {minimum}")
+    if value > maximum:
+        raise ConfigError(f"{option} is {shown(value)}; it can be {maximum} at most")
     return value
 
 
 def check_int(
-    option: str, value: Any, least: int | float | None = None, most: int | float | None = None
+    option: str,
+    value: Any,
+    minimum: int | float | None = None,
+    maximum: int | float | None = None,
 ) -> int:
     """Returns an int as Python's; True and 3.0 are not ints. Without bounds it must fit 64 bits."""
     value = plain(value)
-    low, high = (-(2**63) if least is None else least), (LARGEST_SEED if most is None else most)
+    low = -(2**63) if minimum is None else minimum
+    high = LARGEST_SEED if maximum is None else maximum
 
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         limits = (
             ""
-            if least is None
-            else f" from {least} on"
-            if most is None
-            else f" from {least} to {most}"
+            if minimum is None
+            else f" from {minimum} on"
+            if maximum is None
+            else f" from {minimum} to {maximum}"
         )
         raise ConfigError(f"{option} is {shown(value)}; it takes whole numbers{limits}")
     return value

@@ -15,7 +15,7 @@ case " $* " in
 esac
 cd "$here"
 quick=(pairs=1 min_seconds=3 max_warmup_seconds=8 "loaders.torch.num_workers=$(nproc)")
-"$root/.venv/bin/python" "$root/scripts/benchmark.py" "${data[@]}" "${quick[@]}" "out=$root/runs/quickstart" "$@" >/dev/null
+"$root/.venv/bin/dali-pipes" benchmark "${data[@]}" "${quick[@]}" "out=$root/runs/quickstart" "$@" >/dev/null
 case " $* " in
   *" pairs="*) ;;
   *) echo "One pair, to be quick: a first impression. With a control and intervals: bash scripts/quickstart.sh pairs=6" >&2 ;;

@@ -1,6 +1,7 @@
 """Who may import whom. A part that knows only what it must can be changed alone."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -14,26 +15,26 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # library: the only modules that may import it
 LIBRARIES = {
     "nvidia": {
-        *{
-            f"backends/dali/{name}.py"
-            for name in ("backend", "augment", "feed", "graph", "planning")
-        },
-        "backends/reference/dali.py",
+        *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph")},
+        *{f"measure/arms/{name}.py" for name in ("native_loader", "decoding_backend")},
         "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
         # in a process of their own: whether these libraries work at all
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},
     },
     # a program that is diagnosed has imported it itself
     "tensorflow": {
-        "backends/tfdata.py",
+        "backends/tfdata/backend.py",
         "tools/diagnosis/tfdata_program.py",
         "tools/diagnosis/watched.py",
     },
     "fsspec": {"data/shards/remote.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
-    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf")},
-    "omegaconf": {"system/files.py", *(f"cli/{name}.py" for name in ("hydra", "conf"))},
+    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "sweep")},
+    "omegaconf": {
+        "system/files.py",
+        *(f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "spelling")),
+    },
     "lightning": {"training/launch.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py"},
@@ -57,19 +58,123 @@ FLOORS = [
 ]
 
 
+# The only modules that import what a string names, and why. The strings themselves count as imports
+# of the modules that hold them.
+IMPORTERS = {
+    "__init__.py": "a public name is imported when it is first used",
+    "backends/registry.py": "a backend's libraries are imported when a loader is built with it; "
+    "other packages add backends",
+    "system/functions.py": "users name their functions on the command line",
+    "system/child.py": "another process runs a function that its caller names",
+}
+
+
 def name(module: Path) -> str:
     return str(module.relative_to(PACKAGE))
 
 
+def dotted(module: Path) -> str:
+    """As an import statement has it; that of an `__init__.py` is its folder."""
+    path = module.relative_to(PACKAGE.parent).with_suffix("")
+    return ".".join(path.parts[:-1] if path.name == "__init__" else path.parts)
+
+
+KNOWN = {dotted(module) for module in MODULES}
+# a module, or "module:name", or a program that imports from it
+PATH = re.compile(r"(?:from )?([\w.]+?)(?:(:\w+)|( import .*))?")
+
+
 def imports(module: Path) -> list[str]:
-    found = []
-    for node in ast.walk(ast.parse(module.read_text())):
+    """What a module imports, also inside functions, for types alone, and by strings."""
+    tree, found = ast.parse(module.read_text()), []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name(module)}: relative import"
-            found.append(node.module)
+            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+            # `from package import module`
+            found += [each if each in KNOWN else node.module for each in parts]
+    return found + modules_in_strings(tree, dotted(module), module.stem == "__init__")
+
+
+def modules_in_strings(tree: ast.Module, own: str, is_package: bool = False) -> list[str]:
+    """The modules of the package that strings name: in full, or as "module:name" from the package
+    or from the module's own folder on.
+    """
+    values = {"__name__": own}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            values |= {each.id: node.value.value for each in node.targets if hasattr(each, "id")}
+
+    folder, found = own if is_package else own.rpartition(".")[0], []
+    for node in ast.walk(tree):
+        match = PATH.fullmatch(text_of(node, values))
+        if match:
+            within = (f"dali_pipes.{match[1]}", f"{folder}.{match[1]}") if match[2] else ()
+            found += [each for each in (match[1], *within) if each in KNOWN - {own, "dali_pipes"}]
     return found
+
+
+def text_of(node: ast.AST, values: dict[str, object]) -> str:
+    """The text of a string, with constants of the module in the place of their names; "" if it is
+    none, or has parts that are known only at run time.
+    """
+    if isinstance(node, ast.Constant):
+        return str(node.value) if isinstance(node.value, str) else ""
+    if isinstance(node, ast.FormattedValue):
+        return str(values.get(getattr(node.value, "id", ""), ""))
+    if isinstance(node, ast.JoinedStr):
+        parts = [text_of(each, values) for each in node.values]
+        return "".join(parts) if all(parts) else ""
+    return ""
+
+
+def floor_of(imported: str) -> str:
+    return imported.split(".")[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('run("dali_pipes.errors:shown")', ["dali_pipes.errors"]),
+        ('hooks = {"dali_pipes.loader.loader": 1}', ["dali_pipes.loader.loader"]),
+        ('HERE = "dali_pipes.system"\nrun(f"{HERE}.child:call")', ["dali_pipes.system.child"]),
+        ('add("backend:DaliBackend")', ["dali_pipes.backends.dali.backend"]),
+        ('add("dali.backend:DaliBackend")', []),
+        ('add("loader.work:Work")', ["dali_pipes.loader.work"]),
+        ('START = "from dali_pipes.errors import shown; shown()"', ["dali_pipes.errors"]),
+        ('run(f"{__name__}:main")', []),
+        ('run(f"dali_pipes.errors:{what}")', []),
+        ('log("dali_pipes"), add("column:label"), error("see dali_pipes.errors")', []),
+    ],
+)
+def test_strings_that_name_modules_are_seen(code, found):
+    tree = ast.parse(code)
+    names = modules_in_strings(tree, "dali_pipes.backends.dali.graph")
+    assert [each for each in names if each != "dali_pipes.system"] == found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_only_a_few_modules_import_what_a_string_names(module):
+    if name(module) in IMPORTERS:
+        return
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Call):
+            function = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if function in ("import_module", "__import__"):
+                (path,) = node.args
+                assert isinstance(path, ast.Constant), (
+                    f"{name(module)}: {ast.unparse(node)}; name the module, or add a reason"
+                )
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_no_class_of_the_package_is_hidden_as_any(module):
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.value, "id", "") == "Any":
+            hidden = {each.id for each in node.targets if isinstance(each, ast.Name)}
+            assert not hidden, f"{name(module)}: {hidden} stand for classes, which hides an import"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=name)
@@ -88,19 +193,22 @@ def test_imports_only_go_down(module):
         return
     below = FLOORS[: FLOORS.index(floor) + 1]
     for imported in imports(module):
+        # the package's own table imports from all floors
+        assert imported != "dali_pipes", f"{name(module)} imports the whole package"
         if imported.startswith("dali_pipes."):
-            assert imported.split(".")[1] in below, f"{name(module)} imports {imported}"
+            assert floor_of(imported) in below, f"{name(module)} imports {imported}"
 
 
 def test_no_imports_go_in_circles():
-    """Those inside functions included, which would hide one."""
-    modules = [module for module in MODULES if module.stem != "__init__"]
-    graph = {
-        name(module).removesuffix(".py").replace("/", "."): imports(module) for module in modules
-    }
-    TopologicalSorter(
-        {f"dali_pipes.{module}": imported for module, imported in graph.items()}
-    ).prepare()
+    """Those inside functions and by strings included, which would hide one."""
+    graph = {dotted(module): imports(module) for module in MODULES}
+    del graph["dali_pipes"]
+    TopologicalSorter(graph).prepare()
+
+
+def test_the_plan_starts_no_threads():
+    for module in sorted((PACKAGE / "plan").rglob("*.py")):
+        assert not {"threading", "concurrent.futures", "multiprocessing"} & {*imports(module)}
 
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)
@@ -143,9 +251,11 @@ def test_files_of_tests_have_a_name_each():
     assert len(names) == len(set(names))
 
 
-def test_scripts_hold_no_logic():
-    for script in (PACKAGE.parent / "scripts").glob("[!_]*.py"):
-        assert len(script.read_text().splitlines()) <= 30, script.name
+def test_scripts_are_for_a_checkout():
+    """What a user runs is a job of dali-pipes."""
+    shell = {f"{name}.sh" for name in ("setup", "quickstart", "test", "lock", "gpu_check")}
+    scripts = {each.name for each in (PACKAGE.parent / "scripts").iterdir()} - {"__pycache__"}
+    assert scripts == {*shell, "gpu_check", "container"}
 
 
 def test_the_table_of_contents_is_complete():

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dali_pipes as dp
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.cli.conf import JOBS
 from dali_pipes.errors import (
     _kind_of,
@@ -29,9 +29,10 @@ from dali_pipes.errors import (
     checks_arguments,
     plain,
 )
-from dali_pipes.measure.workload import TRANSFORMS
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.transforms import TRANSFORMS
 
 PACKAGE = Path(dp.__file__).parent
 HUGE, NOT_A_NUMBER = 10**30, float("nan")
@@ -86,7 +87,7 @@ OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset"}
 # what plans, loaders and tune ask options for, with numbers that are checked already
-OF_OPTIONS = {"order", "orders", "on_cores", "search_space"}
+OF_OPTIONS = {"order", "orders", "on_cores"}
 
 
 def option_classes():
@@ -99,7 +100,7 @@ def option_classes():
         *TRANSFORMS.values(),
         *SAMPLINGS.values(),
         *POLICIES.values(),
-        *(entry.config for entry in backends().values()),
+        *(entry.config for entry in list_backends().values()),
     ]
     todo = [*found, *JOBS.values()]
     while todo:
@@ -369,7 +370,7 @@ def test_a_loader_of_numbers_of_numpy(thumbnails):
         "max_bad_fraction": np.float32(0.5),
     }
     options = {"transform": dp.TrainTransform(size=8), "shuffle": np.bool_(True), **numbers}
-    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as one:
+    with dp.build_loader(thumbnails, SyntheticConfig(), **options) as one:
         assert type(one.plan.batch_size) is type(one.plan.seed) is int
         assert sum(len(list(one)) for _ in range(2)) == 2 * len(one)
         one.set_epoch(np.int64(5))
@@ -440,7 +441,7 @@ def test_a_state_is_taken_by_json_and_by_torch_load(thumbnails, number, count, s
         }
         return dp.build_loader(
             thumbnails,
-            dp.SyntheticConfig(),
+            SyntheticConfig(),
             transform=transform,
             batch_size=count(8),
             seed=count(3),

@@ -15,13 +15,13 @@ from hydra import initialize_config_dir
 
 from dali_pipes.cli import jobs
 from dali_pipes.cli.conf import register
-from dali_pipes.cli.hydra import as_hydra_reads
+from dali_pipes.cli.hydra import spell_word
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
 NAMES = [str(page.relative_to(REPO)) for page in PAGES]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
-COMMAND = re.compile(r"(?:dali-pipes|python scripts/(\w+)\.py|-m dali_pipes\.cli) +(.*)")
+COMMAND = re.compile(r"(?:dali-pipes|-m dali_pipes\.cli) +(\S+) *(.*)")
 OWN = {
     "model": {"NAME": "resnet18"},
     "loader": {"…": "torch", "tuned_HOST": "torch", "tuned_$(hostname)": "torch"},
@@ -101,9 +101,8 @@ def commands(page):
     lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
     for line in lines:
         if found := COMMAND.search(line):
-            job, rest = found[1], shlex.split(found[2], comments=True)
-            job, words = (job, rest) if job else (rest[0], rest[1:])
-            if job in jobs.JOBS and job not in ("compare", "index"):
+            job, words = found[1], shlex.split(found[2], comments=True)
+            if job in jobs.JOBS and job not in jobs.DIRECT:
                 yield job, words
 
 
@@ -115,7 +114,7 @@ def given(word, job):
     name, _, value = raw.partition("=")
     own = OWN.get(name, {}).get(value)
     if own is None:
-        name, _, value = as_hydra_reads(raw, job).partition("=")
+        name, _, value = spell_word(raw, job).partition("=")
         own = OWN.get(name, {}).get(value, value)
     if name == "data.filter":
         return f"{name}={own}"

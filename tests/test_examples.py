@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from _demo_objects import SHAPES, make_demo_objects
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.tools.demo.objects import SHAPES, make_demo_objects
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -212,9 +212,8 @@ class Batch:
         )
 
 
-# A planned batch and what was made of it; None for a backend that does not follow the plan, such
-# as DALI's own reader.
-Delivery = tuple[PlannedBatch | None, DecodedBatch]
+# a planned batch and what was made of it
+Delivery = tuple[PlannedBatch, DecodedBatch]
 
 register_dataclass(Ragged)
 register_dataclass(Batch)

@@ -1,7 +1,8 @@
-"""The list of all backends: one entry each, with the class of its options.
+"""The table of all backends that one trains with: a row each, with the class of its options.
 
-`entry_of(config).load()` imports the class that a config belongs to. Other packages add their
-backends by the entry-point group `dali_pipes.backends`.
+`entry_of(config).load()` imports the class that a config belongs to. Other packages add their rows
+by the entry-point group `dali_pipes.backends`. `add_backend` makes one known to `build_loader`
+alone, without a name for `loader=`.
 """
 
 from collections.abc import Iterator
@@ -15,9 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends import config as configs
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.tfdata.config import TfDataConfig
+from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import Need
@@ -34,21 +38,12 @@ class BackendEntry:
         config: the class of its options.
         backend: "module:Class", imported when a loader is built.
         extra: the extra of this package that installs what it needs.
-        follows_plan: it delivers the samples of the plan, with pixels that can be compared.
-        makes_images: it reads and decodes images for each batch, and does not repeat earlier ones.
-        trains: it may be used for training.
-        planned_by: for a backend that does not follow the plan, the backend that does the same by
-            the plan.
     """
 
     name: str
     config: type[LoaderConfig]
     backend: str
     extra: str | None = None
-    follows_plan: bool = True
-    makes_images: bool = True
-    trains: bool = True
-    planned_by: str | None = None
 
     def load(self) -> type[Backend]:
         """Imports the backend's class.
@@ -56,9 +51,8 @@ class BackendEntry:
         Raises:
             ConfigError: a package that it needs is missing.
         """
-        module, _, name = self.backend.partition(":")
         try:
-            return getattr(import_module(module), name)
+            return load_class(self.backend)
         except ImportError as error:
             if self.extra is None:
                 raise
@@ -68,74 +62,67 @@ class BackendEntry:
             ) from None
 
 
-def _ours(name: str, config: type[LoaderConfig], backend: str, **options: Any) -> BackendEntry:
-    return BackendEntry(
-        name=name, config=config, backend=f"dali_pipes.backends.{backend}", **options
-    )
+def load_class(path: str) -> Any:
+    """Imports the class that "module:Class" names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
-_FOR_COMPARISON: dict[str, Any] = {"follows_plan": False, "trains": False}
-_OURS = (
-    _ours("dali", configs.DaliConfig, "dali.backend:DaliBackend"),
-    _ours("torch", configs.TorchConfig, "torch:TorchBackend"),
-    _ours("tfdata", configs.TfDataConfig, "tfdata:TfDataBackend", extra="tf"),
-    _ours("torchvision_gpu", configs.TorchvisionGpuConfig, "torchvision_gpu:TorchvisionGpuBackend"),
-    _ours(
-        "dali_native",
-        configs.DaliNativeConfig,
-        "reference.dali:DaliNativeBackend",
-        **_FOR_COMPARISON,
-        planned_by="dali",
+_OWN_ENTRIES = (
+    BackendEntry(
+        name="dali", config=DaliConfig, backend="dali_pipes.backends.dali.backend:DaliBackend"
     ),
-    _ours("decoding", configs.DecodingConfig, "reference.dali:DecodingBackend", **_FOR_COMPARISON),
-    _ours(
-        "dataloader",
-        configs.DataLoaderConfig,
-        "reference.plain:DataLoaderBackend",
-        **_FOR_COMPARISON,
+    BackendEntry(
+        name="torch", config=TorchConfig, backend="dali_pipes.backends.torch.backend:TorchBackend"
     ),
-    _ours(
-        "cached",
-        configs.CachedConfig,
-        "reference.dali:CachedBackend",
-        **_FOR_COMPARISON,
-        makes_images=False,
+    BackendEntry(
+        name="tfdata",
+        config=TfDataConfig,
+        backend="dali_pipes.backends.tfdata.backend:TfDataBackend",
+        extra="tf",
     ),
-    _ours(
-        "synthetic",
-        configs.SyntheticConfig,
-        "reference.plain:SyntheticBackend",
-        follows_plan=False,
-        makes_images=False,
+    BackendEntry(
+        name="torchvision_gpu",
+        config=TorchvisionGpuConfig,
+        backend="dali_pipes.backends.torchvision_gpu.backend:TorchvisionGpuBackend",
     ),
 )
+_added_entries: dict[type[LoaderConfig], BackendEntry] = {}
+
+
+def add_backend(entry: BackendEntry) -> None:
+    """Lets `build_loader` build this backend too, from its config.
+
+    It has no name for `loader=`, and one does not train with it: an arm of a comparison.
+    """
+    _added_entries[entry.config] = entry
 
 
 @cache
-def backends() -> dict[str, BackendEntry]:
-    """All backends by name: those of this package, then those of other packages.
+def list_backends() -> dict[str, BackendEntry]:
+    """The backends that one trains with, by name: those of this package, then those of others.
 
     Raises:
         ConfigError: an entry point is not a `BackendEntry`, or has the name of another backend.
     """
-    found = {entry.name: entry for entry in _OURS}
+    entries = {entry.name: entry for entry in _OWN_ENTRIES}
 
     for point in entry_points(group=GROUP):
         where = f"{point.value}, an entry point of {GROUP}"
         try:
             entry = point.load()
-        except ImportError as error:
+        except (ImportError, TypeError) as error:
             raise ConfigError(
                 f"{where}, cannot be imported ({error}); fix or uninstall its package"
             ) from None
 
-        if not isinstance(entry, BackendEntry) or entry.name in found:
+        if not isinstance(entry, BackendEntry) or entry.name in entries:
             raise ConfigError(
                 f"{where}, must be a BackendEntry with a name that no other backend has"
             )
-        found[entry.name] = entry
+        entries[entry.name] = entry
 
-    return found
+    return entries
 
 
 def entry_of(config: LoaderConfig) -> BackendEntry:
@@ -145,15 +132,22 @@ def entry_of(config: LoaderConfig) -> BackendEntry:
         ConfigError: they are the options of no backend.
     """
     # backends of other packages are imported only if it is none of this package's
-    for entries in (_OURS, backends().values()):
-        if found := next((entry for entry in entries if entry.config is type(config)), None):
-            return found
+    by_config = {entry.config: entry for entry in _OWN_ENTRIES} | _added_entries
+    if type(config) not in by_config:
+        by_config |= {entry.config: entry for entry in list_backends().values()}
+    if entry := by_config.get(type(config)):
+        return entry
 
-    known = ", ".join(entry.config.__name__ for entry in backends().values())
+    known = ", ".join(entry.config.__name__ for entry in list_backends().values())
     raise ConfigError(f"{type(config).__name__} is no loader config; use one of {known}")
 
 
-def loader_needs(
+def is_for_training(config: LoaderConfig) -> bool:
+    """Whether one trains with this backend, and does not only compare it."""
+    return type(config) in [entry.config for entry in list_backends().values()]
+
+
+def estimate_loader_memory(
     config: LoaderConfig,
     transform: Transform,
     batch_size: int,

@@ -1,37 +1,18 @@
 """The command line: configurations composed by Hydra, help, and mistakes reported in one line.
 
-`main` is the command dali-pipes, and `start` runs a job for a script. The modules are imported
-late, so that a broken installation ends in one line too.
+`main` is the command dali-pipes, the one way in which a job starts. `jobs` has a function for each
+job and `conf` its options; `hydra` composes them and calls the job. The modules are imported late,
+so that a broken installation ends in one line too.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Ends the program in one line at Ctrl-C, or if a package it needs is missing or broken."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        sys.exit(130)  # 128 + SIGINT
-    except ImportError as error:
-        sys.exit(
-            f"error: the package cannot be imported ({error}); bash scripts/setup.sh installs "
-            "what it needs"
-        )
+from dali_pipes.cli.broken_installation import importing
 
 
 def main() -> None:
-    """dali-pipes JOB [OPTION=VALUE …]"""
-    start(None)
-
-
-def start(job: str | None) -> None:
-    """Runs a job with the words of the command line; the first word names it if `job` is None.
+    """dali-pipes JOB [OPTION=VALUE …]
 
     When a reader such as `| head` closes the pipe, the program ends as others do, with SIGPIPE's
     status and no message.
@@ -40,10 +21,7 @@ def start(job: str | None) -> None:
         from dali_pipes.cli import jobs
 
     try:
-        if job:
-            jobs.start(job)
-        else:
-            jobs.main()
+        jobs.main()
         # here, since at exit Python would report a closed pipe or a full disk itself
         sys.stdout.flush()
     except BrokenPipeError:
@@ -51,6 +29,6 @@ def start(job: str | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # 128 + SIGPIPE
     except OSError as error:  # stdout on a full disk; jobs explain errors of their own files
-        from dali_pipes.cli.hydra import explain_file_error, stop
+        from dali_pipes.cli.messages import explain_file_error, stop
 
         stop(explain_file_error(error))

@@ -14,14 +14,16 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.cli.overrides import text_options
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.workload import TRANSFORMS
+from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.transforms import TRANSFORMS
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -33,7 +35,8 @@ from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = ".dali_pipes"  # an empty file that says that a folder of configurations is for us
-WITHIN = "dali_pipes"  # the folder for us within the conf/ of another program
+SUBFOLDER = "dali_pipes"  # the folder for us within the conf/ of another program
+_HELP = "hydra/help/script"  # what conf/job.yaml names, which all primary files share
 
 
 def checkout() -> Path | None:
@@ -47,7 +50,7 @@ def conf_folder() -> Path:
     return (checkout() or PACKAGE) / "conf"
 
 
-def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+def find_user_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Returns the folder of the user's own configurations, and the words without `--conf DIR`.
 
     The folder is DIR, or conf/ in the working directory if it is for us, or conf/dali_pipes.
@@ -58,36 +61,37 @@ def users_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--conf", type=lambda text: Path(text).expanduser())
     try:
-        given, others = parser.parse_known_args(words)
+        arguments, others = parser.parse_known_args(words)
     except argparse.ArgumentError:
         raise ConfigError("--conf needs a folder: --conf DIR") from None
-    if given.conf and not given.conf.is_dir():
-        raise ConfigError(f"--conf {given.conf}: no such folder")
 
-    here = Path("conf")
-    found = (
-        [given.conf]
-        if given.conf
-        else [each for each in (here, here / WITHIN) if each.is_dir() and _is_for_us(each)]
+    folder, here = arguments.conf, Path("conf")
+    if folder and not folder.is_dir():
+        raise ConfigError(f"--conf {folder}: no such folder")
+    folders = (
+        [folder]
+        if folder
+        else [each for each in (here, here / SUBFOLDER) if each.is_dir() and _extends_ours(each)]
     )
+
     # in a checkout conf/ is ours, not the user's
-    own = [each.absolute() for each in found if each.resolve() != conf_folder()]
+    own = [each.absolute() for each in folders if each.resolve() != conf_folder()]
     return own[0] if own else None, others
 
 
-def others_folder() -> Path | None:
+def find_foreign_folder() -> Path | None:
     """Returns conf/ in the working directory if it belongs to another program, such as the user's
     own Hydra project; None otherwise.
     """
     here = Path("conf")
     return (
         here.absolute()
-        if here.is_dir() and here.resolve() != conf_folder() and not _is_for_us(here)
+        if here.is_dir() and here.resolve() != conf_folder() and not _extends_ours(here)
         else None
     )
 
 
-def _is_for_us(folder: Path) -> bool:
+def _extends_ours(folder: Path) -> bool:
     """Returns whether a folder of configurations is for us: by its name, by the marker, or by what
     its files extend.
 
@@ -95,32 +99,51 @@ def _is_for_us(folder: Path) -> bool:
     primary files, those in the folder itself, does not, then the folder is another program's: a
     primary file with a job's name would replace ours.
     """
-    if folder.name == WITHIN or (folder / MARKER).exists():
+    if folder.name == SUBFOLDER or (folder / MARKER).exists():
         return True
     if primary := [*folder.glob("*.yaml")]:
-        return all(_extends(file, JOBS) for file in primary)
+        return all(_extends_schema(file, JOBS) or _is_shared(file) for file in primary)
 
     options = [*folder.glob("*/*.yaml")]
     # experiments name no schema, and without a primary file no other program can use them
     if all(file.parent.name == "experiment" for file in options):
         return True
-    return any(_extends(file, (*TRANSFORMS, *SAMPLINGS, *backends())) for file in options)
+    arms = (arm.name for arm in ARMS)
+    ours = (*TRANSFORMS, *SAMPLINGS, *list_backends(), *arms)
+    return any(_extends_schema(file, ours) for file in options)
 
 
-def _extends(file: Path, ours: Iterable[str]) -> bool:
+def _extends_schema(file: Path, ours: Iterable[str]) -> bool:
     """Returns whether a configuration file names the schema of one of `ours`."""
-    try:
-        words = re.findall(r"\w+_schema\b", file.read_text(errors="replace"))
-    except OSError:
-        return False
+    words = re.findall(r"\w+_schema\b", _read(file))
     return any(word.removesuffix("_schema") in ours for word in words)
+
+
+def is_arm(name: str) -> bool:
+    """Returns whether the group `arm` has a file or a schema of this name; in 0.2 all of them were
+    in the group `loader`.
+    """
+    files = {file.stem for file in (conf_folder() / "arm").glob("*.yaml")}
+    return name in files or name in {f"{arm.name}_schema" for arm in ARMS}
+
+
+def _is_shared(file: Path) -> bool:
+    """Returns whether this is a copy of our conf/job.yaml, which has no schema."""
+    return file.name == "job.yaml" and _HELP in _read(file)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def tuned_loaders(users: Path | None) -> Path:
     """Returns the folder where `tune` writes loader=tuned_HOST and the next job finds it."""
     # the other program's conf/ has a folder for us
-    if users is None and checkout() is None and others_folder():
-        return _home() / "conf" / WITHIN / "loader"
+    if users is None and checkout() is None and find_foreign_folder():
+        return _home() / "conf" / SUBFOLDER / "loader"
     return (users or _home() / "conf") / "loader"
 
 
@@ -134,27 +157,26 @@ def _home() -> Path:
 
 # the options of each job by its name, which is the name of its file in conf/
 JOBS: dict[str, Any] = {
-    each.__name__.removesuffix("Config").lower(): each
-    for each in (
-        *(
-            ScanConfig,
-            PreviewConfig,
-            BenchmarkConfig,
-            MigrateConfig,
-            TrainConfig,
-            PredictConfig,
-            DiagnoseConfig,
-            DoctorConfig,
-        ),
-        *(TuneConfig, PrepareConfig),
-    )
+    "scan": ScanConfig,
+    "preview": PreviewConfig,
+    "benchmark": BenchmarkConfig,
+    "migrate": MigrateConfig,
+    "train": TrainConfig,
+    "predict": PredictConfig,
+    "diagnose": DiagnoseConfig,
+    "doctor": DoctorConfig,
+    "tune": TuneConfig,
+    "prepare": PrepareConfig,
+    "demo": DemoConfig,
 }
 
 
 def texts_of(job: str) -> dict[str, bool]:
     """Returns the options of a job that are text, each with whether it is a list of texts."""
     of_loaders = (
-        option for entry in backends().values() for option in text_options(entry.config, "loader.")
+        option
+        for entry in list_backends().values()
+        for option in text_options(entry.config, "loader.")
     )
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
@@ -185,8 +207,10 @@ def register(users: Path | None = None) -> None:
         store.store(
             group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule")
         )
-    for name, entry in backends().items():
+    for name, entry in list_backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
+    for arm in ARMS:
+        store.store(group="arm", name=f"{arm.name}_schema", node=arm.config)
 
 
 def _with_epochs(schema: type, name: str) -> Any:
@@ -200,16 +224,16 @@ def _with_epochs(schema: type, name: str) -> Any:
     return node
 
 
-def read_targets(given: Iterable[str]) -> Targets:
+def read_targets(texts: Iterable[str]) -> Targets:
     """Reads targets from options such as text=.txt, boxes=boxes, keypoint_names=[nose,tail].
 
     Raises:
         ConfigError: a name is unknown, or a value is missing or cannot be read.
     """
-    names = [each.name for each in fields(Targets)]
+    names = [field.name for field in fields(Targets)]
     values: dict[Any, Any] = {}
 
-    for text in given:
+    for text in texts:
         name, _, value = text.partition("=")
         if name not in names or not value:
             raise ConfigError(

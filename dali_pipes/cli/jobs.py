@@ -2,7 +2,8 @@
 
 A job is a function with the name of its file in conf/. --help shows its docstring, and it imports
 what it needs when it runs. `main` finds the job that the first word names, and `start` runs it:
-through Hydra, or, for `compare`, `index` and `diagnose … -- PROGRAM`, directly.
+Hydra composes the options of most jobs; `compare`, `index` and `diagnose … -- PROGRAM` read their
+words themselves.
 """
 
 import argparse
@@ -18,11 +19,18 @@ from typing import Any
 
 from rich.console import Console
 
-from dali_pipes.cli import importing
-from dali_pipes.cli.hydra import explain_file_error, job_folder, job_number, run, stop, sweep_folder
-from dali_pipes.cli.overrides import at_home
+from dali_pipes.cli.broken_installation import importing
+from dali_pipes.cli.hydra import run
+from dali_pipes.cli.messages import explain_file_error, stop
+from dali_pipes.cli.overrides import expand_home
+from dali_pipes.cli.sweep import job_folder, job_number, sweep_folder
 from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
+
+# jobs that read their words themselves
+DIRECT = ("compare", "index")
+# jobs for which a word module:function is an option
+_OF_FUNCTIONS = ("migrate", "benchmark", "tune")
 
 
 def main() -> None:
@@ -52,51 +60,51 @@ def complete(words: list[str]) -> None:
     `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
     """
     line = os.environ.get("COMP_LINE", "")
-    program, *given = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
+    program, *earlier = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
     # the jobs whose options Hydra knows
-    composed = [name for name in JOBS if name not in ("compare", "index")]
+    composed = [name for name in JOBS if name not in DIRECT]
 
     # the shell asks at every tab, with the line so far in COMP_LINE
     if any(word.startswith("query=") for word in words):
-        if not given:
+        if not earlier:
             print(" ".join(JOBS))
             return
-        if given[0] not in composed:
+        if earlier[0] not in composed:
             return
         # without the job's name: Hydra completes a program that has options only
-        os.environ["COMP_LINE"] = line.replace(given[0], "", 1).replace(
+        os.environ["COMP_LINE"] = line.replace(earlier[0], "", 1).replace(
             f"{program}  ", f"{program} ", 1
         )
 
     sys.argv[1:] = ["--shell-completion", *words]
-    start(given[0] if given else composed[0])
+    start(earlier[0] if earlier else composed[0])
 
 
 def start(name: str) -> None:
-    """Runs a job with the words of the command line."""
+    """Runs a job with the words of the command line that follow its name."""
     if name == "diagnose" and "--" in sys.argv[1:]:
-        try:
-            _diagnose_program(sys.argv[1:])
-        except DaliPipesError as error:
-            stop(str(error), error.status)
-        except KeyboardInterrupt:
-            stop("interrupted", 130)
-
-    elif name in ("compare", "index"):
-        try:
-            JOBS[name]()
-        except DaliPipesError as error:
-            stop(str(error), error.status)
-        except OSError as error:
-            stop(explain_file_error(error))
-
+        _run_direct(_diagnose_program)
+    elif name in DIRECT:
+        _run_direct(JOBS[name])
     else:
-        if name in ("migrate", "benchmark", "tune"):
+        if name in _OF_FUNCTIONS:
             sys.argv[1:] = map(function_option, sys.argv[1:])
-        run(name, JOBS[name], _words(JOBS[name]))
+        run(name, JOBS[name], _description(JOBS[name]))
 
 
-def _diagnose_program(words: list[str]) -> None:
+def _run_direct(job: Callable[[], None]) -> None:
+    """Runs a job that reads its words itself; a mistake ends it in one line."""
+    try:
+        job()
+    except DaliPipesError as error:
+        stop(str(error), error.status)
+    except KeyboardInterrupt:
+        stop("interrupted", 130)
+    except OSError as error:
+        stop(explain_file_error(error))
+
+
+def _diagnose_program() -> None:
     """Runs diagnose on the user's program.
 
     The words before `--` are options; those behind it are the program, which Hydra never sees.
@@ -104,6 +112,7 @@ def _diagnose_program(words: list[str]) -> None:
     from dali_pipes.system.stdout import print_json
     from dali_pipes.tools.diagnosis.script import diagnose_program, save_diagnosis
 
+    words = sys.argv[1:]
     place = words.index("--")
     options = program_options(words[:place])
     out = options.pop("out")
@@ -139,7 +148,7 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
                 if option == "cold"
                 else type(options[option])(value)
             )
-            options["out"] = at_home(options["out"])
+            options["out"] = expand_home(options["out"])
         except (KeyError, ValueError):
             takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[
                 type(options[option])
@@ -214,23 +223,23 @@ def compare() -> None:
     from dali_pipes.tools.benchmark.compare import compare as print_comparison
     from dali_pipes.tools.benchmark.compare import draw
 
-    parser = _parser(compare)
+    parser = _make_parser(compare)
     parser.add_argument(
-        "runs", metavar="RUN", type=_path, nargs="+", help="a run's folder, or its result.json"
+        "runs", metavar="RUN", type=_read_path, nargs="+", help="a run's folder, or its result.json"
     )
     parser.add_argument(
         "--chart",
         metavar="FILE",
-        type=_path,
+        type=_read_path,
         help="also an SVG of the first run: each arm's speed against the baseline's",
     )
-    given = parser.parse_args()
-    print_comparison(given.runs, Console())
-    if given.chart:
+    options = parser.parse_args()
+    print_comparison(options.runs, Console())
+    if options.chart:
         try:
-            draw(given.runs[0], given.chart)
+            draw(options.runs[0], options.chart)
         except OSError as error:
-            stop(explain_file_error(error, str(given.chart)))
+            stop(explain_file_error(error, str(options.chart)))
 
 
 def scan(config: Any) -> None:
@@ -261,11 +270,11 @@ def index() -> None:
     from dali_pipes.cli.conf import read_targets
     from dali_pipes.tools.scan.run import index as write_index
 
-    parser = _parser(index)
+    parser = _make_parser(index)
     parser.add_argument(
         "source",
         metavar="URL",
-        type=at_home,
+        type=expand_home,
         help="of the images: shards in a folder, by a pattern or not, or class folders",
     )
     parser.add_argument(
@@ -279,8 +288,9 @@ def index() -> None:
     parser.add_argument(
         "--without-labels", action="store_true", help="read no label, and need none"
     )
-    given = parser.parse_args()
-    write_index(given.source, given.verify, read_targets(given.target), not given.without_labels)
+    options = parser.parse_args()
+    targets = read_targets(options.target)
+    write_index(options.source, options.verify, targets, not options.without_labels)
 
 
 def preview(config: Any) -> None:
@@ -340,6 +350,19 @@ def diagnose(config: Any) -> None:
     diagnose(config)
 
 
+def demo(config: Any) -> None:
+    """Makes a set of drawn images, to try things out with.
+
+    docs/objects.md shows the one with boxes, masks and captions.
+
+    dali-pipes demo     # the set that data=demo names
+    dali-pipes demo objects=true out=data/shapes
+    """
+    from dali_pipes.tools.demo.run import demo
+
+    demo(config)
+
+
 def tune(config: Any) -> None:
     """Finds the fastest settings of a loader for your images on this machine; writes them for
     loader=tuned_HOST.
@@ -387,12 +410,13 @@ JOBS: dict[str, Callable[..., None]] = {
         diagnose,
         tune,
         doctor,
+        demo,
     )
 }
 
 
-def _path(text: str) -> Path:
-    return Path(at_home(text))
+def _read_path(text: str) -> Path:
+    return Path(expand_home(text))
 
 
 def _overview() -> str:
@@ -402,18 +426,18 @@ def _overview() -> str:
 
 
 def _summary(job: Callable[..., None]) -> str:
-    """The first paragraph of the words of a job, in one line."""
-    return " ".join(_words(job).split("\n\n")[0].split())
+    """Returns the first paragraph of a job's description, in one line."""
+    return " ".join(_description(job).split("\n\n")[0].split())
 
 
-def _words(job: Callable[..., None]) -> str:
+def _description(job: Callable[..., None]) -> str:
     return inspect.getdoc(job) or ""
 
 
-def _parser(job: Callable[..., None]) -> argparse.ArgumentParser:
+def _make_parser(job: Callable[..., None]) -> argparse.ArgumentParser:
     name = f"dali-pipes {job.__name__}"
     return argparse.ArgumentParser(
-        name, None, _words(job), formatter_class=argparse.RawTextHelpFormatter
+        name, None, _description(job), formatter_class=argparse.RawTextHelpFormatter
     )
 
 

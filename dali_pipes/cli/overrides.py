@@ -1,7 +1,7 @@
 """Rewrites the words of a command line for Hydra's grammar, so that a file name needs no quotes but
 the shell's own.
 
-`spelled` rewrites a word; it needs to know which options are text, from `text_options`.
+`spell` rewrites a word; it needs to know which options are text, from `text_options`.
 """
 
 import os
@@ -27,8 +27,8 @@ def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
     """Yields the name of each option that is text, and whether it is a list of texts, such as
     ("data.train", False).
     """
-    for each in fields(schema):
-        kind, name = each.type, f"{prefix}{each.name}"
+    for field in fields(schema):
+        kind, name = field.type, f"{prefix}{field.name}"
         if is_dataclass(kind):
             yield from text_options(kind, f"{name}.")
         elif kind in (str, str | None):
@@ -37,7 +37,7 @@ def text_options(schema: Any, prefix: str = "") -> Iterator[tuple[str, bool]]:
             yield name, True
 
 
-def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
+def spell(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
     """Returns a word NAME=VALUE as Hydra must read it: with the home folder for ~, and with quotes
     around text that Hydra would read as something else.
 
@@ -51,14 +51,14 @@ def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> st
     if not equals or name.startswith("-"):
         return word
 
-    text = text if option in _NO_PATHS else at_home(text)
+    text = text if option in _NO_PATHS else expand_home(text)
     is_quoted = text[:1] in ("'", '"') and _is_understood(text, parse)
     if is_quoted or text in ("", "null") or _FUNCTION.match(text):
         return f"{name}={text}"
 
     if texts.get(option) is False and not (sweeps and text.startswith("[")):
         parts = _COMMA.split(text) if sweeps and option not in _NO_PATHS else [text]
-        return f"{name}={','.join(_text(each, parse) for each in parts)}"
+        return f"{name}={','.join(_spell_text(part, parse) for part in parts)}"
 
     if (
         texts.get(option)
@@ -66,14 +66,13 @@ def spelled(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> st
         and text.endswith("]")
         and not _is_understood(text, parse)
     ):
-        return (
-            f"{name}=[{','.join(_text(each.strip(), parse) for each in _COMMA.split(text[1:-1]))}]"
-        )
+        parts = [_spell_text(each.strip(), parse) for each in _COMMA.split(text[1:-1])]
+        return f"{name}=[{','.join(parts)}]"
 
-    return f"{name}={_as_it_is(text, parse)}"
+    return f"{name}={_spell_value(text, parse)}"
 
 
-def at_home(text: str) -> str:
+def expand_home(text: str) -> str:
     """Returns the text with the home folder for ~, at its start or at the start of a part; ~ada is
     the home folder of the user ada, if there is one.
     """
@@ -81,7 +80,7 @@ def at_home(text: str) -> str:
     return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Returns the text in Hydra's quotes.
 
     In them backslashes count as an escape only before a quote, the closing one included, so only
@@ -92,14 +91,14 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _as_it_is(text: str, parse: Parse) -> str:
+def _spell_value(text: str, parse: Parse) -> str:
     """Returns a value that is not text, such as a number or the name of a group's file; with quotes
     only if Hydra cannot read it without them.
     """
-    return text if text[:1] in ("[", "{") or _is_understood(text, parse) else quoted(text)
+    return text if text[:1] in ("[", "{") or _is_understood(text, parse) else quote(text)
 
 
-def _text(text: str, parse: Parse) -> str:
+def _spell_text(text: str, parse: Parse) -> str:
     """Returns a text with quotes, unless Hydra reads exactly this text without them."""
     if text[:1] in ("'", '"') and _is_understood(text, parse):
         return text
@@ -107,7 +106,7 @@ def _text(text: str, parse: Parse) -> str:
         same = parse(text) == text
     except ConfigError:
         same = False
-    return text if same else quoted(text)
+    return text if same else quote(text)
 
 
 def _is_understood(text: str, parse: Parse) -> bool:

@@ -432,7 +432,9 @@ class ImageTable:
         bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
             # an annotation without an image is no image
-            problems = [each for each in self.problems if not omissions.is_annotation(each[1])]
+            problems = [
+                problem for problem in self.problems if not omissions.is_annotation(problem[1])
+            ]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
                 f"{self.root}: {bad:,} of {images:,} images cannot be used, more than "

@@ -68,7 +68,7 @@ def open_images(
         options |= {"annotated": data.targets.annotated}
         manifest = Manifest.from_masks(source, masks, **options)
     else:
-        table = {each.name: getattr(data, each.name) for each in fields(TableOptions)}
+        table = {field.name: getattr(data, field.name) for field in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}
         options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)

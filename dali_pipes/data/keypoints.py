@@ -39,7 +39,7 @@ class Keypoints(NamedTuple):
 
         try:
             names, flipped = stored
-            if all(type(each) is str for each in names) and [
+            if all(type(name) is str for name in names) and [
                 flipped[each] for each in flipped
             ] == list(range(len(names))):
                 return cls(names, flipped)

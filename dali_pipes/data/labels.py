@@ -177,9 +177,9 @@ def _refuse_odd_ones(cells: "_Cells", known: pa.Array) -> None:
         return
 
     numbers, others = (known.filter(pa.array(each)).to_pylist() for each in (is_number, ~is_number))
-    fractions = sum(not re.fullmatch(_ANY_WHOLE, each) for each in numbers)
+    fractions = sum(not re.fullmatch(_ANY_WHOLE, number) for number in numbers)
 
-    if fractions > len(known) / 2 or all(re.fullmatch(_MARK, each) for each in others):
+    if fractions > len(known) / 2 or all(re.fullmatch(_MARK, other) for other in others):
         odd = pc.is_in(cells.values, pa.array(others, cells.values.type))
         cells.refuse(
             odd.to_numpy(zero_copy_only=False),

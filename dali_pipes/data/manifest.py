@@ -75,7 +75,10 @@ class _Value(Generic[T]):
     def __get__(self, manifest: "Manifest", kind: type) -> T: ...
 
     def __get__(self, manifest: "Manifest | None", kind: type) -> Self | T:
-        return self if manifest is None else self._value.__get__(manifest.images)
+        if manifest is None:
+            return self
+        value: T = self._value.__get__(manifest.images)
+        return value
 
 
 def _method(
@@ -658,8 +661,8 @@ class Manifest:
         if not manifests:
             raise ConfigError("concat joins at least one manifest, and there is none")
 
-        images = sets.concat([each.images for each in manifests], classes == "apart")
-        return cls._of(images, all(each._omission_log.is_done for each in manifests))
+        images = sets.concat([manifest.images for manifest in manifests], classes == "apart")
+        return cls._of(images, all(manifest._omission_log.is_done for manifest in manifests))
 
     @classmethod
     def mix(

@@ -178,5 +178,5 @@ class Objects:
         counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
         # all fields after `counts` have one entry for each object
         values = [getattr(self, each.name) for each in fields(self)[1:]]
-        kept: list[Any] = [None if each is None else each[chosen] for each in values]
+        kept: list[Any] = [None if value is None else value[chosen] for value in values]
         return type(self)(counts, *kept)

@@ -100,11 +100,13 @@ class Omission(NamedTuple):
 def merge(omissions: Iterable[Omission]) -> list[Omission]:
     """Adds up omissions of the same kind; those of images come first, then by frequency."""
     merged: dict[tuple[str, str], Omission] = {}
-    for each in omissions:
-        known = merged.get((each.kind, each.unit), Omission(each.kind, 0, [], each.unit))
-        names = (known.names + each.names)[:_SHOWN]
-        merged[each.kind, each.unit] = Omission(
-            each.kind, known.number + each.number, names, each.unit
+    for omission in omissions:
+        known = merged.get(
+            (omission.kind, omission.unit), Omission(omission.kind, 0, [], omission.unit)
+        )
+        names = (known.names + omission.names)[:_SHOWN]
+        merged[omission.kind, omission.unit] = Omission(
+            omission.kind, known.number + omission.number, names, omission.unit
         )
 
     found = sorted(
@@ -126,10 +128,10 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
 
 def _sum_kinds(omissions: list[Omission]) -> Omission:
     """One omission that stands for many kinds."""
-    names = [name for each in omissions[:_SHOWN] for name in each.names[:1]]
+    names = [name for omission in omissions[:_SHOWN] for name in omission.names[:1]]
     return Omission(
         f"{len(omissions):,} other kinds",
-        sum(each.number for each in omissions),
+        sum(omission.number for omission in omissions),
         names,
         omissions[0].unit,
     )
@@ -246,7 +248,7 @@ def _describe_one(omission: Omission) -> str:
 def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     """Raises OmissionError if an image or an object is left out."""
     # files that nobody takes for images may be left out
-    lost = [each for each in omissions if each.unit != "file"]
+    lost = [omission for omission in omissions if omission.unit != "file"]
     if lost:
         instead = (
             "strict allows nothing to be left out; correct or remove them, or leave out strict"
@@ -259,7 +261,11 @@ def read_omissions(omissions: object) -> list[Omission]:
     if not isinstance(omissions, list):
         return []
     # a saved manifest may have been written by any program
-    return [Omission(*each) for each in omissions if isinstance(each, list) and _is_stored(each)]
+    return [
+        Omission(*omission)
+        for omission in omissions
+        if isinstance(omission, list) and _is_stored(omission)
+    ]
 
 
 def _is_stored(each: list[object]) -> bool:
@@ -276,4 +282,4 @@ def merge_folders(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -
     Args:
         records: by folder, with its omissions last, as `scanning.earlier` keeps them.
     """
-    return merge(each for *_, omissions in records.values() for each in omissions)
+    return merge(omission for *_, omissions in records.values() for omission in omissions)

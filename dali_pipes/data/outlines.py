@@ -168,7 +168,7 @@ def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
         TypeError, ValueError or OverflowError: they are not run lengths.
     """
     if not isinstance(counts, str):
-        if not all(type(each) is int for each in counts):
+        if not all(type(count) is int for count in counts):
             raise TypeError
         return np.array(counts, np.int64)
 

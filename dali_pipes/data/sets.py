@@ -401,7 +401,7 @@ def _join_mask_values(values: Sequence[MaskValues]) -> MaskValues:
     Raises:
         ManifestError: they mean different classes.
     """
-    if any(each != values[0] for each in values):
+    if any(value != values[0] for value in values):
         why = "the values of their masks mean different classes"
         raise ManifestError(
             f"the manifests cannot be joined: {why}; scan them with the same classes and "
@@ -430,7 +430,7 @@ def _join_keypoints(keypoints: Sequence[Keypoints | None]) -> Keypoints | None:
     Raises:
         ManifestError: they differ.
     """
-    if any(each != keypoints[0] for each in keypoints):
+    if any(keypoint != keypoints[0] for keypoint in keypoints):
         raise ManifestError(
             "manifests with different keypoints cannot be joined; scan them with the same names"
         )

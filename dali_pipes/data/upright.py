@@ -122,7 +122,9 @@ def outline_to_stored(outline: Any, height: int, width: int, orientation: int) -
     if not isinstance(outline, dict):
         tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
         polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
-        return [points_to_stored(each, tall, wide, turn).ravel().tolist() for each in polygons]
+        return [
+            points_to_stored(polygon, tall, wide, turn).ravel().tolist() for polygon in polygons
+        ]
 
     # run lengths go down the columns, and begin with one outside the object, maybe of no pixel
     mask = mask_to_stored(rasterize(outline, height, width), orientation)

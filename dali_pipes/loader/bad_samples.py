@@ -1,52 +1,45 @@
-"""Finds the files that made a batch fail, and plans what is delivered instead.
+"""The samples that have failed, and what is delivered instead.
 
-Backends cannot tell: DALI's errors name no file, or the wrong one. So after an error the loader
-(loader.py) gives the planned batch to `find_bad_samples`, which decodes its files one by one, and
-the result to `BadSamples.record`, which raises or remembers it. From then on
-`BadSamples.planned_from` yields the plan with good samples in place of the bad ones. Batches keep
-their sizes, so all ranks keep in step.
+After an error the loader (loader.py) calls `BadSamples.handle_failure`. It finds the files that are
+to blame (bad_files.py), and raises or remembers them. From then on `BadSamples.planned_from` yields
+the plan with good samples in place of the bad ones. Batches keep their sizes, so all ranks keep in
+step.
 """
 
-import errno
-import itertools
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import logging
+import time
+from collections.abc import Iterator
 from dataclasses import replace
-from io import BytesIO
 from typing import NoReturn
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.data.limits import PIXEL_LIMIT
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.decoders import decode_size
-from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error, examine
-from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.data.reader import PAUSE_S
+from dali_pipes.data.shards import traffic
 from dali_pipes.errors import BadSampleError
+from dali_pipes.loader.bad_files import find_bad_samples
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.system.cpus import available_cpus
+
+log = logging.getLogger(__name__)
 
 _NEIGHBORS = 8  # batches before a batch, and after it, in which good samples are looked for
-_CONTROLS = 4  # samples of other batches that are tried; one must succeed to blame a whole batch
-_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are no file's fault
 
 
 class BadSamples:
     """The samples of a plan that have failed so far, and the plan with others in their place.
 
     Attributes:
-        found: (id, path, reason) of each sample that has failed.
+        failures: (id, path, reason) of each sample that has failed.
     """
 
     def __init__(self, plan: Plan, transform: Transform, substitute: bool, max_fraction: float):
         self._plan, self._transform = plan, transform
         self._substitute, self._max_fraction = substitute, max_fraction
-        self.found: list[tuple[int, str, str]] = []
+        self.failures: list[tuple[int, str, str]] = []
+        self._tried_again = (-1, -1)  # epoch and step of the batch that was made a second time
 
     def planned_from(self, epoch: int, step: int) -> Iterator[PlannedBatch]:
         """Yields the planned batches from a step on, as long as the size of the images stays, with
@@ -56,11 +49,11 @@ class BadSamples:
             BadSampleError: neither the first of these batches nor those around it have a good
                 sample.
         """
-        bad, size = self._left_out, self._transform.size_at(epoch)
+        bad, size = self._excluded_ids, self._transform.size_at(epoch)
         for ahead, planned in enumerate(self._plan.iter_from(epoch, step, bad)):
             if self._transform.size_at(planned.epoch) != size:
                 return
-            good = self._without(planned, bad) if len(bad) else planned
+            good = self._substitute_bad(planned, bad) if len(bad) else planned
             if good is None and ahead:
                 # the run is to end at this batch, after those before it are delivered
                 return
@@ -68,21 +61,66 @@ class BadSamples:
 
     def planned_at(self, epoch: int, step: int) -> PlannedBatch:
         """The planned batch of one step, as `planned_from` yields it."""
-        bad = self._left_out
+        bad = self._excluded_ids
         planned = self._plan.batch(epoch, step, bad)
-        return self._without(planned, bad) or self._refuse(planned)
+        return self._substitute_bad(planned, bad) or self._refuse(planned)
+
+    def handle_failure(self, error: Exception, epoch: int, step: int, backend: Backend) -> None:
+        """Finds and records the bad samples of a batch that has failed, so that the batch can be
+        made with others in their place. If none is bad, the batch is to be made once more.
+
+        Raises:
+            BadSampleError: as `record` raises it.
+            Exception: `error` itself, if none is bad and the batch has failed a second time.
+        """
+        planned = self.planned_at(epoch, step)
+        where, manifest = f"epoch {epoch}, step {step}", self._plan.manifest
+        reasons = find_bad_samples(
+            manifest, planned, backend, self.controls(planned), self._transform.ignore_index
+        )
+
+        if reasons:
+            try:
+                failed = self.record(planned, reasons)
+            except BadSampleError as named:
+                raise named from error
+            for _, path, why in failed:
+                log.warning("%s: %s", path, why)
+            return
+
+        # no file is to blame: a file server may have been away for a moment
+        if self._tried_again != (epoch, step):
+            self._tried_again = epoch, step
+            log.warning(
+                ("%s: the batch failed (%s), and its files can be read now; trying it once more"),
+                where,
+                _one_line(error),
+            )
+            traffic.add(retries=1)
+            time.sleep(PAUSE_S)
+            return
+
+        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
+        what = f", and none of its {len(names)} files is to blame"
+        if len(names) == 1:
+            what = (
+                f"; Pillow can decode its only file, {names.pop()}, so either the loader "
+                "cannot, or something else is wrong"
+            )
+        error.add_note(f"{where}: the batch failed{what}")
+        raise error
 
     def controls(self, planned: PlannedBatch) -> Iterator[PlannedBatch]:
         """Yields batches of one good sample, from the batches around a batch and not in it."""
         tried: set[int] = set(planned.ids.tolist())
-        for other, places in self._neighbors(planned, self._left_out):
+        for other, places in self._neighbors(planned, self._excluded_ids):
             for place in places.tolist():
                 if int(other.ids[place]) not in tried:
                     tried.add(int(other.ids[place]))
                     yield other.take(np.array([place]))
 
     def record(self, planned: PlannedBatch, reasons: dict[int, str]) -> list[tuple[int, str, str]]:
-        """Adds the bad samples of a batch to `found`.
+        """Adds the bad samples of a batch to `failures`.
 
         Args:
             reasons: why each sample failed, by its id.
@@ -95,7 +133,7 @@ class BadSamples:
         """
         where, manifest = f"epoch {planned.epoch}, step {planned.step}", self._plan.manifest
         failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
-        self.found += failed
+        self.failures += failed
         named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
 
         if not self._substitute:
@@ -108,13 +146,13 @@ class BadSamples:
             )
 
         # those that the scan found are not in the manifest any more, and count as well
-        bad, images = len(self.found) + manifest.bad_images, len(manifest) + manifest.bad_images
+        bad, images = len(self.failures) + manifest.bad_images, len(manifest) + manifest.bad_images
         if bad > self._max_fraction * images:
             raise BadSampleError(
                 f"{where}: {bad} of {images} images are bad so far, more than "
                 "max_bad_fraction allows "
                 f"({self._max_fraction * images:g}); the last ones:\n{named}",
-                self.found,
+                self.failures,
             )
         return failed
 
@@ -129,10 +167,12 @@ class BadSamples:
         )
 
     @property
-    def _left_out(self) -> NDArray[np.int64]:
-        return np.array([sample_id for sample_id, _, _ in self.found if self._substitute], np.int64)
+    def _excluded_ids(self) -> NDArray[np.int64]:
+        return np.array(
+            [sample_id for sample_id, _, _ in self.failures if self._substitute], np.int64
+        )
 
-    def _without(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
+    def _substitute_bad(self, planned: PlannedBatch, bad: NDArray[np.int64]) -> PlannedBatch | None:
         """The batch with each bad sample replaced by the next good one in it, cyclically; without
         any, by those of the nearest batch that has some. None if there is no good sample.
         """
@@ -171,116 +211,7 @@ class BadSamples:
                 yield other, good
 
 
-def find_bad_samples(
-    manifest: Manifest,
-    planned: PlannedBatch,
-    backend: Backend,
-    controls: Iterable[PlannedBatch],
-    ignore_index: int,
-) -> dict[int, str]:
-    """Returns the samples of a failed batch that cannot be delivered as they were scanned, each
-    with the reason, by id.
-
-    The files are decoded one by one with Pillow; if all succeed, one by one with the backend
-    itself. A file is to blame if it fails there twice while another file succeeds: a backend that
-    is broken would fail with any file.
-
-    Args:
-        controls: batches of one sample of other batches, tried if all samples of this one fail.
-        ignore_index: a value in masks that need not be a class.
-    """
-    # a batch may have a sample more than once
-    places = np.unique(planned.ids, return_index=True)[1]
-    with ThreadPoolExecutor(available_cpus()) as pool:
-        reasons = pool.map(
-            lambda sample_id: _problem(manifest, sample_id, ignore_index),
-            planned.ids[places].tolist(),
-        )
-        found = {
-            int(planned.ids[place]): reason
-            for place, reason in zip(places, reasons, strict=True)
-            if reason
-        }
-    if found:
-        return found
-
-    alone = {int(planned.ids[place]): planned.take(np.array([place])) for place in places}
-    suspects = [sample_id for sample_id, each in alone.items() if _fails(each, backend)]
-    if not suspects:
-        return {}
-
-    # if all fail, samples of other batches tell whether the backend is broken
-    others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
-    others_work = len(suspects) < len(alone) or any(
-        _fails(each, backend) is None for each in others
-    )
-    # with no other file to compare with, the backend's error must name a decoder
-    only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1
-
-    # a second time, since a read may have failed for a moment
-    again = {sample_id: _fails(alone[sample_id], backend) for sample_id in suspects}
-    return {
-        sample_id: f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
-        for sample_id, error in again.items()
-        if error and (others_work or (only_file and _names_a_decoder(error)))
-    }
-
-
-def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
-    try:
-        encoded = manifest.read(sample_id)
-    except OSError as error:
-        return None if error.errno in _OF_THE_PROCESS else describe_os_error(error)
-
-    # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
-    header = examine(
-        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=PIXEL_LIMIT), judge=False
-    )
-    if header.problem:
-        return header.problem
-    ((height, width),) = manifest.take_sizes(np.array([sample_id]))
-    # before decoding: a file that was replaced may be larger than any scan allows
-    if (header.height, header.width) != (height, width):
-        return (
-            f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
-        )
-
-    try:
-        decode_size(encoded.tobytes())
-    except MemoryError:
-        return None
-    except Exception as error:  # whatever the decoder raises, this file is bad
-        return f"cannot be decoded ({error})"
-    return _mask_problem(manifest, sample_id, ignore_index)
-
-
-def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
-    mask = manifest.mask_extent(sample_id)
-    if not mask:
-        return None
-
-    try:
-        file = BytesIO(Reader(keep=1).read(mask).data)
-        if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
-            values = manifest.mask_values.decode(file)
-            why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
-    except OSError as error:
-        why = None if error.errno in _OF_THE_PROCESS else describe_os_error(error)
-    return why and f"its mask {mask}: {why}"
-
-
-def _fails(single: PlannedBatch, backend: Backend) -> Exception | None:
-    """The backend's error with a batch of one sample; None if it succeeds, or if the error says
-    nothing about the file.
-    """
-    try:
-        next(backend.stream(iter([single])))
-    except (MemoryError, torch.OutOfMemoryError):
-        return None
-    except Exception as error:  # of any type; the caller asks whether other files cause it too
-        return error
-    return None
-
-
-def _names_a_decoder(error: Exception) -> bool:
-    return any(word in str(error).lower() for word in ("decod", "peek_image_shape", "truncated"))
+def _one_line(error: Exception) -> str:
+    """An error in one line: what its notes say of the files, or else its own text."""
+    text = "; ".join(getattr(error, "__notes__", [])) or f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:200]

@@ -35,18 +35,21 @@ def boxes_to_image(boxes: Iterable[Tensor] | Ragged, batch: Batch) -> list[Tenso
             "boxes_to_image needs a batch of a manifest with boxes, as the loader gave it"
         )
 
-    every, matrices = list(boxes), batch.targets["to_image"]
-    if len(every) != len(matrices):
+    boxes_of_images, matrices = list(boxes), batch.targets["to_image"]
+    if len(boxes_of_images) != len(matrices):
         raise ConfigError(
-            f"boxes_to_image was given boxes of {len(every)} images, and the batch has "
+            f"boxes_to_image was given boxes of {len(boxes_of_images)} images, and the batch has "
             f"{len(matrices)}"
         )
 
     # one copy to the CPU for all matrices: each is checked for NaN there
-    return [_moved(each, matrix) for each, matrix in zip(every, matrices.cpu(), strict=True)]
+    return [
+        _move_boxes(each, matrix)
+        for each, matrix in zip(boxes_of_images, matrices.cpu(), strict=True)
+    ]
 
 
-def _moved(boxes: Tensor, matrix: Tensor) -> Tensor:
+def _move_boxes(boxes: Tensor, matrix: Tensor) -> Tensor:
     if torch.isnan(matrix).any():  # such a step has no inverse that takes a box to a box
         raise ConfigError(
             "boxes_to_image: an image was sheared, moved or rotated by augment, which no box "

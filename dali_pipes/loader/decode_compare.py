@@ -1,25 +1,37 @@
 """Compares the pixels that a loader's options give with those of DALI on the CPU.
 
-decode_probe.py calls `compare` in a separate process, which a decoder may crash.
+decode_probe.py calls `compare` in a separate process, which a decoder may crash. The loaders are
+made without `build_loader`, which imports decode_probe.py and so this module.
 """
 
 import hashlib
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_probe import CLOSE, FAR
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.device import resolve_device
+from dali_pipes.loader.loader import Loader
+from dali_pipes.plan.plan import Plan
+from dali_pipes.plan.sampling import Sequential
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
 
+# bounds on the mean |difference| of an image, of 255
+CLOSE = 1.0  # decoders round in different ways
+FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
 # a loader is measured for at least so long: NVML's counters are means over up to a second
 SECONDS = 1.0
+
+# what a loader with decode=probe asks, as decode_probe.try_regions answers it
+RegionProbe = Callable[[Manifest, str, DaliConfig, int, torch.device], str]
 
 
 class _Run(NamedTuple):
@@ -30,22 +42,27 @@ class _Run(NamedTuple):
 
 
 def compare(
-    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
+    file: str,
+    exif: str,
+    config: dict[str, Any],
+    batch_size: int,
+    device: str,
+    probe: RegionProbe | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of `decode_probe.Probed`, except `fallbacks`.
+    """Returns the fields of `decode_probe.ProbeResult`, except `fallbacks`.
 
-    Arguments and result go through JSON. `file` is a saved manifest, `config` has the options of a
-    DaliConfig.
+    Result and arguments, except `probe`, go through JSON. `file` is a saved manifest, `config` has
+    the options of a DaliConfig.
     """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
-    use, on_gpu = _Use(device), torch.device(device).type == "cuda" and ours.device != "cpu"
+    use, on_gpu = _GpuUse(device), torch.device(device).type == "cuda" and ours.device != "cpu"
 
-    run = _run(manifest, exif, ours, batch_size, device, use)
+    run = _run(manifest, exif, ours, batch_size, device, probe, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
 
     # a mean over each image: a fault of one image must not disappear among the others
     good = sorted(run.pixels.keys() & reference.pixels.keys())
-    apart = {
+    differences = {
         each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean())
         for each in good
     }
@@ -54,8 +71,8 @@ def compare(
 
     return {
         "images": len(good),
-        "mean": float(np.mean(list(apart.values()))) if apart else 0.0,
-        "far": {manifest.name(each): mean for each, mean in apart.items() if mean > bound},
+        "mean": float(np.mean(list(differences.values()))) if differences else 0.0,
+        "far": {manifest.name(each): mean for each, mean in differences.items() if mean > bound},
         "refused": sorted(run.bad - reference.bad),
         "accepted": sorted(reference.bad - run.bad),
         "cpu_ms": run.cpu_ms,
@@ -64,7 +81,7 @@ def compare(
         "nvjpg": use.highest("nvjpg_utilization"),
         "sm": use.highest("sm_utilization"),
         "digest": hashlib.sha256(
-            b"".join(run.pixels[each].tobytes() for each in sorted(run.pixels))
+            b"".join(run.pixels[pixel].tobytes() for pixel in sorted(run.pixels))
         ).hexdigest()[:16],
         "decodes": run.decodes,
     }
@@ -76,22 +93,32 @@ def _run(
     config: DaliConfig,
     batch_size: int,
     device: str,
-    use: "_Use | None" = None,
+    probe: RegionProbe | None = None,
+    use: "_GpuUse | None" = None,
 ) -> _Run:
     """Runs a loader for one epoch to get the pixels, then for some more to measure CPU time."""
     # random regions, the same ones for every config: the plan does not depend on it
     transform = TrainTransform(dtype="uint8", exif=exif)
 
-    with build_loader(
+    plan = Plan(
         manifest,
-        config,
-        transform=transform,
-        batch_size=min(batch_size, len(manifest)),
-        shuffle=False,
+        transform,
+        min(batch_size, len(manifest)),
+        sampling=Sequential(),
         last_batch="partial",
-        on_bad_sample="substitute",
-        max_bad_fraction=1.0,
-        device=device,
+    )
+    target, config = resolve_device(device, config), config.on_cores()
+    build_backend = partial(
+        entry_of(config).load(),
+        manifest,
+        config=config,
+        batch_size=plan.batch_size,
+        device=target,
+        probe=probe and partial(probe, manifest, exif, config, plan.batch_size, target),
+    )
+
+    with Loader(
+        plan, transform, build_backend, on_bad_sample="substitute", max_bad_fraction=1.0
     ) as loader:
         pixels = {
             at: image
@@ -103,7 +130,7 @@ def _run(
         return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
 
 
-def _cpu_ms(loader: Any, use: "_Use | None") -> float:
+def _cpu_ms(loader: Any, use: "_GpuUse | None") -> float:
     """CPU milliseconds per image, over whole epochs. Batches are not copied to the host, since
     waiting for a copy would count as CPU time.
     """
@@ -116,7 +143,7 @@ def _cpu_ms(loader: Any, use: "_Use | None") -> float:
     return (time.process_time() - before) / max(images, 1) * 1e3
 
 
-class _Use:
+class _GpuUse:
     """Samples how busy a GPU is; for other devices there are no figures."""
 
     def __init__(self, device: str):

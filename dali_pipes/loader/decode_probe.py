@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.decode_compare import compare
 from dali_pipes.system.child import ChildError, in_child
 
 IMAGES = 500  # how many are decoded, at most
 LIMIT_S = 120.0
-# bounds on the mean |difference| of an image, of 255
-CLOSE = 1.0  # decoders round in different ways
-FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shift by one row 18
-STIR = 0.01  # use of the JPEG engines above this is not noise
+IDLE_BELOW = 0.01  # use of the JPEG engines above this is not noise
 
 # a line on stderr as nvImageCodec writes it (src/default_debug_messenger.h), maybe with a color
 _MESSAGE = re.compile(r"\[(WARNING|ERROR|FATAL ERROR)\] (?:\x1b\[[0-9;]*m)?\[([\w-]+)\] (.*)")
@@ -46,7 +44,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     """What differs between images decoded with a loader's options and on the CPU."""
 
     images: int  # how many both have decoded
@@ -116,7 +114,7 @@ class Probed:
         decoder may cost as much. Where the engines' counter cannot be read, CPU time proves
         nothing.
         """
-        still = self.nvjpg is not None and self.nvjpg <= STIR
+        still = self.nvjpg is not None and self.nvjpg <= IDLE_BELOW
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
@@ -143,7 +141,7 @@ def probe(
     batch_size: int,
     device: torch.device,
     limit_s: float = LIMIT_S,
-) -> Probed:
+) -> ProbeResult:
     """Decodes random regions of at most `IMAGES` images spread over the manifest, with this config
     and on the CPU, and compares them image by image.
 
@@ -155,8 +153,15 @@ def probe(
         file = Path(folder, "images.parquet")
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
-        found, output = in_child("dali_pipes.loader.decode_compare:compare", limit_s, *job)
-    return Probed(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
+        found, output = in_child(f"{__name__}:compare_in_child", limit_s, *job)
+    return ProbeResult(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
+
+
+def compare_in_child(
+    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
+) -> dict[str, Any]:
+    """What the process of `probe` runs. Options with decode=probe ask in it what a loader would."""
+    return compare(file, exif, config, batch_size, device, try_regions)
 
 
 def messages(output: str) -> list[Message]:

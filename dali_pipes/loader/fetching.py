@@ -54,28 +54,28 @@ def check_room(plan: Plan) -> None:
             # the ranks of a machine share its cache; if the number of machines is not known, only
             # the lanes of this rank count
             mine = len(lanes.lanes_of(plan.rank.index, plan.rank.count))
-            here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
-            least = min(2 * lanes.window_bytes * here, int(sizes.sum()))
+            lanes_here = max(mine, math.ceil(lanes.count / (nodes_of_run() or lanes.count)))
+            needed = min(2 * lanes.window_bytes * lanes_here, int(sizes.sum()))
             what, instead = (
-                f"{here} lanes with two windows of {_gb(lanes.window_bytes)} each",
+                f"{lanes_here} lanes with two windows of {_gb(lanes.window_bytes)} each",
                 "lower sampling.window_gb",
             )
             _check_batch(plan, lanes)
         elif isinstance(plan.sampling, Sequential):
-            least, instead = int(sizes.max()), "make smaller shards"
-            what = f"a shard of {_gb(least)}"
+            needed, instead = int(sizes.max()), "make smaller shards"
+            what = f"a shard of {_gb(needed)}"
         else:
-            least, instead = (
+            needed, instead = (
                 int(sizes.sum()),
                 "load them with sampling='windows', which needs a few at a time",
             )
-            what = f"{_gb(least)} of shards"
+            what = f"{_gb(needed)} of shards"
 
-        if least > room:
+        if needed > room:
             raise ConfigError(
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache "
                 f"{cache_folder()} may hold {_gb(room)}; set "
-                f"{LIMIT} to {least / 1e9:.10g} at least, with {FOLDER} on a disk of that "
+                f"{LIMIT} to {needed / 1e9:.10g} at least, with {FOLDER} on a disk of that "
                 f"size, or {instead}"
             )
 
@@ -110,14 +110,14 @@ class Fetcher:
         self._wanted: list[int] = []  # shards, the most urgent first
         self._held: dict[int, int] = {}  # the open copy's file descriptor, by shard
         # the last epoch and step that the present windows serve, and the last that the next ones do
-        self._until = self._reach = (math.inf, 0.0)
+        self._present_end = self._next_end = (math.inf, 0.0)
         self._lock = threading.Lock()
         self._queue: SimpleQueue[int | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def deliver(self, epoch: int, step: int) -> None:
         """Says that this batch is the next to be delivered."""
-        if (epoch, step) > self._until:
+        if (epoch, step) > self._present_end:
             self.start(epoch, step)
 
     def plan(self, epoch: int, step: int) -> None:
@@ -125,12 +125,12 @@ class Fetcher:
 
         If windows are so small that it is beyond the next one, they move on with it.
         """
-        if (epoch, step) > self._reach:
+        if (epoch, step) > self._next_end:
             self.start(epoch, step)
 
     def start(self, epoch: int, step: int) -> None:
         """Begins to fetch what is needed from this batch on, and lets go of everything else."""
-        wanted, self._until, self._reach = self._windows_at(epoch, step)
+        wanted, self._present_end, self._next_end = self._windows_at(epoch, step)
         with self._lock:
             self._wanted = wanted
             for shard in self._held.keys() - set(wanted):
@@ -168,8 +168,10 @@ class Fetcher:
         # two windows of each source of each lane; the present ones of all lanes come first
         mine = lanes.lanes_of(rank.index, rank.count)
         endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
-        each = [list(islice(filter(self._is_delivered, windows), 2)) for windows in endless]
-        windows = [lane[turn] for turn in range(2) for lane in each if len(lane) > turn]
+        lanes_windows = [
+            list(islice(filter(self._is_delivered, windows), 2)) for windows in endless
+        ]
+        windows = [lane[turn] for turn in range(2) for lane in lanes_windows if len(lane) > turn]
 
         # the ranks that share a lane begin with different shards, so that none fetches for all
         sharing = max(1, rank.count // lanes.count)
@@ -180,10 +182,11 @@ class Fetcher:
         ]
 
         # windows move on with the lane whose window ends first
-        until, reach = (
-            min((lane[turn].last for lane in each if lane), default=end) for turn in (0, -1)
+        present_end, next_end = (
+            min((lane[turn].last for lane in lanes_windows if lane), default=end)
+            for turn in (0, -1)
         )
-        return list(dict.fromkeys(chain.from_iterable(wanted))), until, reach
+        return list(dict.fromkeys(chain.from_iterable(wanted))), present_end, next_end
 
     def _is_delivered(self, window: Window) -> bool:
         """Whether a batch of this window is delivered: an epoch's last ones may be left out."""

@@ -1,7 +1,7 @@
 """The fingerprint of a loader: what must not change between saving its state and resuming from it.
 
-`fingerprint` makes it, of values that JSON keeps. `changes` lists how two of them differ, which a
-resume refuses, as does the comparison of ranks (ranks.py).
+`fingerprint` makes it, of values that JSON keeps. `iter_changes` yields how two of them differ,
+which a resume refuses, as does the comparison of ranks (ranks.py).
 """
 
 import hashlib
@@ -36,11 +36,11 @@ def fingerprint(
             {"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}
         ),
         "seed": plan.seed,
-        **({"shuffle": shuffle} if shuffle is not None else {"sampling": described(sampling)}),
+        **({"shuffle": shuffle} if shuffle is not None else {"sampling": to_json_value(sampling)}),
         "last_batch": plan.last_batch,
         "global_batch_size": plan.global_batch_size,
-        "transform": described(transform),
-        "batch_transform": described(batch_transform),
+        "transform": to_json_value(transform),
+        "batch_transform": to_json_value(batch_transform),
     }
 
 
@@ -49,23 +49,27 @@ def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
     did not have yet.
     """
     defaults = {
-        each.name: each.default for each in fields(transform) if each.default is not MISSING
+        field.name: field.default for field in fields(transform) if field.default is not MISSING
     }
     before = then.get("transform")
-    return then | {"transform": described(defaults) | before} if isinstance(before, dict) else then
+    return (
+        then | {"transform": to_json_value(defaults) | before} if isinstance(before, dict) else then
+    )
 
 
-def changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def iter_changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yields what differs between two fingerprints: its name, and its values then and now."""
     for name in sorted(then.keys() | now.keys(), key=str):
         before, after = then.get(name), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from ((f"{name}.{inner}", *values) for inner, *values in changes(before, after))
+            yield from (
+                (f"{name}.{inner}", *values) for inner, *values in iter_changes(before, after)
+            )
         elif before != after:
             yield name, before, after
 
 
-def described(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Returns a value as text, numbers, lists and dicts that JSON keeps unchanged.
 
     A function becomes its name only, an array its shape and a part of its hash.
@@ -88,18 +92,18 @@ def described(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
 
     if is_dataclass(value) and not isinstance(value, type):
-        values = {each.name: described(getattr(value, each.name)) for each in fields(value)}
+        values = {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
         # without empty values, as in states of earlier versions
         return {
             "kind": type(value).__name__,
             **{name: each for name, each in values.items() if each not in ([], {})},
         }
     if isinstance(value, (list, tuple)):
-        return [described(each) for each in value]
+        return [to_json_value(each) for each in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(map(described, value), key=str)
+        return sorted(map(to_json_value, value), key=str)
     if isinstance(value, Mapping):
-        return {str(name): described(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
 
     if isinstance(value, Enum):
         return value.name

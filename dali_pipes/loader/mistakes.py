@@ -14,15 +14,15 @@ from typing import Any, ClassVar, NoReturn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, shown
+from dali_pipes.errors import ConfigError, proposal, shown
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
 
 # options of a DataLoader and its like, and what is written here instead
-ELSEWHERE = {
+DATALOADER_OPTIONS = {
     "num_workers": "TorchConfig(num_workers=…) or DaliConfig(num_threads=…) as the config",
     "num_threads": "DaliConfig(num_threads=…) as the config",
     "prefetch_factor": "TorchConfig(prefetch_factor=…) as the config",
@@ -54,26 +54,34 @@ def refuse_other_kinds(
         ConfigError: one is of another kind; the text names both.
     """
     if not isinstance(manifest, Manifest):
-        raise ConfigError(f"manifest is {_named(manifest)}; {_instead_of_manifest(manifest)}")
+        raise ConfigError(
+            f"manifest is {_describe_kind(manifest)}; {_instead_of_manifest(manifest)}"
+        )
     if not isinstance(config, LoaderConfig):
-        raise ConfigError(f"config is {_named(config)}; {_instead_of_config(config)}")
+        raise ConfigError(f"config is {_describe_kind(config)}; {_instead_of_config(config)}")
     if not isinstance(transform, Transform):
-        raise ConfigError(f"transform is {_named(transform)}; {_instead_of_transform(transform)}")
+        raise ConfigError(
+            f"transform is {_describe_kind(transform)}; {_instead_of_transform(transform)}"
+        )
 
     if not isinstance(rank, Rank | None):
         raise ConfigError(
-            f"rank is {_named(rank)}; it takes Rank(index, count), or Rank.from_env() under "
-            "torchrun"
+            f"rank is {_describe_kind(rank)}; it takes Rank(index, count), or Rank.from_env() "
+            "under torchrun"
         )
     # other values of sampling are checked where it is chosen: a name or a mapping is one as well
     if isinstance(sampling, type | Sampler):
-        raise ConfigError(f"sampling is {_named(sampling)}; {_instead_of_sampling(sampling)}")
+        raise ConfigError(
+            f"sampling is {_describe_kind(sampling)}; {_instead_of_sampling(sampling)}"
+        )
 
     if batch_transform is not None and (
         isinstance(batch_transform, type) or not callable(batch_transform)
     ):
         instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
-        raise ConfigError(f"batch_transform is {_named(batch_transform)}; it takes {instead}")
+        raise ConfigError(
+            f"batch_transform is {_describe_kind(batch_transform)}; it takes {instead}"
+        )
 
     if type(batch_transform).__module__.startswith("torchvision."):
         name = type(batch_transform).__name__
@@ -84,8 +92,8 @@ def refuse_other_kinds(
         )
     if batch_transform is not None and not _takes_two(batch_transform):
         raise ConfigError(
-            f"batch_transform is {_named(batch_transform)}; it is called with two arguments, a "
-            "batch and its draws"
+            f"batch_transform is {_describe_kind(batch_transform)}; it is called with two "
+            "arguments, a batch and its draws"
         )
 
 
@@ -98,8 +106,8 @@ class RefusesMisuse:
     _set_often: ClassVar[tuple[str, ...]] = ()  # public attributes that a program may set
 
     def __setattr__(self, name: str, value: Any) -> None:
-        anew = name in self._set_once and name not in self.__dict__
-        if not (name.startswith("_") or anew or name in self._set_often):
+        is_first = name in self._set_once and name not in self.__dict__
+        if not (name.startswith("_") or is_first or name in self._set_often):
             raise AttributeError(
                 f"{name} cannot be set on a loader, where it would be of no effect; "
                 f"{_instead_of_setting(name)}"
@@ -110,18 +118,31 @@ class RefusesMisuse:
         raise TypeError(_NO_DATA_SET)
 
 
+def explain_missing(kind: type, name: str) -> str:
+    """Says of a loader of this class that it has no such attribute, such as those of a DataLoader
+    that Accelerate's `skip_first_batches` asks for, and what to use instead.
+    """
+    if name in ("sampler", "batch_sampler", "collate_fn"):
+        return (
+            f"a loader has no {name}: its plan says which samples come when; to go on "
+            "in mid-epoch use load_state_dict(), and "
+            "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
+        )
+    return f"'{kind.__name__}' object has no attribute '{name}'{proposal(name, dir(kind))}"
+
+
 def _instead_of_setting(name: str) -> str:
     if name == "epoch":
         return "call set_epoch()"
-    if name in ELSEWHERE:
-        return f"give build_loader {ELSEWHERE[name]}"
+    if name in DATALOADER_OPTIONS:
+        return f"give build_loader {DATALOADER_OPTIONS[name]}"
     return "build_loader takes all options; keep what is yours in a variable of your own"
 
 
-def _instead_of_manifest(given: Any) -> str:
-    if isinstance(given, (str, os.PathLike)):
-        return f"open it first: Manifest.open({os.fspath(given)!r})"
-    if isinstance(given, (DataLoader, Dataset)):
+def _instead_of_manifest(value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        return f"open it first: Manifest.open({os.fspath(value)!r})"
+    if isinstance(value, (DataLoader, Dataset)):
         return (
             "from_torch(dataloader) makes a loader of a DataLoader; Manifest.scan(DIR) reads a "
             "folder"
@@ -129,33 +150,33 @@ def _instead_of_manifest(given: Any) -> str:
     return f"it takes a Manifest, such as Manifest.scan(DIR); {_ORDER}"
 
 
-def _instead_of_config(given: Any) -> str:
-    kinds = {name: entry.config for name, entry in backends().items()}
-    if isinstance(given, type) and issubclass(given, LoaderConfig):
-        return f"write {given.__name__}()"
-    if isinstance(given, str) and (near := get_close_matches(given.lower(), kinds, 1)):
+def _instead_of_config(value: Any) -> str:
+    kinds = {name: entry.config for name, entry in list_backends().items()}
+    if isinstance(value, type) and issubclass(value, LoaderConfig):
+        return f"write {value.__name__}()"
+    if isinstance(value, str) and (near := get_close_matches(value.lower(), kinds, 1)):
         return f"it takes a config; write {kinds[near[0]].__name__}()"
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         return "it takes a config made of these options, such as DaliConfig(**options)"
     return f"it takes a config, such as DaliConfig() or TorchConfig(num_workers=8); {_ORDER}"
 
 
-def _instead_of_transform(given: Any) -> str:
-    if isinstance(given, type) and issubclass(given, Transform):
-        return f"write {given.__name__}(…)"
-    if isinstance(given, Manifest | LoaderConfig | type | str | None) or not (
-        callable(given) or isinstance(given, (list, tuple))
+def _instead_of_transform(value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, Transform):
+        return f"write {value.__name__}(…)"
+    if isinstance(value, Manifest | LoaderConfig | type | str | None) or not (
+        callable(value) or isinstance(value, (list, tuple))
     ):
         return f"it takes TrainTransform(…), EvalTransform(…) or another of dali_pipes; {_ORDER}"
     return "it takes one of dali_pipes: transform_from_torch(transform) makes it of torchvision's"
 
 
-def _instead_of_sampling(given: Any) -> str:
-    if isinstance(given, type) and issubclass(given, Sampling):
-        return f"write {given.__name__}(…)"
-    if isinstance(given, DistributedSampler):
+def _instead_of_sampling(value: Any) -> str:
+    if isinstance(value, type) and issubclass(value, Sampling):
+        return f"write {value.__name__}(…)"
+    if isinstance(value, DistributedSampler):
         return "a loader divides the samples itself: rank=Rank.from_env()"
-    if isinstance(given, WeightedRandomSampler):
+    if isinstance(value, WeightedRandomSampler):
         return "it takes Weighted(weights=…)"
     return "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"
 
@@ -170,13 +191,13 @@ def _takes_two(function: Any) -> bool:
     return True
 
 
-def _named(given: Any) -> str:
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
-    if isinstance(given, os.PathLike):
-        return f"the path {os.fspath(given)!r}"
-    if given is None or isinstance(given, (str, bytes, int, float, tuple, list, dict)):
-        return shown(given)
-    if hasattr(given, "__name__"):
-        return f"the function {given.__name__}"
-    return f"a {type(given).__module__.partition('.')[0]} {type(given).__name__}"
+def _describe_kind(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, os.PathLike):
+        return f"the path {os.fspath(value)!r}"
+    if value is None or isinstance(value, (str, bytes, int, float, tuple, list, dict)):
+        return shown(value)
+    if hasattr(value, "__name__"):
+        return f"the function {value.__name__}"
+    return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"

@@ -47,10 +47,10 @@ class _Mix(ABC):
     """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image
     i - 1, the first with the last.
 
-    Where a batch holds an image more than once, each is mixed with another image, as `apart`
-    arranges them, or stays as it is if none is left. The result is a new batch; the tensors of the
-    old one are not written to. Class numbers become (N, num_classes) float32, whether the batch is
-    mixed or not; labels that are float32 already keep their shape. `columns` stay those of image i.
+    Where a batch holds an image more than once, each is mixed with another image (`arrange_apart`),
+    or stays as it is if none is left. The result is a new batch; the tensors of the old one are not
+    written to. Class numbers become (N, num_classes) float32, whether the batch is mixed or not;
+    labels that are float32 already keep their shape. `columns` stay those of image i.
 
     Attributes:
         alpha: λ ~ Beta(alpha, alpha) is the share of image i.
@@ -106,14 +106,14 @@ class _Mix(ABC):
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
 
-        arranged = None if draws.ids is None else apart(draws.ids)
-        if arranged is None:
+        order = None if draws.ids is None else arrange_apart(draws.ids)
+        if order is None:
             images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
             return replace(batch, images=images, labels=_mixed_labels(labels, own))
 
         # An image is in the batch twice: mix as if the batch were in the order that keeps it from
         # itself, and write the results back. copy_to does not make the host wait for the GPU.
-        places = copy_to(labels.device, torch.from_numpy(arranged))
+        places = copy_to(labels.device, torch.from_numpy(order))
         mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
         unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
         images, soft = torch.empty_like(batch.images), torch.empty_like(labels)
@@ -171,9 +171,9 @@ class RandomChoice:
     transforms: Sequence[BatchTransform]
 
     def __post_init__(self) -> None:
-        given = self.transforms if isinstance(self.transforms, (list, tuple)) else [self.transforms]
-        for each in given:
-            if isinstance(each, type) or not callable(each) or given is not self.transforms:
+        is_list = isinstance(self.transforms, (list, tuple))
+        for each in self.transforms if is_list else [self.transforms]:
+            if isinstance(each, type) or not callable(each) or not is_list:
                 raise ConfigError(
                     f"RandomChoice is given {shown(each)}; it takes a list: "
                     "RandomChoice([MixUp(…), CutMix(…)])"
@@ -183,7 +183,7 @@ class RandomChoice:
             raise ConfigError(
                 "RandomChoice has nothing to choose from; pass at least one batch transform"
             )
-        if any(isinstance(each, RandomChoice) for each in self.transforms):
+        if any(isinstance(transform, RandomChoice) for transform in self.transforms):
             raise ConfigError(
                 "RandomChoice inside a RandomChoice would choose by the same number; pass all "
                 "transforms to one"
@@ -205,6 +205,21 @@ def check_fits(transform: BatchTransform, manifest: Manifest) -> None:
     """
     if check := getattr(transform, "check", None):
         check(manifest)
+
+
+def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) -> Batch:
+    """Calls a batch transform, maybe the user's own.
+
+    Raises:
+        ConfigError: it returns something else than a batch.
+    """
+    mixed = transform(batch, draws)
+    # of what is no batch, None would end the epoch without a word
+    if not isinstance(mixed, Batch):
+        returned = "None" if mixed is None else f"a {type(mixed).__name__}"
+        instead = "a Batch, such as dataclasses.replace(batch, images=…)"
+        raise ConfigError(f"batch_transform returned {returned}; it must return {instead}")
+    return mixed
 
 
 def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
@@ -237,7 +252,7 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
     return left, top, min(column + half_width, width), min(row + half_height, height)
 
 
-def apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def arrange_apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """Finds an order of the batch, as a ring, in which no image is next to itself; impossible only
     for an image that is more than half of the batch. (N,) places, or None if all images differ.
 

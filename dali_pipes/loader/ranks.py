@@ -19,17 +19,17 @@ from typing import Any
 import torch.distributed as dist
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import changes
+from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)
 
 # up to so many images: so many names have one checksum, which tells where the ranks' images differ
 _BLOCKS = {4096: 1, 1_000_000: 256}
-_OF_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-_OURS = str(Path(__file__).parents[1])
+_LIBRARY_FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_PACKAGE = str(Path(__file__).parents[1])
 # how many loaders of this process were compared, by the place where they were built
-_built: Counter[tuple[str, ...]] = Counter()
+_loader_counts: Counter[tuple[str, ...]] = Counter()
 
 
 def choose_rank(rank: Rank | None) -> Rank:
@@ -75,39 +75,41 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
 
     # a program may build several loaders at one place, so their count is a part of it
     place = _find_place()
-    _built[place] += 1
+    _loader_counts[place] += 1
     block = next((block for most, block in _BLOCKS.items() if len(plan.manifest) <= most), 0)
-    given = {
+    description = {
         "rank": rank,
-        "places": [(_built[place], *place)],
+        "places": [(_loader_counts[place], *place)],
         "images": len(plan.manifest),
         "steps": plan.steps,
     }
-    given |= {
+    description |= {
         "block": block,
         "sums": plan.manifest.name_sums(block) if block else [],
         "options": options,
     }
-    mine = json.loads(json.dumps(given))  # as it comes back from the store, with lists for tuples
+    mine = json.loads(
+        json.dumps(description)
+    )  # as it comes back from the store, with lists for tuples
 
     # "" stands for a key that is not in the store yet
     store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
     while True:
         known = json.loads(text or "[]")
         others = [each for each in known if each["rank"] != rank]
-        if any(each["options"] == mine["options"] for each in others):
+        if any(other["options"] == mine["options"] for other in others):
             return
 
-        if there := next(
+        if conflict := next(
             (
-                each
-                for each in others
-                if any(_is_same(place, mine["places"][0]) for place in each["places"])
+                other
+                for other in others
+                if any(_is_same(place, mine["places"][0]) for place in other["places"])
             ),
             None,
         ):
             raise ConfigError(
-                f"rank {rank} loads {_difference(plan, there, mine)}; give all ranks the same "
+                f"rank {rank} loads {_difference(plan, conflict, mine)}; give all ranks the same "
                 "data and options"
             )
 
@@ -116,10 +118,10 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
         else:
             known.append(mine)
 
-        more = json.dumps(known)
+        updated = json.dumps(known)
         # written only if the store still has what was read, and returned as it is there then
-        found = store.compare_set(key, text, more).decode()
-        if found == more:
+        found = store.compare_set(key, text, updated).decode()
+        if found == updated:
             return
         text = found  # another rank was faster: compare with what it has written
 
@@ -133,7 +135,7 @@ def _find_place() -> tuple[str, ...]:
     frame: FrameType | None = sys._getframe(1)
     while frame:
         file = frame.f_code.co_filename
-        if file.startswith(_OURS) or not file.startswith(_OF_LIBRARIES):
+        if file.startswith(_PACKAGE) or not file.startswith(_LIBRARY_FOLDERS):
             places.append(f"{Path(file).name}:{frame.f_lineno}")
         frame = frame.f_back
     return tuple(places)
@@ -151,7 +153,7 @@ def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:
     if first["options"]["manifest"] == mine["options"]["manifest"]:
         named = [
             f"{name} {ours}, not {theirs}"
-            for name, theirs, ours in changes(first["options"], mine["options"])
+            for name, theirs, ours in iter_changes(first["options"], mine["options"])
         ]
         return f"in another way than rank {other}: {', '.join(named)}"
 

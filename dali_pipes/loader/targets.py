@@ -1,7 +1,7 @@
 """Makes the labels and targets of batches: boxes, masks, keypoints, texts and columns.
 
 They are looked up by the ids of the batch, and moved as the plan moves the pixels of the first
-view. `TargetReader.begin` starts with a planned batch, in threads, when the backend takes it from
+view. `TargetReader.start` starts with a planned batch, in threads, when the backend takes it from
 the plan; `join` adds the result to the images when the backend has made them.
 """
 
@@ -24,7 +24,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turned
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -33,7 +33,7 @@ Values = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PendingTargets:
     """The targets of a planned batch, which threads may still be making."""
 
     planned: PlannedBatch
@@ -43,12 +43,12 @@ class Begun:
 
     def wait(self) -> None:
         """Waits for all masks; raises an OSError or a ValueError if one cannot be read."""
-        for each in (*self.masks, *self.outlines):
-            each.result()
+        for mask in (*self.masks, *self.outlines):
+            mask.result()
 
     def cancel(self) -> None:
-        for each in (*self.masks, *self.outlines):
-            each.cancel()
+        for mask in (*self.masks, *self.outlines):
+            mask.cancel()
 
 
 class TargetReader:
@@ -86,18 +86,20 @@ class TargetReader:
             name for name, there in named.items() if there
         }
 
-    def begin(self, planned: PlannedBatch) -> Begun:
+    def start(self, planned: PlannedBatch) -> PendingTargets:
         objects, kept = self._objects(planned)
 
         masks, outlines = [], []
         if self._threads and self._has_masks:
-            masks = [self._threads.submit(self._mask, planned, at) for at in range(len(planned))]
+            masks = [
+                self._threads.submit(self._make_mask, planned, at) for at in range(len(planned))
+            ]
         if self._threads and self._has_outlines:
             outlines = [
-                self._threads.submit(self._outlined, planned, at, each)
+                self._threads.submit(self._make_object_masks, planned, at, each)
                 for at, each in enumerate(kept)
             ]
-        return Begun(planned, objects, masks, outlines)
+        return PendingTargets(planned, objects, masks, outlines)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
         """The objects that are left in the first view, and for each image which of its objects
@@ -134,7 +136,7 @@ class TargetReader:
         stored[:, :, 2] += turn[:, :2, 2]
         return stored
 
-    def _mask(self, planned: PlannedBatch, at: int) -> Values:
+    def _make_mask(self, planned: PlannedBatch, at: int) -> Values:
         extent = self._manifest.mask_extent(int(planned.ids[at]))
         if extent is None:
             return np.full(planned.shape, self._transform.ignore_index, np.int32)
@@ -154,31 +156,35 @@ class TargetReader:
             values = mask_to_stored(
                 values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
             )
-        return self._moved(values, planned, at, self._transform.ignore_index)
+        return self._move_mask(values, planned, at, self._transform.ignore_index)
 
-    def _outlined(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
+    def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
         outlines = json.loads(
             self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]"
         )
         left = [each for each, is_left in zip(outlines, kept, strict=True) if is_left]
         masks = [
-            self._moved(rasterize(each, *self._stored(planned, at)).view(np.uint8), planned, at, 0)
+            self._move_mask(
+                rasterize(each, *self._stored_size(planned, at)).view(np.uint8), planned, at, 0
+            )
             for each in left
         ]
         return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 
-    def _stored(self, planned: PlannedBatch, at: int) -> tuple[int, int]:
+    def _stored_size(self, planned: PlannedBatch, at: int) -> tuple[int, int]:
         """Height and width of the image as stored."""
         ((height, width),) = self._manifest.take_sizes(planned.ids[at : at + 1]).tolist()
         return height, width
 
-    def _moved(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
+    def _move_mask(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
         """Crops, resizes, flips and augments a mask of the stored image as the first view is;
         `outside` fills what is not in the image.
         """
         view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turned(mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0]))
+            mask = turn_mask(
+                mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
+            )
 
         # resize to the nearest pixel, in one step with crop and flips
         lines, columns = mask_indices(view.geometry.take(at), view.shape)
@@ -200,23 +206,19 @@ class TargetReader:
             outside,
         ).numpy()
 
-    def join(self, decoded: DecodedBatch, begun: Begun | None) -> Batch:
+    def join(self, decoded: DecodedBatch, pending: PendingTargets) -> Batch:
         """Adds labels and targets to decoded images, all on the images' device. Lists of class
         numbers become multi-hot.
-
-        Without `begun` the backend took no planned batch, and the batch's ids are on the CPU.
         """
         manifest, device = self._manifest, decoded.images.device
-        ids = begun.planned.ids if begun else decoded.ids.numpy()
-        labels = _there(manifest.take_labels(ids), device)
+        ids = pending.planned.ids
+        labels = _to_device(manifest.take_labels(ids), device)
         if manifest.task == "multilabel":
             labels = multi_hot(labels, len(manifest.classes))
 
         targets: dict[str, Any] = {
-            name: _there(values, device) for name, values in manifest.take_columns(ids).items()
-        }
-        if begun:
-            targets |= self._targets(begun, device)
+            name: _to_device(values, device) for name, values in manifest.take_columns(ids).items()
+        } | self._targets(pending, device)
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
 
@@ -239,9 +241,9 @@ class TargetReader:
             views,
         )
 
-    def _targets(self, begun: Begun, device: torch.device) -> dict[str, Any]:
+    def _targets(self, pending: PendingTargets, device: torch.device) -> dict[str, Any]:
         targets: dict[str, Any] = {}
-        if (objects := begun.objects) is not None:
+        if (objects := pending.objects) is not None:
             lengths = objects.counts.tolist()
 
             # one row for each object: a tensor of all images, with the number of each image's
@@ -251,28 +253,30 @@ class TargetReader:
                 "areas": objects.areas,
             }
             named |= {"crowd": objects.crowd, "keypoints": objects.keypoints}
-            if begun.outlines:
-                named |= {"masks": np.concatenate([each.result() for each in begun.outlines])}
+            if pending.outlines:
+                named |= {
+                    "masks": np.concatenate([outline.result() for outline in pending.outlines])
+                }
             targets |= {
-                name: Ragged(_there(values, device), lengths)
+                name: Ragged(_to_device(values, device), lengths)
                 for name, values in named.items()
                 if values is not None
             }
 
             # what takes boxes back to the annotated pictures, and their sizes: boxes.py
-            targets["to_image"] = _there(self._to_image(begun.planned), device)
+            targets["to_image"] = _to_device(self._to_image(pending.planned), device)
             sizes = self._manifest.take_sizes(
-                begun.planned.ids, upright=self._manifest.boxes_upright
+                pending.planned.ids, upright=self._manifest.boxes_upright
             )
-            targets["image_sizes"] = _there(sizes, device)
+            targets["image_sizes"] = _to_device(sizes, device)
 
-        if begun.masks:
-            targets["mask"] = _there(
-                np.stack([each.result() for each in begun.masks]), device
+        if pending.masks:
+            targets["mask"] = _to_device(
+                np.stack([mask.result() for mask in pending.masks]), device
             ).long()
         # the part of each padded image that is not padding
         if self._transform.pads_batches:
-            targets["sizes"] = _there(begun.planned.geometry.resize, device)
+            targets["sizes"] = _to_device(pending.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:
@@ -282,7 +286,7 @@ class TargetReader:
         self._reader.close()
 
 
-def _there(values: Values, device: torch.device) -> Tensor:
+def _to_device(values: Values, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(values))
     return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 

@@ -1,10 +1,11 @@
 """What is under way for a loader: its backend, and the targets and shards of the batches that are
 being made.
 
-`Work.use` calls a function of the loader as soon as no other thread is in one. Within it,
-`Work.next` makes one batch: the backend draws planned batches through `_begin`, which starts their
-targets and fetches their shards, and the targets are kept by epoch and step until the backend has
-made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
+`Work.use` calls a function of the loader as soon as no other thread is in one. Within it, the
+loader starts a stream of batches: `backend_at` gives the backend, `start_targets` starts the
+targets and the fetching of each planned batch that the backend takes, and `start` connects them.
+`next` returns one batch after the other: the targets are kept by epoch and step until the backend
+has made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
 forked must not use what it inherited, and never destroys it (`_keep_in_child`).
 """
 
@@ -19,7 +20,7 @@ import torch
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.loader.fetching import Fetcher
-from dali_pipes.loader.targets import Begun, TargetReader
+from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.interrupts import delayed_signals
@@ -74,7 +75,7 @@ class Work:
 
         self._stream: Iterator[Delivery] | None = None
         # the targets of the batches that the backend was given, by epoch and step
-        self._begun: dict[tuple[int, int], Begun] = {}
+        self._pending: dict[tuple[int, int], PendingTargets] = {}
         self._plan_errors: list[Exception] = []
 
         self.closed = False
@@ -138,53 +139,62 @@ class Work:
             self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
         return self._backend
 
-    def next(
-        self, planned: Callable[[], Iterator[PlannedBatch]], epoch: int, step: int
-    ) -> tuple[DecodedBatch, Begun | None]:
-        """The batch of this step and its targets; None for the targets if the backend takes nothing
-        from the plan, as DALI's own reader.
+    @property
+    def is_streaming(self) -> bool:
+        """Whether batches are under way, so that `next` has one."""
+        return self._stream is not None
+
+    def start_targets(self, planned: Iterator[PlannedBatch]) -> Iterator[PlannedBatch]:
+        """Yields the same planned batches. As the backend takes one, its targets are started, and
+        the shards of its window are fetched.
+        """
+        # of its own for each stream: one from before that is still read from must not add to it
+        self._pending, self._plan_errors = {}, []
+        return _start_targets(planned, self.targets, self.fetcher, self._pending, self._plan_errors)
+
+    def start(
+        self, backend: Backend, planned: Iterator[PlannedBatch], epoch: int, step: int
+    ) -> None:
+        """Starts to make these batches.
 
         Args:
-            planned: gives the planned batches from this step on; called if none are under way.
+            planned: from this epoch and step on, out of `start_targets`.
         """
-        if self._stream is None:
-            # first, since to build a new backend drops the targets that were begun
-            backend = self.backend_at(epoch)
-            self._begun, self._plan_errors = {}, []
-            given = _begin(planned(), self.targets, self.fetcher, self._begun, self._plan_errors)
-            # an interrupt now would leave threads and processes behind that nobody ends
-            with delayed_signals():
-                self._stream = backend.stream(given)
-            if self.fetcher:  # after the backend has forked its workers: these are threads
-                self.fetcher.start(epoch, step)
-        elif self.fetcher:
+        # an interrupt now would leave threads and processes behind that nobody ends
+        with delayed_signals():
+            self._stream = backend.stream(planned)
+        if self.fetcher:  # after the backend has forked its workers: these are threads
+            self.fetcher.start(epoch, step)
+
+    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets]:
+        """The batch of this step and its targets."""
+        assert self._stream is not None
+        if self.fetcher:
             self.fetcher.deliver(epoch, step)
 
         try:
             batch, decoded = next(self._stream)
         except StopIteration:
-            # _begin ends the stream at an error of the plan, and keeps the error
+            # _start_targets ends the stream at an error of the plan, and keeps the error
             raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
                 0
             ] from None
-        if batch is None:
-            return decoded, None
 
         if (batch.epoch, batch.step) != (epoch, step):
             raise RuntimeError(
                 f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch "
                 f"{epoch}, step {step}"
             )
-        begun = self._begun.pop((epoch, step))
-        begun.wait()  # here, so that a mask that cannot be read is a fault of this batch's files
-        return decoded, begun
+        pending = self._pending.pop((epoch, step))
+        pending.wait()  # here, so that a mask that cannot be read is a fault of this batch's files
+        return decoded, pending
 
     def stop(self) -> None:
         """Drops the batches that are under way and keeps the backend; any batch may come next."""
         self._stream = None
-        for each in list(self._begun.values()):
+        for each in list(self._pending.values()):
             each.cancel()
-        self._begun = {}
+        self._pending = {}
 
     def end_backend(self) -> None:
         """Ends the backend with all batches that are under way. The next batch is made by a new
@@ -241,14 +251,14 @@ class Work:
             )
 
 
-def _begin(
+def _start_targets(
     planned: Iterator[PlannedBatch],
     targets: TargetReader,
     fetcher: Fetcher | None,
-    begun: dict[tuple[int, int], Begun],
+    pending: dict[tuple[int, int], PendingTargets],
     errors: list[Exception],
 ) -> Iterator[PlannedBatch]:
-    """Yields the same planned batches, and puts the targets of each into `begun`.
+    """Yields the same planned batches, and puts the targets of each into `pending`.
 
     An error of the plan ends the batches and goes into `errors`. If it were raised here, it would
     meet libraries that are half-way through their own start: a DataLoader's constructor would leave
@@ -264,7 +274,7 @@ def _begin(
             if fetcher:
                 fetcher.plan(each.epoch, each.step)
             with span("targets"):
-                begun[each.epoch, each.step] = targets.begin(each)
+                pending[each.epoch, each.step] = targets.start(each)
             yield each
     except Exception as error:
         errors.append(error)

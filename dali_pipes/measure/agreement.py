@@ -1,6 +1,6 @@
 """Compares the samples, pixels and targets that the arms deliver, in a separate process.
 
-A benchmark calls `gate` before it times anything.
+A benchmark calls `check_agreement` before it times anything.
 """
 
 from collections.abc import Set
@@ -14,10 +14,10 @@ from PIL import Image
 from dali_pipes.backends.base import Ragged
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, LoaderConfig, PixelBound
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.results import Agreement, ArmDifference, Difference
-from dali_pipes.measure.worker_process import ArmError, FreshProcess
+from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
 
@@ -27,7 +27,7 @@ SHOWN = 3  # images of each arm that the report shows
 AMPLIFIED = 64  # factor for the pictures of differences
 
 
-def gate(
+def check_agreement(
     config: LoadersConfig,
     work: Workload,
     arms: dict[str, LoaderConfig],
@@ -47,9 +47,8 @@ def gate(
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
 
-    planned = {
-        arm: to_dict(loader) for arm, loader in arms.items() if entry_of(loader).follows_plan
-    }
+    # those that exist only to be compared deliver other pixels, or other samples
+    planned = {arm: to_dict(loader) for arm, loader in arms.items() if not arm_of(loader)}
     if len(planned) < 2:
         return {
             "images": 0,
@@ -67,18 +66,18 @@ def gate(
         "images": config.agreement_images,
         "samples": str(samples),
     }
-    found = _compared(job, cpus)
+    found = _compare_in_process(job, cpus)
 
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
     for arm, difference in found["arms"].items():
-        allowed = _allowed(usual, arms[arm], arms[found["reference"]])
+        allowed = _allowed_bound(usual, arms[arm], arms[found["reference"]])
         if allowed != usual:
             difference["allowed"] = {"mean": allowed.mean, "p99": allowed.p99}
         _check(allowed, usual, found["reference"], arm, difference)
     return found
 
 
-def _allowed(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> PixelBound:
+def _allowed_bound(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> PixelBound:
     """How far the pixels of two loaders may differ, given their decoders."""
     bounds = [usual]
     if ours.decodes_on != reference.decodes_on:
@@ -88,8 +87,10 @@ def _allowed(usual: PixelBound, ours: LoaderConfig, reference: LoaderConfig) -> 
     return PixelBound(*map(max, *bounds)) if bounds[1:] else usual
 
 
-def _compared(job: dict[str, Any], cpus: Set[int]) -> Agreement:
-    with FreshProcess(f"{__name__}:send_agreement", job, "agreement of the arms", cpus) as process:
+def _compare_in_process(job: dict[str, Any], cpus: Set[int]) -> Agreement:
+    with MeasuringProcess(
+        f"{__name__}:send_agreement", job, "agreement of the arms", cpus
+    ) as process:
         return process.answer()
 
 
@@ -117,7 +118,7 @@ def _check(
         )
 
 
-class Seen(NamedTuple):
+class FirstImages(NamedTuple):
     """What an arm delivers first.
 
     Attributes:
@@ -134,10 +135,10 @@ class Seen(NamedTuple):
 
 
 def send_agreement(controller: Controller) -> None:
-    controller.send(agreement(controller.job))
+    controller.send(compare_arms(controller.job))
 
 
-def agreement(job: dict[str, Any]) -> Agreement:
+def compare_arms(job: dict[str, Any]) -> Agreement:
     """Compares the first images of every arm with those of the first arm.
 
     The first three images are saved in the folder `job["samples"]` as ARM_0.png …, and their
@@ -158,10 +159,10 @@ def agreement(job: dict[str, Any]) -> Agreement:
 
     arms = dict[str, ArmDifference]()
     for name in others:
-        seen = _first_images(work, loaders[name], job["images"])
-        _save(seen.pictures, folder, name)
+        delivered = _first_images(work, loaders[name], job["images"])
+        _save(delivered.pictures, folder, name)
 
-        apart = zip(seen.pictures, expected.pictures, strict=True)
+        apart = zip(delivered.pictures, expected.pictures, strict=True)
         _save(
             [(ours - theirs).abs() * AMPLIFIED for ours, theirs in apart],
             folder,
@@ -170,10 +171,10 @@ def agreement(job: dict[str, Any]) -> Agreement:
         )
 
         same = {
-            "same_ids": torch.equal(seen.ids, expected.ids),
-            "other_targets": _other_targets(seen, expected),
+            "same_ids": torch.equal(delivered.ids, expected.ids),
+            "other_targets": _other_targets(delivered, expected),
         }
-        arms[name] = cast(ArmDifference, difference(seen.pixels, expected.pixels) | same)
+        arms[name] = cast(ArmDifference, difference(delivered.pixels, expected.pixels) | same)
 
     return {
         "max": max((arm["max"] for arm in arms.values()), default=0.0),
@@ -196,8 +197,8 @@ def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     }
 
 
-def _other_targets(seen: Seen, expected: Seen) -> list[str]:
-    each = zip(seen.targets, expected.targets, strict=True)
+def _other_targets(delivered: FirstImages, expected: FirstImages) -> list[str]:
+    each = zip(delivered.targets, expected.targets, strict=True)
     return sorted(
         {
             name
@@ -208,7 +209,7 @@ def _other_targets(seen: Seen, expected: Seen) -> list[str]:
     )
 
 
-def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
+def _first_images(work: Workload, config: LoaderConfig, count: int) -> FirstImages:
     """Loads at most `count` images, and stops at the batch that reaches `MOST_VALUES` values."""
     ids, pixels = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
     pictures, targets = list[torch.Tensor](), list[dict[str, bytes]]()
@@ -238,7 +239,7 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> Seen:
             if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
 
-    return Seen(ids, pixels, pictures[:SHOWN], targets)
+    return FirstImages(ids, pixels, pictures[:SHOWN], targets)
 
 
 def _as_bytes(target: Any) -> bytes:

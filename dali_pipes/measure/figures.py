@@ -15,8 +15,8 @@ from dali_pipes.measure.results import (
     Compared,
     ComparedFigure,
     Control,
-    Figures,
     GpuFigures,
+    RunFigures,
     Trial,
     TrialFigures,
 )
@@ -79,8 +79,8 @@ def _peak(samples: Sequence[Sample], figure: str) -> float | None:
 def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
     """The figures of the GPUs of one trial.
 
-    Utilization is averaged over the window and the GPUs; memory is the peak of their sum over the
-    whole trial; energy is their sum over the window, from the driver's counter.
+    Utilization is averaged over the measured span and the GPUs; memory is the peak of their sum
+    over the whole trial; energy is their sum over the span, from the driver's counter.
     """
     start, end = (
         min(job["start"] for job in trial["jobs"]),
@@ -102,7 +102,7 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
             if all(gpu[figure] is not None for gpu in sample["gpus"])
         ]
 
-    # samples do not fall on the ends of the window: the counter is interpolated there
+    # samples do not fall on the ends of the span: the counter is interpolated there
     energy = over_gpus("energy_j")
     at, joules = [time for time, _ in energy], [value for _, value in energy]
     used = (
@@ -154,8 +154,8 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
-    there = [value for value in values if value is not None]
-    if not there:
+    known = [value for value in values if value is not None]
+    if not known:
         return None
 
     over: Callable[..., Any] = (
@@ -163,10 +163,10 @@ def _over_trials(name: str, values: Sequence[Any]) -> Any:
         if name.startswith("peak") or name in ("threads", "processes", "pinned_mib")
         else np.median
     )
-    return f"{sum(there)} of {len(there)}" if name == "steady" else float(over(there))
+    return f"{sum(known)} of {len(known)}" if name == "steady" else float(over(known))
 
 
-def compared(
+def compare_trials(
     first: Sequence[Trial],
     second: Sequence[Trial],
     control: dict[ComparedFigure, Ratio] | None,
@@ -199,7 +199,7 @@ def result_figures(
     baseline: str,
     planning: Sequence[tuple[str, str]] = (),
     restarts: bool = True,
-) -> Figures:
+) -> RunFigures:
     """The figures of a whole run: of the arms, of the control, and what planning costs.
 
     The control is the ratio of the baseline's two trials of each round, the one of phase "control"
@@ -209,59 +209,63 @@ def result_figures(
         planning: pairs of arms; the second follows the plan, the first does not.
         restarts: whether every trial was a new process; if not, more is needed for a claim.
     """
-    of = {
+    by_arm = {
         arm: [trial for trial in trials if (trial["phase"], trial["arm"]) == ("round", arm)]
         for arm in arms
     }
 
     control_trials = [trial for trial in trials if trial["phase"] == "control"]
     control = (
-        {name: by_rounds(of[baseline], control_trials, name) for name in COMPARED}
+        {name: by_rounds(by_arm[baseline], control_trials, name) for name in COMPARED}
         if control_trials
         else None
     )
 
-    measured = [arm for arm in arms if of[arm]]
-    found: Figures = {
-        "arms": {arm: arm_figures(of[arm]) for arm in measured},
+    measured = [arm for arm in arms if by_arm[arm]]
+    figures: RunFigures = {
+        "arms": {arm: arm_figures(by_arm[arm]) for arm in measured},
         "control": None,
         "planning": [],
     }
 
     if control:
-        holds = all(ratio.holds_one() for ratio in control.values())
+        holds = all(ratio.contains_one() for ratio in control.values())
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}
-        found["control"] = cast(Control, {"holds": holds} | itself)
+        figures["control"] = cast(Control, {"holds": holds} | itself)
 
     for arm in measured:
-        found["arms"][arm]["ratio"] = (
-            compared(of[baseline], of[arm], control, restarts) if baseline in measured else None
+        figures["arms"][arm]["ratio"] = (
+            compare_trials(by_arm[baseline], by_arm[arm], control, restarts)
+            if baseline in measured
+            else None
         )
 
         ceiling = CEILING in measured and arm != CEILING
-        found["arms"][arm]["share_of_ceiling"] = (
-            by_rounds(of[CEILING], of[arm], "images_per_s").estimate if ceiling else None
+        figures["arms"][arm]["share_of_ceiling"] = (
+            by_rounds(by_arm[CEILING], by_arm[arm], "images_per_s").estimate if ceiling else None
         )
 
         for alone, share in DECODING.items():
             # the ratio of their CPU times is the share that decoding has of this arm's
-            there = alone in measured and arm not in (CEILING, *DECODING)
+            is_given = alone in measured and arm not in (CEILING, *DECODING)
             spent = (
-                by_rounds(of[arm], of[alone], "cpu_s_per_1000_images").estimate if there else None
+                by_rounds(by_arm[arm], by_arm[alone], "cpu_s_per_1000_images").estimate
+                if is_given
+                else None
             )
-            cast(dict[str, Any], found["arms"][arm])[share] = spent
+            cast(dict[str, Any], figures["arms"][arm])[share] = spent
 
-    found["planning"] = [
+    figures["planning"] = [
         {
             "native": native,
             "planned": planned,
-            **compared(of[native], of[planned], control, restarts),
+            **compare_trials(by_arm[native], by_arm[planned], control, restarts),
         }
         for native, planned in planning
         if {native, planned} <= set(measured)
     ]
 
-    return found
+    return figures
 
 
 def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
@@ -287,10 +291,10 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     for trial in trials:
         reasons |= {_FROM_GPU[figure]: why for figure, why in trial["gpu_missing"].items()}
 
-    there = {
+    measured = {
         name
         for trial in trials
         for name, value in trial_figures(trial).items()
         if value is not None
     }
-    return {figure: why for figure, why in reasons.items() if figure not in there}
+    return {figure: why for figure, why in reasons.items() if figure not in measured}

@@ -2,8 +2,8 @@
 
     images = images_of(config)
     with contextlib.closing(Trials(config, images, folder)) as trials:
-        for turn in turns(arms, baseline, pairs, seed):     # rounds in ABBA order
-            trial = trials.run(turn, arms[turn.arm])
+        for key in list_trials(arms, baseline, pairs, seed):     # rounds in ABBA order
+            trial = trials.run(key, arms[key.arm])
 
 A trial is one process for each job (measure/trial.py), which this one starts, tells when to warm up
 and when to measure, and watches (`Sampler`). docs/method.md gives the reasons.
@@ -27,8 +27,8 @@ from dali_pipes.data.images import open_images, repeat_epoch, sample_images, war
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.results import Facts, Job, Trial
-from dali_pipes.measure.stats import LEAST_PAIRS
-from dali_pipes.measure.worker_process import ArmError, FreshProcess
+from dali_pipes.measure.stats import MIN_PAIRS
+from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
@@ -42,7 +42,7 @@ Arm = TypeVar("Arm")
 SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
 
 
-class Turn(NamedTuple):
+class TrialKey(NamedTuple):
     """Names one trial of a run.
 
     Attributes:
@@ -56,13 +56,13 @@ class Turn(NamedTuple):
     arm: str
 
 
-def turns(
+def list_trials(
     arms: Sequence[str],
     baseline: str,
     pairs: int,
     seed: int,
     begin: Callable[[int], bool] = lambda number: True,
-) -> Iterator[Turn]:
+) -> Iterator[TrialKey]:
     """Yields the trials of all rounds, with a progress bar.
 
     From five pairs on, the baseline runs once more in each round: the control.
@@ -72,16 +72,16 @@ def turns(
             for it; if not, the rounds end.
     """
     trials = [("round", arm) for arm in arms] + (
-        [("control", baseline)] if pairs >= LEAST_PAIRS else []
+        [("control", baseline)] if pairs >= MIN_PAIRS else []
     )
 
     orders = itertools.takewhile(
         lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1)
     )
 
-    plan = (Turn(phase, number, arm) for number, order in orders for phase, arm in order)
+    plan = (TrialKey(phase, number, arm) for number, order in orders for phase, arm in order)
     return track(
-        plan, lambda turn: f"{turn.phase} {turn.number} of {pairs}: {turn.arm}", pairs * len(trials)
+        plan, lambda key: f"{key.phase} {key.number} of {pairs}: {key.arm}", pairs * len(trials)
     )
 
 
@@ -99,15 +99,15 @@ def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
 
 
 @dataclass
-class _Arm:
+class _ArmProcesses:
     """The processes of one arm and what each answered first; `stack` ends them."""
 
     key: tuple[str, str, str]  # phase, arm and job
     stack: contextlib.ExitStack
-    processes: list[FreshProcess]
+    processes: list[MeasuringProcess]
 
     @cached_property
-    def answers(self) -> list[dict[str, Any]]:
+    def first_answers(self) -> list[dict[str, Any]]:
         return [process.answer() for process in self.processes]
 
 
@@ -163,7 +163,7 @@ class Trials:
         # all arms get the same cores
         self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
         self._folder, self._count = folder / "trials", 0
-        self._asleep: dict[tuple[str, str, str], _Arm] = {}
+        self._suspended: dict[tuple[str, str, str], _ArmProcesses] = {}
         self._folder.mkdir(parents=True)
 
         # so that the page cache is equal for all arms
@@ -204,8 +204,8 @@ class Trials:
 
     def close(self) -> None:
         """Ends the suspended processes."""
-        while self._asleep:
-            self._asleep.popitem()[1].stack.close()
+        while self._suspended:
+            self._suspended.popitem()[1].stack.close()
 
     def start(self, arms: dict[str, LoaderConfig], control: str | None) -> dict[str, str]:
         """Starts the processes of all arms at once, and suspends them until their first trials.
@@ -224,12 +224,19 @@ class Trials:
             [("control", control)] if control in arms else []
         )
 
-        for one in [self._begin(phase, arm, self._job(arms[arm])) for phase, arm in wanted]:
-            try:
-                self._suspend(one)
-            except ArmError as error:
-                failed[one.key[1]] = str(error)
-                one.stack.close()
+        # leaving the block with an error ends those that are not suspended yet
+        with contextlib.ExitStack() as not_suspended:
+            every = []
+            for phase, arm in wanted:
+                every.append(self._begin(phase, arm, self._job(arms[arm])))
+                not_suspended.push(every[-1].stack)
+
+            for processes in every:
+                try:
+                    self._suspend(processes)
+                except ArmError as error:
+                    failed[processes.key[1]] = str(error)
+                    processes.stack.close()
         return failed
 
     def _job(self, loader: LoaderConfig, batch_size: int | None = None) -> dict[str, Any]:
@@ -244,7 +251,7 @@ class Trials:
             "rests": not self._restart,
         }
 
-    def run(self, turn: Turn, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
+    def run(self, key: TrialKey, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
         """Runs one trial, in `corun` processes at once.
 
         Args:
@@ -261,8 +268,8 @@ class Trials:
         """
         resident, missing = None, dict[str, str]()
 
-        with self._processes(turn, self._job(loader, batch_size)) as (processes, begun):
-            # at least four samples in the shortest window
+        with self._processes(key, self._job(loader, batch_size)) as (processes, first_answers):
+            # at least four samples in the shortest span
             with Sampler(
                 [process.pid for process in processes], min(1.0, self._config.min_seconds / 4)
             ) as sampler:
@@ -279,23 +286,22 @@ class Trials:
                     evict(paths)
                     resident = resident_share(paths)
 
-                # a sample before the window, since energy is interpolated between samples
+                # a sample before the span, since energy is interpolated between samples
                 if sampler.gpus:
                     sampler.sample()
 
                 # the second "go": measure
                 for process in processes:
                     process.go()
-                windows = [process.answer() for process in processes]
+                figures = [process.answer() for process in processes]
 
             missing |= {figure: why for gpu in sampler.gpus for figure, why in gpu.missing.items()}
-            jobs = [
-                first | one | other for first, one, other in zip(begun, ready, windows, strict=True)
-            ]
+            answers = zip(first_answers, ready, figures, strict=True)
+            jobs = [first | warm_up | measured for first, warm_up, measured in answers]
             trial: Trial = {
-                "arm": turn.arm,
-                "phase": turn.phase,
-                "round": turn.number,
+                "arm": key.arm,
+                "phase": key.phase,
+                "round": key.number,
                 "jobs": cast(list[Job], jobs),
                 "samples": sampler.samples,
                 "sampler_cost": sampler.cost,
@@ -311,66 +317,68 @@ class Trials:
                 each["memory_mib"] = None
 
         self._count += 1
-        name = f"{self._count:03d}_{turn.phase}_{turn.number}_{turn.arm}.json"
+        name = f"{self._count:03d}_{key.phase}_{key.number}_{key.arm}.json"
         (self._folder / name).write_text(json.dumps(trial))
         return trial
 
     @contextlib.contextmanager
     def _processes(
-        self, turn: Turn, job: dict[str, Any]
-    ) -> Iterator[tuple[list[FreshProcess], list[dict[str, Any]]]]:
+        self, key: TrialKey, job: dict[str, Any]
+    ) -> Iterator[tuple[list[MeasuringProcess], list[dict[str, Any]]]]:
         """Yields `corun` processes and their first answers.
 
         They are new, or with restart=false those that were suspended since their last trial.
         """
-        asleep = self._asleep.pop((turn.phase, turn.arm, json.dumps(job)), None)
-        one = asleep or self._begin(turn.phase, turn.arm, job)
+        suspended = self._suspended.pop((key.phase, key.arm, json.dumps(job)), None)
+        arm = suspended or self._begin(key.phase, key.arm, job)
 
-        with one.stack:
-            if asleep:
-                for process in asleep.processes:
+        with arm.stack:
+            if suspended:
+                for process in suspended.processes:
                     process.wake()
             elif not self._restart:
-                _rest(one)
-            yield one.processes, one.answers
+                _release_memory(arm)
+            yield arm.processes, arm.first_answers
             if not self._restart:
-                self._suspend(one)
+                self._suspend(arm)
 
-    def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _Arm:
-        # longer than any answer may take: start-up, warm-up and window
-        patience = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
+    def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _ArmProcesses:
+        # longer than any answer may take: start-up, warm-up and measuring
+        limit_s = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":
-            patience += len(self._manifest) / SLOWEST
+            limit_s += len(self._manifest) / SLOWEST
 
-        stack = contextlib.ExitStack()
-        gpus = [gpu_of(index, self._corun) for index in range(self._corun)]
-        # each process is on the stack before the next one starts
-        made = (
-            FreshProcess(
-                "dali_pipes.measure.trial:run_trial", job, f"arm {arm}", self.cpus, gpu, patience
-            )
-            for gpu in gpus
-        )
-        return _Arm(
-            (phase, arm, json.dumps(job)), stack, [stack.enter_context(process) for process in made]
-        )
+        # if one of several cannot start, leaving the block ends those before it
+        with contextlib.ExitStack() as stack:
+            processes = []
+            for index in range(self._corun):
+                process = MeasuringProcess(
+                    "dali_pipes.measure.trial:run_trial",
+                    job,
+                    f"arm {arm}",
+                    self.cpus,
+                    gpu_of(index, self._corun),
+                    limit_s,
+                )
+                processes.append(stack.enter_context(process))
+            return _ArmProcesses((phase, arm, json.dumps(job)), stack.pop_all(), processes)
 
-    def _suspend(self, one: _Arm) -> None:
-        _rest(one)
-        for process in one.processes:
+    def _suspend(self, arm: _ArmProcesses) -> None:
+        _release_memory(arm)
+        for process in arm.processes:
             process.sleep()
 
         # leaving the `with` of the old stack would end the processes
-        one.stack = one.stack.pop_all()
-        self._asleep[one.key] = one
+        arm.stack = arm.stack.pop_all()
+        self._suspended[arm.key] = arm
 
 
-def _rest(one: _Arm) -> None:
+def _release_memory(arm: _ArmProcesses) -> None:
     """Waits until the processes of an arm have given back the memory that they do not use."""
-    _ = one.answers  # they come before the answers below
-    for process in one.processes:
+    _ = arm.first_answers  # they come before the answers below
+    for process in arm.processes:
         process.go()
-    for process in one.processes:
+    for process in arm.processes:
         process.answer()
 
 

@@ -117,7 +117,7 @@ class ArmFigures(TrialFigures, total=False):
     decode_whole_share: float | None
 
 
-class Figures(TypedDict):
+class RunFigures(TypedDict):
     arms: dict[str, ArmFigures]
     control: Control | None
     planning: list[Planning]
@@ -157,7 +157,7 @@ class Facts(TypedDict):
     provenance: Provenance
 
 
-class Result(Figures, Facts):
+class Result(RunFigures, Facts):
     """result.json of a benchmark."""
 
     schema: int

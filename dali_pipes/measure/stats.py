@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dali_pipes.measure.results import Interval
 
 CONFIDENCE = 0.95
-LEAST_PAIRS = 5  # with fewer, intervals cover the true ratio less often than they say
+MIN_PAIRS = 5  # with fewer, intervals cover the true ratio less often than they say
 # from six pairs on, their range contains the true median in 97 of 100 runs, whatever the noise
 RANGE_PAIRS = 6
 STEADY_WITHIN = 0.1  # of the median of the last rates
@@ -51,11 +51,11 @@ class Ratio:
     def to_dict(self) -> Interval:
         return {"estimate": self.estimate, "low": self.low, "high": self.high}
 
-    def holds_one(self) -> bool:
-        return holds_one(self.low, self.high)
+    def contains_one(self) -> bool:
+        return contains_one(self.low, self.high)
 
 
-def holds_one(low: float | None, high: float | None) -> bool:
+def contains_one(low: float | None, high: float | None) -> bool:
     """Whether there is an interval and it contains 1."""
     return low is not None and high is not None and low <= 1 <= high
 
@@ -74,7 +74,7 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     """
     logs = np.log(np.asarray(second, float)) - np.log(np.asarray(first, float))
     n, mean = len(logs), float(logs.mean())
-    if n < LEAST_PAIRS:
+    if n < MIN_PAIRS:
         return Ratio(float(np.exp(mean)))
 
     # bootstrap-t: how far the mean of each resample is off, in its own standard errors
@@ -118,15 +118,15 @@ def claim(ratio: Ratio, control: Ratio | None, restarts: bool = True) -> str:
     Returns:
         "more", "less", "no difference shown", "untrustworthy" or "no interval".
     """
-    least = threshold(control, restarts)
-    if ratio.low is None or ratio.high is None or control is None or least is None:
+    factor = threshold(control, restarts)
+    if ratio.low is None or ratio.high is None or control is None or factor is None:
         return "no interval"
 
-    if ratio.low > least:
+    if ratio.low > factor:
         return "more"
-    if ratio.high < 1 / least:
+    if ratio.high < 1 / factor:
         return "less"
-    return "no difference shown" if control.holds_one() else "untrustworthy"
+    return "no difference shown" if control.contains_one() else "untrustworthy"
 
 
 def threshold(control: Ratio | None, restarts: bool = True) -> float | None:

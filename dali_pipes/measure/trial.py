@@ -7,7 +7,7 @@
                                                     ← go)   if the job `rests`
     warm-up                      → {warm_up, gpu}
                                                     ← go    all processes have warmed up
-    window                       → {the figures}
+    measuring                    → {the figures}
     goes on working until                           ← stop, or go: the next trial of the same arm
 
 It goes on working so that trials that run at the same time disturb each other all the time. A
@@ -29,6 +29,7 @@ from torch.nn.functional import cross_entropy
 from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
+from dali_pipes.measure.arms.unplanned import UnplannedLoader
 from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
@@ -38,6 +39,9 @@ from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, th
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 from dali_pipes.training.step import Readback
+
+MeasuredLoader = Loader | UnplannedLoader
+MeasuredBatch = Batch | DecodedBatch
 
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
@@ -50,7 +54,7 @@ class Consumer(ABC):
         self._result = torch.zeros(())
 
     @abstractmethod
-    def __call__(self, batch: Batch | DecodedBatch) -> None: ...
+    def __call__(self, batch: MeasuredBatch) -> None: ...
 
     def finish(self) -> None:
         """Waits until the device has done all work on the batches.
@@ -69,20 +73,20 @@ class Consumer(ABC):
 class Touch(Consumer):
     """Reads one column of every image on its device, which has to wait for unfinished batches."""
 
-    def __call__(self, batch: Batch | DecodedBatch) -> None:
+    def __call__(self, batch: MeasuredBatch) -> None:
         # the sum goes on, so that one NaN in any batch is seen at the end
         self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
             batch.images.device
         )
 
 
-class TrainStep(Consumer):
+class TrainConsumer(Consumer):
     """A training step: forward, backward, SGD; channels_last, in bf16 on a GPU, in fp32 on a CPU.
 
     The labels are the ids modulo 1000.
     """
 
-    def __init__(self, batch: Batch, model: str):
+    def __init__(self, batch: MeasuredBatch, model: str):
         super().__init__()
         # the same weights in all arms
         torch.manual_seed(0)
@@ -92,7 +96,7 @@ class TrainStep(Consumer):
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 
-    def __call__(self, batch: Batch | DecodedBatch) -> None:
+    def __call__(self, batch: MeasuredBatch) -> None:
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
 
@@ -120,45 +124,47 @@ def run_trial(controller: Controller) -> None:
 
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
-    with work.loader(config) as loader:
+    with work.arm_loader(config) as loader:
         if work.workload == "cold":
             controller.send({})
             if controller.go():
                 controller.send({"gpu": gpu_uuid()})
             if controller.go():
                 controller.send(
-                    window(
+                    measure_span(
                         loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)
                     )
                 )
             return
 
-        batches = endless(loader)
+        batches = repeat_epochs(loader)
         sample = next(batches)
-        consume = TrainStep(sample, work.model) if work.model else Touch()
+        consume = TrainConsumer(sample, work.model) if work.model else Touch()
         consume(sample)
         consume.finish()
         controller.send({"first_batch_s": time.monotonic() - start})
 
         group_batches = whole_bursts(GROUP_BATCHES[work.workload], config)
-        least = (
+        minimum = (
             controller.job["min_seconds"],
             controller.job["min_batches"],
             whole_bursts(1, config),
         )
 
-        wanted = controller.go() and _rest(controller, consume)
+        wanted = controller.go() and _release_memory(controller, consume)
         while wanted:
             warm_up = _warm_up(
                 batches, consume, controller.job["max_warmup_seconds"], group_batches
             )
             controller.send({"warm_up": warm_up, "gpu": gpu_uuid()})
             if _work_until_go(controller, batches, consume):
-                controller.send(window(loader, batches, consume, controller.stop, *least))
-            wanted = _work_until_go(controller, batches, consume) and _rest(controller, consume)
+                controller.send(measure_span(loader, batches, consume, controller.stop, *minimum))
+            wanted = _work_until_go(controller, batches, consume) and _release_memory(
+                controller, consume
+            )
 
 
-def endless(loader: Loader) -> Iterator[Batch]:
+def repeat_epochs(loader: MeasuredLoader) -> Iterator[MeasuredBatch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
@@ -171,14 +177,16 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // burst) * burst
 
 
-def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
+def _work_until_go(
+    controller: Controller, batches: Iterator[MeasuredBatch], consume: Consumer
+) -> bool:
     """Uses batches until the next "go", then returns True; on "stop" returns False."""
     while not controller.has_spoken:
         consume(next(batches))
     return controller.go()
 
 
-def _rest(controller: Controller, consume: Consumer) -> bool:
+def _release_memory(controller: Controller, consume: Consumer) -> bool:
     """Gives unused memory back if arms are suspended between their trials; False on "stop".
 
     Each arm has a model: ResNet-50's step keeps 11 GiB at 256 images, and seven arms held 79 GiB at
@@ -193,7 +201,7 @@ def _rest(controller: Controller, consume: Consumer) -> bool:
 
 
 def _warm_up(
-    batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int
+    batches: Iterator[MeasuredBatch], consume: Consumer, at_most_s: float, group_batches: int
 ) -> dict[str, Any]:
     """Uses batches until the rate is steady, for at most about `at_most_s` seconds.
 
@@ -226,18 +234,18 @@ def _warm_up(
     }
 
 
-def window(
-    loader: Loader,
-    batches: Iterator[Batch],
+def measure_span(
+    loader: MeasuredLoader,
+    batches: Iterator[MeasuredBatch],
     consume: Consumer,
     stop: threading.Event,
     seconds: float,
     min_batches: int,
     burst: int = 1,
 ) -> dict[str, Any]:
-    """Measures one window: all fetches and all work on the batches, also on a GPU.
+    """Measures one span: all fetches and all work on the batches, also on a GPU.
 
-    The window ends early after `stop` or the last batch. Epochs follow each other without a pause.
+    The span ends early after `stop` or the last batch. Epochs follow each other without a pause.
 
     Args:
         seconds, min_batches: minimum duration.

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Step
-from dali_pipes.backends.config import DataLoaderConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.system.functions import named_function
 
@@ -51,7 +51,9 @@ def work_of(
         NotConvertibleError: a part cannot be carried over; the printed table says which.
         ConfigError: an option was given whose value comes from the DataLoader.
     """
-    if wrong := [each for each in config.overrides if each.lstrip("+~").startswith(_OWN)]:
+    if wrong := [
+        override for override in config.overrides if override.lstrip("+~").startswith(_OWN)
+    ]:
         raise ConfigError(
             f"{wrong[0]}: images, transform and batch size are those of your DataLoader; leave "
             "it out"

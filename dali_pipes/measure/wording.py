@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
-from dali_pipes.measure.stats import Ratio, holds_one, threshold
+from dali_pipes.measure.stats import Ratio, contains_one, threshold
 from dali_pipes.measure.workload import from_dict
 
 HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms p50/p99", "PSS MiB"]
@@ -88,7 +88,7 @@ def _does_its_work(result: Result, arm: str) -> bool:
 
     The plan was made from that DataLoader, which does not follow it itself.
     """
-    return entry_of(from_dict(result["work"]["loaders"][arm])).follows_plan
+    return arm_of(from_dict(result["work"]["loaders"][arm])) is None
 
 
 def same_work(result: Result, arm: str) -> bool:
@@ -145,7 +145,7 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
         f"{', '.join(f'{name} {interval(ratio)}' for name, ratio in ratios.items())}"
     )
 
-    off = [name for name, ratio in ratios.items() if not holds_one(ratio["low"], ratio["high"])]
+    off = [name for name, ratio in ratios.items() if not contains_one(ratio["low"], ratio["high"])]
     verdict = (
         f"not equal in {' and '.join(off)}, so something disturbed the trials"
         if off

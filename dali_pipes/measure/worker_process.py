@@ -17,7 +17,7 @@ class ArmError(ChildError):
     """An arm that failed; there is no figure for it."""
 
 
-class FreshProcess(Child):
+class MeasuringProcess(Child):
     """A `Child` that may use a part of the machine.
 
     Args:
@@ -50,11 +50,11 @@ class FreshProcess(Child):
         try:
             return super().answer()
         except ChildError as error:
-            raise ArmError(f"{self._what}: {error}", error.wrote) from None
+            raise ArmError(f"{self._what}: {error}", error.output) from None
 
 
 @contextlib.contextmanager
-def ended_in_order() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Lets SIGTERM and SIGHUP end the program as Ctrl-C does, inside the `with` block.
 
     So suspended processes are resumed and ended, and none is left behind. SIGHUP stays ignored if

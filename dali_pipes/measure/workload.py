@@ -1,38 +1,17 @@
 """The work that all arms of a benchmark do, in a form that is passed between processes as JSON."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import backends
+from dali_pipes.backends.registry import list_backends, load_class
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import Loader, build_loader
-from dali_pipes.plan.detection import (
-    IoUCropTransform,
-    LetterboxTransform,
-    ScaleJitterTransform,
-    ShortestSizeTransform,
-)
-from dali_pipes.plan.transforms import (
-    CenterCropTransform,
-    EvalTransform,
-    RandomCropTransform,
-    TrainTransform,
-    Transform,
-)
-from dali_pipes.plan.views import ViewsTransform
-
-TRANSFORMS: dict[str, type] = {  # by their names in conf/transform
-    "train": TrainTransform,
-    "eval": EvalTransform,
-    "center_crop": CenterCropTransform,
-    "random_crop": RandomCropTransform,
-    "shortest_size": ShortestSizeTransform,
-    "letterbox": LetterboxTransform,
-    "iou_crop": IoUCropTransform,
-    "scale_jitter": ScaleJitterTransform,
-    "views": ViewsTransform,
-}
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
+from dali_pipes.measure.arms import ARMS, arm_of
+from dali_pipes.measure.arms.unplanned import UnplannedLoader
+from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +30,15 @@ class Workload:
     seed: int
     workload: str = "loader"
     model: str | None = None
+
+    def arm_loader(self, config: LoaderConfig) -> Loader | UnplannedLoader:
+        """Builds what is measured of an arm: a loader for this work, or one without a plan."""
+        arm = arm_of(config)
+        if arm is None or arm.follows_plan:
+            return self.loader(config)
+
+        make: Callable[..., UnplannedLoader] = load_class(arm.made_by)
+        return make(Manifest.load(self.manifest), config, self.transform, self.batch_size)
 
     def loader(self, config: LoaderConfig) -> Loader:
         """Builds a loader for this work."""
@@ -80,7 +68,8 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
 def from_dict(value: dict[str, Any]) -> Any:
     options = dict(value)
     kinds: list[type[Any]] = [
-        *(entry.config for entry in backends().values()),
+        *(entry.config for entry in list_backends().values()),
+        *(arm.config for arm in ARMS),
         *TRANSFORMS.values(),
     ]
     return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)

@@ -4,7 +4,7 @@
 the output, and `to_stored` leads back. `mask_indices` does for masks what `move_objects` does for
 boxes, except for augmentation.
 
-Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same window,
+Boxes and keypoints go where `torchvision.transforms.v2.functional` moves them with the same region,
 size, crop, flips and affine operations, to 10⁻⁴ pixels. As there, boxes are measured from the
 corner of the first pixel, so a flip takes x to width - x, and keypoints from its centre, so a flip
 takes x to width - 1 - x; resize, shear, translation and rotation treat both alike.
@@ -86,7 +86,7 @@ def move_objects(
         geometry, augmentation: of the N images.
         shape: height and width of the output.
         min_size: in pixels.
-        centered: whether boxes are removed whose centre is not within the window, as torchvision's
+        centered: whether boxes are removed whose centre is not within the region, as torchvision's
             RandomIoUCrop does.
 
     Returns:
@@ -94,11 +94,16 @@ def move_objects(
     """
     images, canvas = objects.images, np.array(shape[::-1])
     places = _Places(objects)
-    window, to, crop = (
-        each[images] for each in (geometry.window, geometry.resize, geometry.crop[:, ::-1])
-    )
     # x, y order from here on: a geometry has heights before widths
-    start, size, to = window[:, 1::-1], window[:, :1:-1], to[:, ::-1]
+    start, size, to, crop = (
+        each[images, ::-1]
+        for each in (
+            geometry.region_start,
+            geometry.region_size,
+            geometry.resize,
+            geometry.crop,
+        )
+    )
 
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
     within = (
@@ -147,12 +152,11 @@ def to_stored(
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
-    window, upright = geometry.window.astype(np.float64), geometry.source
-    scale = geometry.resize / window[:, 2:]
-    forward = to_upright(orientations, upright)
+    start, scale = geometry.region_start, geometry.resize / geometry.region_size
+    forward = to_upright(orientations, geometry.source)
 
     for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
-        forward[:, row, 2] -= window[:, axis]
+        forward[:, row, 2] -= start[:, axis]
         forward[:, row] *= scale[:, axis, None]
         forward[:, row, 2] -= geometry.crop[:, axis]
         _mirror(
@@ -174,13 +178,15 @@ def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
         orientations: (N,) EXIF's, 1 to 8.
         upright: (N, 2) heights and widths of the upright images.
     """
-    found = np.zeros((len(orientations), 3, 3))
-    found[:] = np.eye(3)
-    found[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    matrices = np.zeros((len(orientations), 3, 3))
+    matrices[:] = np.eye(3)
+    matrices[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
     # x has the second of (height, width)
     for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):
-        _mirror(found, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64))
-    return found
+        _mirror(
+            matrices, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64)
+        )
+    return matrices
 
 
 def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
@@ -209,11 +215,11 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
     differently.
     """
-    size, to = int(geometry.window[2 + axis]), int(geometry.resize[axis])
-    place = np.arange(length) + geometry.crop[axis]
+    size, to = int(geometry.region_size[axis]), int(geometry.resize[axis])
+    pixel = np.arange(length) + geometry.crop[axis]
 
     center, half, scale = (
-        place.astype(np.float32) + np.float32(0.5),
+        pixel.astype(np.float32) + np.float32(0.5),
         np.float32(0.5),
         np.float32(size) / np.float32(to),
     )
@@ -223,11 +229,11 @@ def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     else:  # a fused multiply-add: the product is not rounded
         source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
 
-    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.window[axis]
-    return np.where((place >= 0) & (place < to), nearest, -1)
+    nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.region_start[axis]
+    return np.where((pixel >= 0) & (pixel < to), nearest, -1)
 
 
-def turned(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
+def turn_mask(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
     """(H, W) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the objects."""
     mask = mask.T if orientation in TRANSPOSED else mask
     return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
@@ -246,13 +252,13 @@ class _Places:
     def __init__(self, objects: Objects):
         self.boxes: Float = objects.boxes.reshape(-1, 2, 2).astype(np.float64)
         self._has_points = objects.keypoints is not None
-        given = (
+        keypoints = (
             np.zeros((len(self.boxes), 0, 3), np.float32)
             if objects.keypoints is None
             else objects.keypoints
         )
-        self.points: Float = given[..., :2].astype(np.float64)
-        self.labels: NDArray[np.float32] = given[..., 2]
+        self.points: Float = keypoints[..., :2].astype(np.float64)
+        self.labels: NDArray[np.float32] = keypoints[..., 2]
         self.visible: Float = np.ones(len(self.boxes))
 
     def scale(self, factor: Float, start: Int, offset: Int) -> None:

@@ -1,16 +1,14 @@
-"""Where every pixel comes from: the window that is decoded, its new size, and the crop of that.
+"""Where every pixel comes from: the region that is decoded, its new size, and the crop of that.
 
-`Geometry` holds these for N images. `random_windows`, `center_crop` and `cropped` make them for the
-transforms. All is integer arithmetic with torchvision's rounding, over arrays of images. Heights
-and widths are in pixels as stored in the file, or of the upright image with exif=apply.
+`Geometry` holds these for N images. The functions make those that several transforms have in
+common. All is integer arithmetic with torchvision's rounding, over arrays of images. Heights and
+widths are in pixels as stored in the file, or of the upright image with exif=apply.
 """
 
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dali_pipes.plan.philox import Draws
 
 Int = NDArray[np.int64]
 Pair = tuple[int, int]  # height, width
@@ -23,7 +21,7 @@ SCALE_DRAW = 2
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
 # from 32 on: the policies of augment/policies.py
-BOXES_DRAW = 2**15  # and all after it: windows that are tried around boxes
+BOXES_DRAW = 2**15  # and all after it: regions that are tried around boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Geometry:
     """The geometry of N images."""
 
     source: Int  # (N, 2) height and width of the image
-    window: Int  # (N, 4) top, left, height, width of the region to decode
+    region: Int  # (N, 4) top, left, height, width of what is decoded of the image
     resize: Int  # (N, 2) height and width the region is resized to
     # (N, 2) top and left of the output in the resized region; areas outside the image are black
     crop: Int
@@ -41,74 +39,19 @@ class Geometry:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def region_start(self) -> Int:
+        """(N, 2) top and left of the region."""
+        return self.region[..., :2]
+
+    @property
+    def region_size(self) -> Int:
+        """(N, 2) height and width of the region."""
+        return self.region[..., 2:]
+
     def take(self, places: Int | slice | int) -> "Geometry":
         """Some of the images, in this order; for a single index the arrays have no dimension N."""
-        return Geometry(*(getattr(self, each.name)[places] for each in fields(self)))
-
-
-def random_windows(
-    source: Int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
-) -> tuple[Int, NDArray[np.float64]]:
-    """(N, 4) windows of random area and aspect ratio, and (2, N) random numbers for flips.
-
-    As in torchvision, the first of ten attempts that fits counts; if none does, the largest central
-    window with an allowed aspect ratio.
-
-    Args:
-        source: (N, 2) heights and widths.
-        scale: smallest and largest share of the image's area.
-        ratio: smallest and largest width / height.
-    """
-
-    # the first attempt mostly fits, so the other nine are drawn only for images where it does not
-    flips_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
-    window, fits = _first_fit(flips_and_first_try[..., 1:], source, scale, ratio)
-
-    if not fits.all():
-        missed = ~fits
-        tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
-        retried, fits = _first_fit(tries, source[missed], scale, ratio)
-        window[missed] = np.where(fits[:, None], retried, _central_window(source[missed], ratio))
-
-    return window, flips_and_first_try[:2, :, 0]
-
-
-def _first_fit(
-    numbers: NDArray[np.float64],
-    source: Int,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-) -> tuple[Int, NDArray[np.bool_]]:
-    """The window of the first attempt that fits into its image, and whether there is one.
-
-    `numbers` are (4, N, attempts) random numbers.
-    """
-    area, aspect, top, left = numbers
-    height, width = source[:, :1], source[:, 1:]
-    area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
-    low, high = np.log(ratio)
-    aspect = np.exp(low + (high - low) * aspect)
-
-    w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
-
-    # argmax of booleans is the first attempt that fits
-    at = np.arange(len(fits)), fits.argmax(axis=1)
-    h, w = h[at], w[at]
-    window = np.stack(
-        [top[at] * (source[:, 0] - h + 1), left[at] * (source[:, 1] - w + 1), h, w], axis=1
-    )
-
-    return window.astype(np.int64), fits[at]
-
-
-def _central_window(source: Int, ratio: tuple[float, float]) -> Int:
-    """The largest central window whose aspect ratio is within `ratio`."""
-    height, width = source[:, 0], source[:, 1]
-    aspect = width / height
-    h = np.where(aspect < ratio[0], np.rint(width / ratio[0]), height).astype(np.int64)
-    w = np.where(aspect > ratio[1], np.rint(height * ratio[1]), width).astype(np.int64)
-    return np.stack([(height - h) // 2, (width - w) // 2, h, w], axis=1)
+        return Geometry(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
@@ -117,12 +60,12 @@ def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool
     As in torchvision the offset is rounded half to even. If the image is too small, half of what is
     missing is black at the top and the left, rounded down.
     """
-    room = resized(source, resize) - shape
-    place = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
-    return cropped(source, resize, place, shape, flips)
+    room = resize_sizes(source, resize) - shape
+    crop = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
+    return crop_geometry(source, resize, crop, shape, flips)
 
 
-def resized(source: Int, resize: Resize) -> Int:
+def resize_sizes(source: Int, resize: Resize) -> Int:
     """(N, 2) heights and widths after torchvision's Resize(resize).
 
     It truncates the longer side; None leaves the sizes as stored.
@@ -134,16 +77,30 @@ def resized(source: Int, resize: Resize) -> Int:
     return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
 
 
-def cropped(
-    source: Int, resize: Resize, place: Int, shape: Pair, flips: NDArray[np.bool_]
+def crop_geometry(
+    source: Int, resize: Resize, crop: Int, shape: Pair, flips: NDArray[np.bool_]
 ) -> Geometry:
-    """The geometry of a crop of `shape` at `place`, (N, 2), in the resized image.
+    """The geometry of a crop of `shape` at `crop`, (N, 2), in the resized image.
 
     Without a resize only the visible part is decoded, or one pixel if nothing is visible.
     """
     start, stop = np.zeros_like(source), source
     if resize is None:
-        start, stop = place.clip(0, source - 1), (place + shape).clip(1, source)
+        start, stop = crop.clip(0, source - 1), (crop + shape).clip(1, source)
 
-    window, to = np.concatenate([start, stop - start], axis=1), resized(stop - start, resize)
-    return Geometry(source, window, to, place - start, *flips)
+    region, to = np.concatenate([start, stop - start], axis=1), resize_sizes(stop - start, resize)
+    return Geometry(source, region, to, crop - start, *flips)
+
+
+def scale_sizes(source: Int, ratio: NDArray[np.float64]) -> Int:
+    """(N, 2) heights and widths times (N,) ratios, truncated as in torchvision, and at least 1."""
+    return np.maximum((source * ratio[:, None]).astype(np.int64), 1)
+
+
+def whole_image_geometry(source: Int, resize: Int, crop: Int, flips: NDArray[np.bool_]) -> Geometry:
+    """The geometry of whole images that are resized to `resize`, (N, 2), with (2, N) flips.
+
+    The output is at `crop`, (N, 2).
+    """
+    region = np.concatenate([np.zeros_like(source), source], axis=1)
+    return Geometry(source, region, resize, crop, *flips)

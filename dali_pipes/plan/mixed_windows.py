@@ -1,8 +1,8 @@
 """Window shuffle of a stratified mixture: each source has its own windows.
 
 `MixedLanes` does for `Manifest.mix` what `windows.PlainLanes` does for one set of shards.
-`order.Shares` says which source a sample comes from, and a `windows.Line` for each source which of
-its samples that is.
+`order.Shares` says which source a sample comes from, and a `windows.Line` for each source says
+which of its samples that is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,10 +68,12 @@ class MixedLanes(Lanes):
         # the same one, and each at another place of the period, so that they round up at different
         # times
         number = np.arange(lanes)
-        self._begin = (number << 32) + number * PERIOD // lanes
-        self._came = np.stack([shares.before(begin) for begin in self._begin.tolist()])
+        self._first_window = (number << 32) + number * PERIOD // lanes
+        self._samples_before = np.stack(
+            [shares.before(first) for first in self._first_window.tolist()]
+        )
 
-        windows = _divided(sources, shares.in_period, window_bytes)
+        windows = _divide_window_bytes(sources, shares.in_period, window_bytes)
         self._lines = [
             Line(each.lengths, each.sizes, lanes, window, seed, numbers=each.shards, source=number)
             for number, (each, window) in enumerate(zip(sources, windows, strict=True))
@@ -82,16 +84,17 @@ class MixedLanes(Lanes):
         batch, within = np.divmod(places, self._batch)
         lane, within = np.divmod(within, self._shares.window)
         source, turn = self._shares.turns(
-            (self._begin[lane] + batch) * self._shares.window + within
+            (self._first_window[lane] + batch) * self._shares.window + within
         )
-        turn -= self._came[lane, source]  # counted from the lane's first sample of the source
+        # counted from the lane's first sample of the source
+        turn -= self._samples_before[lane, source]
 
-        found = np.empty(len(places), np.int64)
+        ids = np.empty(len(places), np.int64)
         for number in np.unique(source).tolist():
             here = source == number
-            found[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
+            ids[here] = self._each[number].ids[self._lines[number].at(lane[here], turn[here])]
 
-        return found
+        return ids
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
         return [
@@ -100,22 +103,27 @@ class MixedLanes(Lanes):
         ]
 
     def _of_source(self, source: int, lane: int, batch: int) -> Iterator[Window]:
-        begin, came = int(self._begin[lane]), int(self._came[lane, source])
-        begun = int(self._shares.before(begin + batch)[source]) - came
+        first_window = int(self._first_window[lane])
+        samples_before = int(self._samples_before[lane, source])
+        first_turn = int(self._shares.before(first_window + batch)[source]) - samples_before
         return self._lines[source].windows(
             lane,
-            begun,
-            lambda turn: divmod(self._shares.window_of(source, came + turn) - begin, self._steps),
+            first_turn,
+            lambda turn: divmod(
+                self._shares.window_of(source, samples_before + turn) - first_window, self._steps
+            ),
         )
 
 
-def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> list[int]:
+def _divide_window_bytes(
+    sources: Sequence[MixedShards], drawn: Int, window_bytes: int
+) -> list[int]:
     """The bytes of each source's windows.
 
     A source gets the size of its largest shard, and a part of the rest in proportion to the bytes
     that are read of it. `drawn` is how many samples of each source are drawn, in proportion.
     """
-    largest = np.array([each.sizes.max() for each in sources])
+    largest = np.array([source.sizes.max() for source in sources])
 
     if (least := largest.sum()) > window_bytes:
         raise ConfigError(
@@ -124,9 +132,6 @@ def _divided(sources: Sequence[MixedShards], drawn: Int, window_bytes: int) -> l
             f"{least / 1e9:.10g} at least would do"
         )
 
-    read = np.array([each.sizes.sum() / each.lengths.sum() for each in sources]) * drawn
-    made: list[int] = (
-        (largest + (window_bytes - least) * read / read.sum()).astype(np.int64).tolist()
-    )
-
-    return made
+    read = np.array([source.sizes.sum() / source.lengths.sum() for source in sources]) * drawn
+    sizes = largest + (window_bytes - least) * read / read.sum()
+    return [int(size) for size in sizes]

@@ -1,8 +1,8 @@
 """Which sample is at which place: pure functions of (seed, place), for any number of ranks.
 
 A place counts samples through all epochs. `Groups` orders the images of classes or sources, each in
-permutations of its own; `Shares` divides a mixture among its sources; `weighted` draws by weights.
-`sampling.py` makes an `Order` of them.
+permutations of its own; `Shares` divides a mixture among its sources; `draw_by_weight` draws by
+weights. A sampling makes an `Order` of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.plan.permutation import bijection
+from dali_pipes.plan.permutation import permute
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]
-_TRIED_AT_ONCE = 64  # substitutes for a bad image
+_SUBSTITUTES_PER_TRY = 64  # images that are looked at together to replace a bad one
 PERIOD = 256  # windows after which a mixture's shares come out exactly
 
 
@@ -50,7 +50,7 @@ class Order:
         )
 
 
-class Seat(NamedTuple):
+class GroupPosition(NamedTuple):
     """Where samples are in their groups, each (N,)."""
 
     group: Int  # a class or a source
@@ -73,50 +73,55 @@ class Groups:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def images(self, seat: Seat) -> Int:
-        group, number, position = seat
-        within = bijection(self.sizes[group], position, self._seed, Kind.MEMBERS, number, group)
+    def images(self, location: GroupPosition) -> Int:
+        group, number, position = location
+        within = permute(self.sizes[group], position, self._seed, Kind.MEMBERS, number, group)
         return self._members[self._starts[group] + within]
 
-    def in_turn(self, group: Int, turn: Int) -> Seat:
-        """Seats that take every image of the group before any comes again."""
-        return Seat(group, *np.divmod(turn, self.sizes[group]))
+    def locate_turn(self, group: Int, turn: Int) -> GroupPosition:
+        """The positions of turns: every image of the group comes before any comes again."""
+        return GroupPosition(group, *np.divmod(turn, self.sizes[group]))
 
-    def order(self, epoch_size: int, seats: Callable[[Int], Seat], apart: int) -> Order:
-        """The order of samples that have these seats.
+    def order(self, epoch_size: int, locate: Callable[[Int], GroupPosition], apart: int) -> Order:
+        """The order of samples whose positions in the groups `locate` gives.
 
         Args:
-            seats: the seats at places counted through all epochs.
+            locate: gives the positions at places counted through all epochs.
             apart: how many samples of a group are side by side in a batch, so that a sample `apart`
                 later is not in the same batch.
         """
 
         def good(places: Int, bad: Int) -> Int:
-            seat = seats(places)
-            ids = self.images(seat)
+            location = locate(places)
+            ids = self.images(location)
 
             for place in np.flatnonzero(np.isin(ids, bad)):
                 ids[place] = self._substitute(
-                    Seat(*(each[place] for each in seat)), apart, bad, int(ids[place])
+                    GroupPosition(*(each[place] for each in location)),
+                    apart,
+                    bad,
+                    int(ids[place]),
                 )
 
             return ids
 
-        return Order(epoch_size, lambda places: self.images(seats(places)), True, good)
+        return Order(epoch_size, lambda places: self.images(locate(places)), True, good)
 
-    def _substitute(self, seat: Seat, apart: int, bad: Int, own: int) -> int:
+    def _substitute(self, location: GroupPosition, apart: int, bad: Int, own: int) -> int:
         """The first of the group's other images that is not bad; `own` if all are bad."""
-        group, number, position = map(int, seat)
-        positions = _others(position, int(self.sizes[group]), apart)
-        while len(some := np.fromiter(islice(positions, _TRIED_AT_ONCE), np.int64)):
-            images = self.images(Seat(np.full(len(some), group), np.full(len(some), number), some))
+        group, number, position = map(int, location)
+        positions = _list_substitutes(position, int(self.sizes[group]), apart)
+        while len(some := np.fromiter(islice(positions, _SUBSTITUTES_PER_TRY), np.int64)):
+            images = self.images(
+                GroupPosition(np.full(len(some), group), np.full(len(some), number), some)
+            )
             usable = images[~np.isin(images, bad)]
             if len(usable):
                 return int(usable[0])
         return own
 
 
-def _others(position: int, size: int, apart: int) -> Iterator[int]:
+def _list_substitutes(position: int, size: int, apart: int) -> Iterator[int]:
     """The positions of a group in the order in which they are tried as substitutes.
 
     First come those that no batch with this position holds and that no other position of the batch
@@ -130,7 +135,7 @@ def _others(position: int, size: int, apart: int) -> Iterator[int]:
     yield from range(size)
 
 
-def weighted(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
+def draw_by_weight(weights: NDArray[np.float64], seed: int) -> Callable[[Int], Int]:
     """A function that draws samples by their weights, each place independently."""
     sums, last = weights.cumsum(), int(np.flatnonzero(weights)[-1])
 

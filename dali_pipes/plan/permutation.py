@@ -9,11 +9,11 @@ from dali_pipes.plan.philox import HIGH, Kind, philox4x32
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 Int = NDArray[np.int64]
-_LEAST_TURNS = 6
+_MIN_ROUNDS = 6
 
 
 @lru_cache(maxsize=4)
-def stored(n: int, seed: int, number: int) -> Int:
+def stored_permutation(n: int, seed: int, number: int) -> Int:
     """A uniformly random permutation of the numbers below n.
 
     It is the order of n keys from NumPy's Philox, whose raw stream is the same in all versions.
@@ -24,7 +24,7 @@ def stored(n: int, seed: int, number: int) -> Int:
     return order
 
 
-def bijection(
+def permute(
     n: ArrayLike, places: Int, seed: int, kind: Kind, number: ArrayLike = 0, stream: ArrayLike = 0
 ) -> Int:
     """The numbers at these places of random permutations of the numbers below n.
@@ -54,19 +54,19 @@ def bijection(
     bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)
 
     # cycle walking: only what is still outside goes through the network again
-    found, outside = places.astype(np.int64), np.arange(len(places))
+    values, outside = places.astype(np.int64), np.arange(len(places))
     while len(outside):
-        found[outside] = walked = _feistel(found[outside], bits[outside], keys[outside])
+        values[outside] = walked = _feistel(values[outside], bits[outside], keys[outside])
         outside = outside[walked >= ns[outside]]
 
-    return found
+    return values
 
 
 def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
     right_bits = (bits + 1) >> 1
     halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
     masks = [(1 << (bits - right_bits)) - 1, (1 << right_bits) - 1]
-    turns = np.maximum(_LEAST_TURNS, 72 // bits)  # fewer bits are mixed by more turns
+    turns = np.maximum(_MIN_ROUNDS, 72 // bits)  # fewer bits are mixed by more turns
 
     for turn in range(turns.max(initial=0)):
         changed, other = turn % 2, 1 - turn % 2

@@ -64,7 +64,7 @@ class Kind(IntEnum):
 
 
 # The counter of every random number, word by word. The key is the seed; only stored permutations
-# come from NumPy (`permutation.stored`).
+# come from NumPy (`permutation.stored_permutation`).
 #
 #                           word 0                          word 1           word 2
 #   SAMPLE, BATCH, PLACE    bits 31 … 0 of the id or place  epoch            view (31 … 16),

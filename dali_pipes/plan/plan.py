@@ -7,7 +7,6 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 
 import itertools
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,13 +31,12 @@ from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
-from dali_pipes.plan.sampling import Sampling, Uniform, named
+from dali_pipes.plan.sampling import Sampling, Uniform, parse_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.windows import Lanes
-from dali_pipes.system.interrupts import delayed_signals
 
 LARGEST_BATCH = 2**24
-_PLANNED_AT_ONCE = 1024  # samples, over which NumPy's cost per call is spread
+_PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Rank:
 class PlannedView:
     """What is made of N images in one view."""
 
-    geometry: Geometry  # windows, sizes, crops and flips
+    geometry: Geometry  # regions, sizes, crops and flips
     augmentation: Augmentation  # further operations on the pixels
     shape: Pair  # height and width of what is made, equal for all of a batch
 
@@ -128,12 +126,13 @@ class PlannedBatch:
 
     @property
     def region(self) -> NDArray[np.int64]:
-        """(N, 4) top, left, height, width of the smallest regions with the windows of all views."""
+        """(N, 4) top, left, height, width of the smallest regions that hold those of all views."""
         views = self.views
         if len(views) == 1:
-            return self.geometry.window
-        windows = np.stack([each.geometry.window for each in views])
-        start, end = windows[..., :2].min(axis=0), (windows[..., :2] + windows[..., 2:]).max(axis=0)
+            return self.geometry.region
+        each_view = [view.geometry for view in views]
+        start = np.min([each.region_start for each in each_view], axis=0)
+        end = np.max([each.region_start + each.region_size for each in each_view], axis=0)
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
@@ -175,7 +174,7 @@ class Plan:
             )
 
         check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
-        object.__setattr__(self, "sampling", named(self.sampling))
+        object.__setattr__(self, "sampling", parse_sampling(self.sampling))
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
@@ -230,6 +229,12 @@ class Plan:
         """All ids of one epoch, over all ranks, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
+    def make_order(self, epoch: int) -> None:
+        """Makes what the first batch of this epoch would wait for, and keeps it, as a sampling does
+        with the passes over its shards. It may run in a thread.
+        """
+        self._order(epoch).ids(epoch, np.arange(1))
+
     @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this rank; `bad` as for `iter_from`."""
@@ -261,18 +266,8 @@ class Plan:
         Several steps are planned at once, which costs less. `bad` are ids that the sampling
         replaces by others, if it has a way to.
         """
-        ahead = max(1, _PLANNED_AT_ONCE // self.batch_size)
+        ahead = max(1, _PLANNING_CHUNK // self.batch_size)
         while True:
-            # the next epoch's order is made while this one runs, so that its first batch does not
-            # wait for it
-            ahead_of_time = threading.Thread(
-                target=self._order(epoch + 1).ids, args=(epoch + 1, np.arange(1))
-            )
-            # a thread that is interrupted while it starts may wait forever, and the program's end
-            # waits for it
-            with delayed_signals():
-                ahead_of_time.start()
-
             for start in range(step, len(self), ahead):
                 yield from self._plan(epoch, range(start, min(start + ahead, len(self))), bad)
             epoch, step = epoch + 1, 0
@@ -367,5 +362,5 @@ def _draw(
 def _view(drawn: Drawn, rows: slice) -> PlannedView:
     """The view in one step."""
     transform, geometry, augmentation = drawn
-    geometry, shape = transform.placed(geometry.take(rows))
+    geometry, shape = transform.place_in_batch(geometry.take(rows))
     return PlannedView(geometry, augmentation.take(rows), shape)

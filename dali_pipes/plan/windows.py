@@ -4,9 +4,9 @@ A pass puts all shards in a line, in a new random order. The line is cut into la
 and each lane into windows of whole shards, whose samples are permuted. A lane has its own,
 contiguous share of every global batch.
 
-`PlainLanes` turns a place into a lane and a turn, the number of the sample in that lane. `Line`
-turns these into the sample: it finds the pass, the window in the pass, and the position in the
-window. `_cut_pass` makes a pass; nothing else is kept.
+`PlainLanes` turns a place into a lane and a turn, the number of the sample in that lane.
+`Line` turns these into the sample: it finds the pass, the window in the pass, and the position
+in the window. `_cut_pass` makes a pass; nothing else is kept.
 """
 
 from abc import ABC, abstractmethod
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.permutation import bijection
+from dali_pipes.plan.permutation import permute
 from dali_pipes.plan.philox import Kind
 
 Int = NDArray[np.int64]
 Place = tuple[int, int]  # epoch and step
-_KEPT = 4  # passes: a step needs two at most, and the start of the next epoch as many
+_CACHED_PASSES = 4  # passes: a step needs two at most, and the start of the next epoch as many
 
 
 class Window(NamedTuple):
@@ -68,13 +68,13 @@ class Lanes(ABC):
             fits = _divisors(batch)
 
             below, above = (
-                max(each for each in fits if each < count),
-                min((each for each in fits if each > count), default=1),
+                max(fit for fit in fits if fit < count),
+                min((fit for fit in fits if fit > count), default=1),
             )
 
             raise ConfigError(
                 f"sampling.lanes={count} do not divide a global batch of {batch} images; "
-                f"{near(batch, count)} images would do, or "
+                f"{describe_multiples(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
             )
 
@@ -137,16 +137,16 @@ class PlainLanes(Lanes):
         self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)
 
         if not whole and epoch_size % lanes:
-            sizes_near = near(epoch_size, lanes)
+            sizes_near = describe_multiples(epoch_size, lanes)
             raise ConfigError(
                 f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; "
                 f"{sizes_near} images would do"
             )
 
         if sizes.max() > window_bytes:
-            given, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
+            limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
             raise ConfigError(
-                f"sampling.window_gb={given} holds no shard of {least} GB; {least} at least "
+                f"sampling.window_gb={limit} holds no shard of {least} GB; {least} at least "
                 "would do"
             )
 
@@ -159,9 +159,11 @@ class PlainLanes(Lanes):
         if not share:
             return [iter(())]
 
-        begun = epoch * share + min(step * each_step, share)
+        first_turn = epoch * share + min(step * each_step, share)
         return [
-            self._line.windows(lane, begun, lambda turn: (turn // share, turn % share // each_step))
+            self._line.windows(
+                lane, first_turn, lambda turn: (turn // share, turn % share // each_step)
+            )
         ]
 
     def at(self, places: Int) -> Int:
@@ -224,38 +226,42 @@ class Line:
         # numbers of permutations have 56 bits: above the pass, the source
         self._seed, self._key = seed, source << 48
         self._numbers = np.arange(len(lengths)) if numbers is None else numbers
-        self._pass = lru_cache(maxsize=_KEPT)(self._cut_pass)
+        self._pass = lru_cache(maxsize=_CACHED_PASSES)(self._cut_pass)
 
-    def windows(self, lane: int, begun: int, batch_of: Callable[[int], Place]) -> Iterator[Window]:
-        """Endless windows of a lane, from that of turn `begun` on.
+    def windows(
+        self, lane: int, first_turn: int, batch_of: Callable[[int], Place]
+    ) -> Iterator[Window]:
+        """Endless windows of a lane, from that of turn `first_turn` on.
 
         `batch_of` gives the epoch and the step of a turn's global batch.
         """
-        for number in count(int(self._number(np.array(lane), np.array(begun)))):
-            line = self._pass(number)
-            first, end = np.searchsorted(line.windows, line.lanes[lane : lane + 2])
+        for number in count(int(self._number(np.array(lane), np.array(first_turn)))):
+            one_pass = self._pass(number)
+            first, end = np.searchsorted(one_pass.windows, one_pass.lanes[lane : lane + 2])
 
-            for bounds in pairwise(line.windows[first : end + 1]):
-                turn, after = (int(bound - line.lanes[lane] + line.turns[lane]) for bound in bounds)
-                # windows before `begun` have been read
-                if after > begun:
-                    shards = line.shards[
-                        _shard_at(line, bounds[0]) : _shard_at(line, bounds[1] - 1) + 1
+            for bounds in pairwise(one_pass.windows[first : end + 1]):
+                turn, after = (
+                    int(bound - one_pass.lanes[lane] + one_pass.turns[lane]) for bound in bounds
+                )
+                # windows before `first_turn` have been read
+                if after > first_turn:
+                    shards = one_pass.shards[
+                        _shard_at(one_pass, bounds[0]) : _shard_at(one_pass, bounds[1] - 1) + 1
                     ]
                     yield Window(self._numbers[shards], batch_of(turn), batch_of(after - 1))
 
     def at(self, lane: Int, turn: Int) -> Int:
         """(N,) the samples at these turns of these lanes."""
-        numbers, found = self._number(lane, turn), np.empty(len(turn), np.int64)
+        numbers, samples = self._number(lane, turn), np.empty(len(turn), np.int64)
 
         for number in np.unique(numbers).tolist():
-            here, line = numbers == number, self._pass(number)
-            place = line.lanes[lane[here]] + turn[here] - line.turns[lane[here]]
+            here, one_pass = numbers == number, self._pass(number)
+            place = one_pass.lanes[lane[here]] + turn[here] - one_pass.turns[lane[here]]
 
             # the place on the line is exchanged for another one in the same window
-            window = np.searchsorted(line.windows, place, side="right") - 1
-            start, end = line.windows[window], line.windows[window + 1]
-            place = start + bijection(
+            window = np.searchsorted(one_pass.windows, place, side="right") - 1
+            start, end = one_pass.windows[window], one_pass.windows[window + 1]
+            place = start + permute(
                 end - start,
                 place - start,
                 self._seed,
@@ -265,10 +271,10 @@ class Line:
             )
 
             # from the line to the numbers of the samples, which count shard by shard
-            shard = _shard_at(line, place)
-            found[here] = self._starts[line.shards[shard]] + place - line.starts[shard]
+            shard = _shard_at(one_pass, place)
+            samples[here] = self._starts[one_pass.shards[shard]] + place - one_pass.starts[shard]
 
-        return found
+        return samples
 
     def _number(self, lane: Int, turn: Int) -> Int:
         """Which pass these turns of the lanes belong to."""
@@ -286,7 +292,7 @@ class Line:
         return number * self._shares
 
     def _cut_pass(self, number: int) -> _Pass:
-        shards = bijection(
+        shards = permute(
             len(self._lengths),
             np.arange(len(self._lengths)),
             self._seed,
@@ -306,7 +312,7 @@ class Line:
         )
 
 
-def near(number: int, divisor: int) -> str:
+def describe_multiples(number: int, divisor: int) -> str:
     """The multiples of `divisor` next to a number, for messages."""
     below = number // divisor * divisor
     return f"{below} or {below + divisor}" if below else str(divisor)
@@ -316,8 +322,8 @@ def _divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def _shard_at(line: _Pass, place: Int) -> Int:
-    return np.searchsorted(line.starts, place, side="right") - 1
+def _shard_at(one_pass: _Pass, place: Int) -> Int:
+    return np.searchsorted(one_pass.starts, place, side="right") - 1
 
 
 def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:

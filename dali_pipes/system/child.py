@@ -40,11 +40,11 @@ _KILLED_WITHIN_S = 5  # a process that hangs in the driver cannot even be killed
 
 
 class ChildError(DaliPipesError):
-    """The process gave no answer; the text says why. `wrote` is its whole stderr, if it ended."""
+    """The process gave no answer; the text says why. `output` is its whole stderr, if it ended."""
 
-    def __init__(self, message: str, wrote: str = ""):
+    def __init__(self, message: str, output: str = ""):
         super().__init__(message)
-        self.wrote = wrote
+        self.output = output
 
 
 class Guard:
@@ -78,10 +78,10 @@ class Child:
         environment: variables that differ from this process's.
 
     Attributes:
-        wrote: its stderr and stdout, after the `with` block.
+        output: its stderr and stdout, after the `with` block.
     """
 
-    wrote = ""
+    output = ""
 
     def __init__(
         self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None
@@ -138,10 +138,11 @@ class Child:
         # an empty line: its answers have ended; what it writes to stderr last comes after that
         status = self._process.wait()
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        wrote = self._written()
-        last = "".join(f"\n  {line}" for line in wrote.strip().splitlines()[-5:])
+        output = self._read_output()
+        last = "".join(f"\n  {line}" for line in output.strip().splitlines()[-5:])
         raise ChildError(
-            f"its process ended with {how}" + (f"; the last it wrote:{last}" if last else ""), wrote
+            f"its process ended with {how}" + (f"; the last it wrote:{last}" if last else ""),
+            output,
         )
 
     def sleep(self) -> None:
@@ -168,7 +169,7 @@ class Child:
                 self._answers.put(line)
         self._answers.put("")  # says that there are no more
 
-    def _written(self) -> str:
+    def _read_output(self) -> str:
         self._errors.seek(0)
         return self._errors.read()
 
@@ -196,7 +197,7 @@ class Child:
 
         self._guard.dismiss()
         self._reader.join(_KILLED_WITHIN_S)
-        self.wrote = self._written()
+        self.output = self._read_output()
         self._errors.close()
 
 
@@ -211,31 +212,31 @@ class Controller:
 
     def __init__(self, orders: IO[bytes], answers: IO[str]):
         self.stop = threading.Event()
-        self._said: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._orders, self._answers = orders, answers
         self.job = json.loads(orders.readline())
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         while self._orders.readline():
-            self._said.put(True)
+            self._commands.put(True)
 
         # stdin has ended: this process is to end, and may hang with nobody left to kill it
         self.stop.set()
-        self._said.put(False)
+        self._commands.put(False)
         time.sleep(_ENDS_WITHIN_S)
         os._exit(1)
 
     @property
     def has_spoken(self) -> bool:
         """Whether `go` would answer at once."""
-        return not self._said.empty()
+        return not self._commands.empty()
 
     def go(self) -> bool:
         """Waits for "go"; False if this process is to end."""
-        said = self._said.get()
+        said = self._commands.get()
         if not said:
-            self._said.put(False)  # for every later call as well
+            self._commands.put(False)  # for every later call as well
         return said
 
     def send(self, answer: Mapping[str, Any]) -> None:
@@ -278,8 +279,8 @@ def in_child(function: str, limit_s: float, *arguments: Any) -> Answer:
         try:
             value = child.answer()["value"]
         except ChildError as error:
-            raise ChildError(" ".join(str(error).split()), error.wrote) from None
-    return Answer(value, child.wrote)
+            raise ChildError(" ".join(str(error).split()), error.output) from None
+    return Answer(value, child.output)
 
 
 def call(controller: Controller) -> None:

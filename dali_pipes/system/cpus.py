@@ -32,7 +32,8 @@ def started_on(cpus: Set[int]) -> Iterator[None]:
     before = os.sched_getaffinity(0)
     if not before & cpus:
         raise ConfigError(
-            f"cpus {as_list(cpus)}: this process may use none of them, only {as_list(before)}"
+            f"cpus {format_cpus(cpus)}: this process may use none of them, only "
+            f"{format_cpus(before)}"
         )
 
     os.sched_setaffinity(0, before & cpus)
@@ -59,7 +60,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def as_list(cpus: Set[int]) -> str:
+def format_cpus(cpus: Set[int]) -> str:
     """Writes CPUs as a list that `parse_cpus` reads."""
     starts = [cpu for cpu in sorted(cpus) if cpu - 1 not in cpus]
     ends = [cpu for cpu in sorted(cpus) if cpu + 1 not in cpus]

@@ -37,7 +37,7 @@ def delayed_signals() -> Iterator[None]:
     finally:
         # first of all: a signal from here on reaches the program's handler, whether that is put
         # back already or not
-        delay.over = True
+        delay.passes_on = True
         try:
             delay.end()
         except BaseException:  # another signal, maybe before all handlers are put back
@@ -68,7 +68,7 @@ class _Delay:
     """The program's handlers, and the signals that wait for them.
 
     Attributes:
-        over: whether signals go to their handlers at once.
+        passes_on: whether signals go to their handlers at once.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Delay:
             number: handler for number, handler in handlers.items() if callable(handler)
         }
         self._received: dict[int, Any] = {}  # the frame that each signal came in, by its number
-        self.over = False
+        self.passes_on = False
 
     def begin(self) -> None:
         for number in self._handlers:
@@ -86,21 +86,21 @@ class _Delay:
     def end(self) -> None:
         """Puts the handlers back and runs those whose signals came; may be called twice."""
         for number in self._handlers:
-            self._give_back(number)
+            self._restore(number)
         self._handle()
 
     def _receive(self, number: int, frame: Any) -> None:
-        if not self.over and number not in self._received:
+        if not self.passes_on and number not in self._received:
             self._received[number] = frame
             return
 
         # a second signal of this kind, or one after the block
-        self.over = True
-        self._give_back(number)  # `end` may have been interrupted before it came to this one
+        self.passes_on = True
+        self._restore(number)  # `end` may have been interrupted before it came to this one
         self._received[number] = frame
         self._handle()
 
-    def _give_back(self, number: int) -> None:
+    def _restore(self, number: int) -> None:
         # otherwise the program has set another handler meanwhile, which stays
         if _signal.getsignal(number) == self._receive:
             _signal.signal(number, self._handlers[number])

@@ -33,7 +33,7 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _is_left():
+        if _no_mode_set():
             return function(*args, **kwargs)
 
         own = _OwnModes()
@@ -83,7 +83,7 @@ class _OwnModes:
             self._modes.close()
 
 
-def _is_left() -> bool:
+def _no_mode_set() -> bool:
     """Whether no mode of the thread is set. That is so nearly always, and to look takes less time
     than to leave the modes.
     """

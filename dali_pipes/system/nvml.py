@@ -71,7 +71,7 @@ class Gpu:
         by this number, or does not say.
         """
         processes = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
-        return next((each.usedGpuMemory for each in processes if each.pid == pid), None)
+        return next((process.usedGpuMemory for process in processes if process.pid == pid), None)
 
     def _by_gpm(self) -> dict[str, float]:
         found: dict[str, float] | None = (
@@ -164,7 +164,8 @@ class _Gpm:
         # metrics have errors of their own, as those of engines that this GPU does not have
         answers = ask.metrics[: len(wanted)]
         sm, *engines = [
-            each.value / 100 if each.nvmlReturn == pynvml.NVML_SUCCESS else None for each in answers
+            answer.value / 100 if answer.nvmlReturn == pynvml.NVML_SUCCESS else None
+            for answer in answers
         ]
         there = [engine for engine in engines if engine is not None]
         found = {

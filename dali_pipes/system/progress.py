@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from dali_pipes.system.random_state import python_random_kept
+from dali_pipes.system.random_state import keep_python_random
 
-with python_random_kept():  # rich.style draws a number when it is imported
+with keep_python_random():  # rich.style draws a number when it is imported
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def python_random_kept() -> Iterator[None]:
+def keep_python_random() -> Iterator[None]:
     """Makes a block after which Python's `random` goes on as if nothing had been drawn in it."""
     state = random.getstate()
     try:

@@ -74,4 +74,4 @@ def averaged_weights(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(module: nn.Module) -> list[Tensor]:
-    return [each.detach() for each in (*module.parameters(), *module.buffers())]
+    return [parameter.detach() for parameter in (*module.parameters(), *module.buffers())]

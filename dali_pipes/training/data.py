@@ -75,4 +75,4 @@ def _labels(manifest: Manifest) -> str:
 
 def left_out(manifest: Manifest) -> list[dict[str, Any]]:
     """Returns what the scan has left out, for a summary."""
-    return [each._asdict() for each in manifest.omissions]
+    return [omission._asdict() for omission in manifest.omissions]

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.supervision import Heartbeat

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.registry import loader_needs
+from dali_pipes.backends.registry import estimate_loader_memory
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
@@ -47,7 +47,7 @@ def check_memory(
     kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
 
     needs = [
-        *loader_needs(
+        *estimate_loader_memory(
             config.loader,
             config.transform,
             config.batch_size * config.accumulate,
@@ -74,7 +74,7 @@ def model_needs(
         kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """
     where = "gpu" if torch.cuda.is_available() else "host"
-    weights = sum(each.nbytes for each in module.parameters())
+    weights = sum(parameter.nbytes for parameter in module.parameters())
 
     copies = 1 + optimizer_states + ema
     yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
@@ -98,7 +98,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
     with contextlib.suppress(Exception), FakeTensorMode() as fake:
         named = [*module.named_parameters(), *module.named_buffers()]
         weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
-        own = {each.untyped_storage()._cdata for each in weights.values()}
+        own = {weight.untyped_storage()._cdata for weight in weights.values()}
 
         def keep(tensor: Tensor) -> Tensor:
             if tensor.untyped_storage()._cdata not in own:

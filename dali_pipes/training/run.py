@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.registry import is_for_training
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.files import to_yaml
 from dali_pipes.system.provenance import provenance
@@ -147,7 +148,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     if config.model.compile:
         check_compiler()
 
-    if not entry_of(config.loader).trains:
+    if not is_for_training(config.loader):
         raise ConfigError(
             "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
             "or torch"

@@ -1,7 +1,7 @@
 """CLIP in small (Radford et al., ICML 2021, arXiv:2103.00020): images and captions learn to find
 each other.
 
-python scripts/make_demo_data.py --objects --out data/shapes
+dali-pipes demo objects=true out=data/shapes
 python examples/clip/train.py data/shapes/captions_train.json data/shapes/images/train
 
 Lines that end in "# dali_pipes" are those that differ from a training with torchvision's

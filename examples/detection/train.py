@@ -1,7 +1,7 @@
 """torchvision's SSDlite on the boxes of a COCO file, in batches of images that are letterboxed to
 one size.
 
-python scripts/make_demo_data.py --objects --out data/shapes
+dali-pipes demo objects=true out=data/shapes
 python examples/detection/train.py data/shapes/train.json data/shapes/images/train \\
     data/shapes/val.json data/shapes/images/val
 

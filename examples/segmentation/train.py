@@ -1,7 +1,7 @@
 """DeepLabV3 on a folder of images and a folder of masks, and its mean intersection over union
 (mIoU).
 
-python scripts/make_demo_data.py --objects --out data/shapes
+dali-pipes demo objects=true out=data/shapes
 python examples/segmentation/train.py data/shapes ground,cross,disc,square,star,triangle
 
 The folder holds images/train, images/val, masks/train and masks/val. Lines that end in "#

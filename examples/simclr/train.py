@@ -1,7 +1,7 @@
 """SimCLR (Chen et al., ICML 2020, arXiv:2002.05709): a ResNet learns from two random views of each
 image, without labels.
 
-python scripts/make_demo_data.py --out data/demo
+dali-pipes demo out=data/demo
 python examples/simclr/train.py data/demo/train
 
 Lines that end in "# dali_pipes" are those that differ from a training with torchvision's

@@ -1,4 +1,4 @@
-"""What all parts share: the images, the work, and how a script is run within a time limit."""
+"""What all parts share: the images, the work, and how a program is run within a time limit."""
 
 import contextlib
 import json
@@ -60,36 +60,43 @@ class Bench:
         return "shufflenet_v2_x0_5" if self.is_small else name
 
     def form(self, part: str) -> list[str]:
-        """The options that all scripts share; their transform is the one of `work`."""
+        """The options that all programs share; their transform is the one of `work`."""
         transform = ["size=64"] if self.is_small else ["dtype=fp16", "memory_format=channels_last"]
         work = [f"out={self.details / part}", f"batch_size={self.config.batch_size}"]
         return [*work, *(f"transform.{option}" for option in transform)]
 
-    def script(
+    def job(
         self,
         part: str,
-        script: str,
+        job: str,
         options: list[str],
         limit: float,
         statuses: tuple[int, ...] = (0,),
     ) -> dict[str, Any]:
-        """Runs one of scripts/, and returns the line of JSON that it prints.
+        """Runs a job of dali-pipes, and returns the line of JSON that it prints; see `program`."""
+        return self.program(part, ["dali_pipes.cli", job], options, limit, statuses)
+
+    def program(
+        self,
+        part: str,
+        words: list[str],
+        options: list[str],
+        limit: float,
+        statuses: tuple[int, ...] = (0,),
+    ) -> dict[str, Any]:
+        """Runs a module as a program on the images, and returns the line of JSON that it prints.
 
         Its stderr goes into details/PART.log.
 
         Args:
+            words: the module, and what comes before its options.
             limit: seconds after which it is ended.
             statuses: the exit statuses with which it has a result.
 
         Raises:
             PartError: it took longer, or ended with another status.
         """
-        command = [
-            sys.executable,
-            str(ROOT / "scripts" / script),
-            f"data.train={self.images}",
-            *options,
-        ]
+        command = [sys.executable, "-m", *words, f"data.train={self.images}", *options]
 
         with open(self.details / f"{part}.log", "w+") as log:
             log.write(" ".join(command) + "\n")
@@ -118,7 +125,7 @@ class Bench:
             log.seek(0)
             if process.returncode not in statuses or not output.strip():
                 last = " ".join(log.read().split())[-400:]
-                raise PartError(f"{script} ended with status {process.returncode}: {last}")
+                raise PartError(f"{' '.join(words)} ended with status {process.returncode}: {last}")
 
         found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found

@@ -1,4 +1,8 @@
-"""Measures three ways from DALI's memory into PyTorch's (scripts/copies_into_torch.py).
+"""Measures three ways from DALI's memory into PyTorch's: images/s, CPU time and GPU memory of each.
+
+PYTHONPATH=scripts python -m gpu_check.copies data.train=/my/images batch_size=256 \\
+    transform.dtype=fp16 transform.memory_format=channels_last
+PYTHONPATH=scripts python -m gpu_check.copies data.train=/my/images batches=4     # do all run
 
 Each way is a function that yields batches. `exported` is how the package does it; the others exist
 here only. `copies` checks that all of them deliver the same, and then measures each way in windows,
@@ -6,6 +10,7 @@ in rounds of random order.
 """
 
 import contextlib
+import json
 import random
 import statistics
 import time
@@ -21,6 +26,7 @@ from nvidia.dali.plugin.pytorch.torch_utils import feed_ndarray, to_torch_type
 from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.dali.backend import DaliBackend, shut_down, to_batch
+from dali_pipes.cli.hydra import run
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.trial import Touch
@@ -271,3 +277,11 @@ def _over_rounds(windows: list[Found], consumer: str, way: str) -> Found:
         "cpu_s_per_1000_images": statistics.median(each["cpu_s_per_1000_images"] for each in mine),
         "device_mib": max(used, default=None),
     }
+
+
+def main() -> None:
+    run("preview", lambda config: print(json.dumps(copies(config))), __doc__ or "")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,10 +18,12 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig, LoaderConfig, TorchConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
-from dali_pipes.measure.trial import Touch, endless, gpu_uuid, whole_bursts, window
-from dali_pipes.measure.worker_process import ArmError, FreshProcess
+from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.measure.trial import Touch, gpu_uuid, measure_span, repeat_epochs, whole_bursts
+from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import Controller
@@ -193,7 +195,7 @@ def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
     """
     cell = None
 
-    with FreshProcess(
+    with MeasuringProcess(
         f"{__name__}:measure", job, "grid", os.sched_getaffinity(0), limit_s=30
     ) as process:
         try:
@@ -292,8 +294,8 @@ def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:
 
 def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: Controller) -> Cell:
     try:
-        with work.loader(config) as loader:
-            batches, touch, burst = endless(loader), Touch(), whole_bursts(1, config)
+        with work.arm_loader(config) as loader:
+            batches, touch, burst = repeat_epochs(loader), Touch(), whole_bursts(1, config)
             touch(next(batches))
 
             warm = time.monotonic() + WARM_UP
@@ -306,7 +308,7 @@ def _figures(work: Workload, config: LoaderConfig, gpu: Gpu | None, controller: 
             # shares of the next sample are of the time since this one
             if gpu:
                 gpu.sample()
-            measured = window(loader, batches, touch, controller.stop, WINDOW, 4, burst)
+            measured = measure_span(loader, batches, touch, controller.stop, WINDOW, 4, burst)
             used = gpu.sample() if gpu else {}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -1,4 +1,4 @@
-"""The parts of the check: the project's scripts and tests, each with its options and its time.
+"""The parts of the check: the project's jobs and tests, each with its options and its time.
 
 A part is a function that takes the results of the parts before it, such as the fastest settings
 that the grid found. `PARTS` has their order and their shares of the time.
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.provenance import gpu_is_simulated
 from gpu_check import suite
@@ -51,9 +51,8 @@ def _probe(bench: Bench, before: Found, limit: float) -> list[Row]:
 
 
 def _doctor(bench: Bench, before: Found, limit: float) -> Found:
-    return bench.script(
-        "doctor", "doctor.py", [f"batch_size={bench.config.batch_size}"], limit, statuses=(0, 1)
-    )
+    options = [f"batch_size={bench.config.batch_size}"]
+    return bench.job("doctor", "doctor", options, limit, statuses=(0, 1))
 
 
 def _grid(bench: Bench, before: Found, limit: float) -> list[Cell]:
@@ -82,7 +81,7 @@ def _training(model: str, arms: Sequence[str], min_seconds: float) -> Part:
 def _copies(bench: Bench, before: Found, limit: float) -> Found:
     options = [*bench.form("copies"), "loader=dali", *_under("loader", best_dali(before))]
     brief = ["batches=4"] if bench.config.dry_run else []
-    return bench.script("copies", "copies_into_torch.py", [*options, *brief], limit)
+    return bench.program("copies", ["gpu_check.copies"], [*options, *brief], limit)
 
 
 def _corun(bench: Bench, before: Found, limit: float) -> Found:
@@ -97,7 +96,7 @@ def _corun(bench: Bench, before: Found, limit: float) -> Found:
         *arms,
         _minutes(limit),
     ]
-    return bench.script("corun", "benchmark.py", options, limit)
+    return bench.job("corun", "benchmark", options, limit)
 
 
 def _profile(bench: Bench, before: Found, limit: float) -> Found:
@@ -117,7 +116,7 @@ def _diagnose(bench: Bench, before: Found, limit: float) -> Found:
         *_under("loader", best_dali(before)),
     ]
 
-    return bench.script("diagnose", "diagnose.py", [*bench.form("diagnose"), *options], limit)
+    return bench.job("diagnose", "diagnose", [*bench.form("diagnose"), *options], limit)
 
 
 def _suite(bench: Bench, before: Found, limit: float) -> Found:
@@ -147,7 +146,7 @@ def _compare(
     tuned += [f"loaders.{arm}.num_workers={workers or bench.cpus}", _minutes(limit)]
 
     options = [*bench.form(part), f"arms=[{','.join([arm, *arms])}]", *BRIEF, *options, *tuned]
-    return bench.script(part, "benchmark.py", options, limit, statuses=(0, 2))
+    return bench.job(part, "benchmark", options, limit, statuses=(0, 2))
 
 
 def _train(bench: Bench, model: str) -> list[str]:

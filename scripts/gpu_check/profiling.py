@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dali_pipes.backends.config import DaliConfig
-from dali_pipes.measure.trial import Touch, endless
-from dali_pipes.measure.worker_process import FreshProcess
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.measure.trial import Touch, repeat_epochs
+from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
 
@@ -32,7 +32,7 @@ def profiled(work: Workload, config: DaliConfig, seconds: float) -> dict[str, An
         ArmError: the process failed, or took longer than `seconds`.
     """
     job = {"work": work.to_dict(), "loader": to_dict(config)}
-    with FreshProcess(
+    with MeasuringProcess(
         f"{__name__}:measure", job, "profile", os.sched_getaffinity(0), limit_s=seconds
     ) as process:
         return process.answer()
@@ -57,8 +57,8 @@ def thread_seconds() -> dict[str, float]:
 
 def measure(controller: Controller) -> None:
     work = Workload.from_dict(controller.job["work"])
-    with work.loader(from_dict(controller.job["loader"])) as loader:
-        batches, touch = endless(loader), Touch()
+    with work.arm_loader(from_dict(controller.job["loader"])) as loader:
+        batches, touch = repeat_epochs(loader), Touch()
 
         def run(seconds: float) -> int:
             end, images = time.monotonic() + seconds, 0

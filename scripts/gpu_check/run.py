@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from dali_pipes.backends.config import TorchConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, DaliPipesError
-from dali_pipes.loader.loader import build_loader
-from dali_pipes.measure.worker_process import ended_in_order
+from dali_pipes.loader.build import build_loader
+from dali_pipes.measure.worker_process import exit_on_signals
 from dali_pipes.plan.transforms import EvalTransform
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import NoGpu, driver
@@ -87,7 +87,7 @@ def gpu_check(config: GpuCheckConfig) -> bool:
         "gpu_software": _gpu_software(),
     }
 
-    with ended_in_order():
+    with exit_on_signals():
         found = _run(config.parts, bench, where, out, end)
     print((out / "gpu_check.md").read_text())
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.finish import KEPT, Buffers
+from dali_pipes.backends.common.finish import MAX_FREE_BUFFERS, Buffers
 
 FORMS = [
     {},
@@ -64,7 +64,9 @@ def test_memory_is_not_taken_again_while_someone_holds_it(holder):
         assert some.take(3, (8, 8)).fill_(9).data_ptr() != place
     del held
     gc.collect()
-    assert place in {each.data_ptr() for each in [some.take(3, (8, 8)) for _ in range(KEPT)]}
+    assert place in {
+        each.data_ptr() for each in [some.take(3, (8, 8)) for _ in range(MAX_FREE_BUFFERS)]
+    }
 
 
 def test_a_batch_that_is_not_full_holds_no_more_memory_than_its_images():
@@ -80,11 +82,11 @@ def test_a_batch_that_is_not_full_holds_no_more_memory_than_its_images():
 
 def test_only_so_much_is_kept():
     some = buffers()
-    held = [some.take(3, (8, 8)) for _ in range(3 * KEPT)]
+    held = [some.take(3, (8, 8)) for _ in range(3 * MAX_FREE_BUFFERS)]
     places = {each.data_ptr() for each in held}
-    assert len(places) == 3 * KEPT
+    assert len(places) == 3 * MAX_FREE_BUFFERS
     del held
-    assert len(some._free) == KEPT
+    assert len(some._free) == MAX_FREE_BUFFERS
 
 
 def test_memory_outlives_the_buffers():
@@ -100,4 +102,4 @@ def test_a_loader_touches_no_new_memory(manifest):
         manifest, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8
     ) as loader:
         places = [batch.images.data_ptr() for _ in range(5) for batch in loader]
-    assert len(set(places)) <= KEPT < len(places)
+    assert len(set(places)) <= MAX_FREE_BUFFERS < len(places)

@@ -17,6 +17,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 v2 = later("torchvision.transforms.v2")
 
@@ -28,8 +29,8 @@ BACKENDS = {
     "dali_cpu": dp.DaliConfig(device="cpu"),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", decode="whole", resize="dali"),
     "tfdata": dp.TfDataConfig(),
-    "synthetic": dp.SyntheticConfig(),
-    "cached": dp.CachedConfig(),
+    "synthetic": SyntheticConfig(),
+    "cached": CachedConfig(),
 }
 ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu")
 DTYPES = {

@@ -116,7 +116,7 @@ def test_a_driver_without_nvml_is_named_with_what_it_takes(manifest, monkeypatch
     with build(manifest) as loader:
         monkeypatch.setattr(DaliBackend, "_start", fail)
         monkeypatch.setattr(
-            "dali_pipes.loader.loader.find_bad_samples",
+            "dali_pipes.loader.bad_samples.find_bad_samples",
             lambda *_: pytest.fail("files were looked at"),
         )
         with pytest.raises(dp.ConfigError, match=r"NVML") as error:

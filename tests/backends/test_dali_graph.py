@@ -9,11 +9,11 @@ from make_shards import tar_shards
 from nvidia.dali import types
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.decoding import preallocation
-from dali_pipes.backends.reference.dali import DaliNativeBackend
+from dali_pipes.measure.arms import DaliNativeConfig
+from dali_pipes.measure.arms.native_loader import DaliNativeBackend
 
 SOURCES = ["ExternalSource"] * 5
 GUARD = [

@@ -10,6 +10,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali import decoding
 from dali_pipes.backends.dali.decoding import Decoding, Versions, choose, installed_versions
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
 CUDA_12, FIXED = (12, 4, 0), (13, 2, 0)
@@ -162,8 +163,8 @@ def test_libraries_that_are_not_there_have_no_version(monkeypatch):
     [
         dp.DaliConfig(device="cpu"),
         dp.TorchConfig(num_workers=0),
-        dp.SyntheticConfig(),
-        dp.CachedConfig(),
+        SyntheticConfig(),
+        CachedConfig(),
     ],
 )
 def test_every_loader_explains_itself_in_one_line(manifest, config):
@@ -178,9 +179,7 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
 
 def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
     tried = []
-    monkeypatch.setattr(
-        "dali_pipes.loader.loader.try_regions", lambda *job: tried.append(job) or ""
-    )
+    monkeypatch.setattr("dali_pipes.loader.build.try_regions", lambda *job: tried.append(job) or "")
     monkeypatch.setattr(
         "dali_pipes.backends.dali.backend.choose",
         lambda config, transform, on_gpu, probe: Decoding(not probe(), ""),

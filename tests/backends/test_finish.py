@@ -20,7 +20,7 @@ def planned_and_windows(manifest, count):
     plan = dp.Plan(manifest, TRANSFORM, 6, last_batch="pad")
     for _, planned in zip(range(count), plan.iter_from(), strict=False):
         generator = torch.Generator().manual_seed(planned.step)
-        shapes = planned.geometry.window[:, 2:].tolist()
+        shapes = planned.geometry.region[:, 2:].tolist()
         yield (
             planned,
             [
@@ -52,11 +52,11 @@ def test_the_number_of_threads_changes_nothing(manifest, threads):
 def test_without_torchscript_the_images_are_the_same(manifest, monkeypatch):
     scripted = finished(manifest)
     monkeypatch.delattr(torch.jit, "script")
-    finish._unlocked.cache_clear()
+    finish._compile_without_gil.cache_clear()
     try:
         plain = finished(manifest)
     finally:
-        finish._unlocked.cache_clear()
+        finish._compile_without_gil.cache_clear()
     assert all(torch.equal(one[0], two[0]) for one, two in zip(scripted, plain, strict=True))
 
 

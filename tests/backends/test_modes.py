@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy, RandomErasing
 from dali_pipes.system.modes import in_own_modes
@@ -32,7 +33,7 @@ BACKENDS = {
     "torch_pil_workers": dp.TorchConfig(num_workers=2),
     "torch_torchvision_workers": dp.TorchConfig(decoder="torchvision", num_workers=2),
     "tfdata": dp.TfDataConfig(),
-    "synthetic": dp.SyntheticConfig(),
+    "synthetic": SyntheticConfig(),
 }
 STRENGTHS = (
     dict.fromkeys(OPS, 0.4)
@@ -223,7 +224,7 @@ def check(found, expected):
 def test_every_operation_is_in_it(thumbnails, without_modes):
     with dp.build_loader(
         thumbnails,
-        dp.SyntheticConfig(),
+        SyntheticConfig(),
         transform=dp.TrainTransform(size=8, augment=[Every()]),
         batch_size=37,
     ) as one:

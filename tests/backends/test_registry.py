@@ -5,7 +5,7 @@ installed.
 import json
 import os
 import shutil
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,14 @@ from omegaconf import OmegaConf
 import dali_pipes as dp
 from dali_pipes.backends import registry
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.registry import backends, entry_of
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import (
+    BackendEntry,
+    add_backend,
+    entry_of,
+    is_for_training,
+    list_backends,
+)
 from dali_pipes.cli.conf import register
 from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
@@ -43,24 +50,39 @@ def install(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(site)
         monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
 
-    backends.cache_clear()
+    list_backends.cache_clear()
     yield installed
-    backends.cache_clear()
+    list_backends.cache_clear()
 
 
 @pytest.fixture
 def toy(install, monkeypatch):
     install("toy_backend:ENTRY")
-    monkeypatch.setitem(test_contract.BACKENDS, "toy", backends()["toy"].config())
+    monkeypatch.setitem(test_contract.BACKENDS, "toy", list_backends()["toy"].config())
 
 
-@pytest.mark.parametrize("name", backends())
+@pytest.mark.parametrize("name", list_backends())
 def test_every_row_is_a_backend(name):
-    entry = backends()[name]
+    entry = list_backends()[name]
     if entry.extra == "tf":
         pytest.importorskip("tensorflow")
     assert entry_of(entry.config()) is entry and issubclass(entry.load(), Backend)
-    assert entry.config().search_space(4).keys() <= {each.name for each in fields(entry.config)}
+
+
+@dataclass(kw_only=True, slots=True)
+class PrivateConfig(LoaderConfig):
+    """Of a backend in somebody's own program."""
+
+
+def test_a_backend_can_be_known_by_its_config_alone(monkeypatch):
+    monkeypatch.setattr(registry, "_added_entries", {})
+    with pytest.raises(dp.ConfigError, match="PrivateConfig is no loader config; use one of Dali"):
+        entry_of(PrivateConfig())
+
+    entry = BackendEntry(name="private", config=PrivateConfig, backend="my_program:Private")
+    add_backend(entry)
+    assert entry_of(PrivateConfig()) is entry and not is_for_training(PrivateConfig())
+    assert "private" not in list_backends()
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
@@ -76,7 +98,10 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
 @pytest.mark.slow
 def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     """In processes of their own, where only the entry point says that there is such a backend."""
-    loaders = {"torch": dp.TorchConfig(num_workers=0), "toy": backends()["toy"].config(patience=2)}
+    loaders = {
+        "torch": dp.TorchConfig(num_workers=0),
+        "toy": list_backends()["toy"].config(patience=2),
+    }
     few = {
         "pairs": 1,
         "min_seconds": 0.1,
@@ -110,15 +135,15 @@ def test_its_options_have_a_schema(toy, tmp_path):
     (tmp_path / "conf/loader/toy.yaml").write_text("defaults:\n  - toy_schema\n")
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
         config = OmegaConf.to_object(compose("job", ["loader.patience=3"]).loader)
-    assert config == backends()["toy"].config(patience=3)
+    assert config == list_backends()["toy"].config(patience=3)
 
 
 @pytest.mark.parametrize(
-    "entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OURS"]
+    "entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OWN_ENTRIES"]
 )
 def test_an_entry_point_that_is_no_backend(install, entry_point):
     install(entry_point)
     with pytest.raises(
         dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a BackendEntry"
     ):
-        backends()
+        list_backends()

@@ -13,7 +13,8 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.base import Ragged
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure.arms import DaliNativeConfig
+from dali_pipes.measure.arms.native_loader import NativeLoader
 from dali_pipes.plan.augment.operations import AFFINE, OPS
 
 v2 = later("torchvision.transforms.v2")
@@ -162,18 +163,12 @@ def test_nobody_follows_crops_that_dali_draws_itself(painted):
         dp.ConfigError,
         match="DaliNativeConfig draws its crops itself, so boxes and masks cannot follow them",
     ):
-        dp.build_loader(
-            painted,
-            DaliNativeConfig(device="cpu"),
-            transform=dp.TrainTransform(),
-            batch_size=4,
-            device="cpu",
-        )
+        NativeLoader(painted, DaliNativeConfig(device="cpu"), dp.TrainTransform(), 4)
 
 
 def by_torchvision(mask, planned, shape, ignored):
     """Crop, resize with NEAREST_EXACT, crop with padding, flips, of a mask as (1, H, W) uint8."""
-    top, left, height, width = planned.window.tolist()
+    top, left, height, width = planned.region.tolist()
     window = v2.functional.crop(mask, top, left, height, width)
     resized = v2.functional.resize(
         window, planned.resize.tolist(), v2.InterpolationMode.NEAREST_EXACT

@@ -58,7 +58,7 @@ def formats(tmp_path):
 
 def test_without_tensorflow_it_says_what_to_install(manifest, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    monkeypatch.delitem(sys.modules, "dali_pipes.backends.tfdata", raising=False)
+    monkeypatch.delitem(sys.modules, "dali_pipes.backends.tfdata.backend", raising=False)
     missing = (
         r"^the backend tfdata needs a package that is missing \(.*pip install "
         r"'dali_pipes\[tf\]', or use another loader$"

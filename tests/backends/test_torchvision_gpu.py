@@ -16,7 +16,7 @@ from dali_pipes.backends.common.pixels import TORCH_DTYPES
 from dali_pipes.backends.config import PLAIN_UPSAMPLING
 from dali_pipes.plan.plan import Plan
 
-module = later("dali_pipes.backends.torchvision_gpu")
+module = later("dali_pipes.backends.torchvision_gpu.backend")
 
 CPU = torch.device("cpu")
 TRANSFORMS = {

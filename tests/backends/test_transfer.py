@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
+from dali_pipes.backends.common.transfer import MAX_PENDING_COPIES, copy_to_torch_memory
 
 
 def made_of(count, originals):
@@ -64,12 +64,13 @@ def test_a_host_that_runs_ahead_waits_before_they_fill_the_memory(monkeypatch):
     state = SimpleNamespace(done=False, waited=0)
     events(monkeypatch, state, lambda: originals[2 * (state.waited - 1)]() is not None)
     originals = []
-    batches = copy_to_torch_memory(made_of(3 * MOST_KEPT, originals), torch.float32)
-    for _ in range(3 * MOST_KEPT):
+    batches = copy_to_torch_memory(made_of(3 * MAX_PENDING_COPIES, originals), torch.float32)
+    for _ in range(3 * MAX_PENDING_COPIES):
         next(batches)
     alive = [original() is not None for original in originals]
     assert (
-        state.waited == 2 * MOST_KEPT and alive == [False] * 4 * MOST_KEPT + [True] * 2 * MOST_KEPT
+        state.waited == 2 * MAX_PENDING_COPIES
+        and alive == [False] * 4 * MAX_PENDING_COPIES + [True] * 2 * MAX_PENDING_COPIES
     )
 
 

@@ -124,13 +124,13 @@ def test_every_view_has_draws_of_its_own_and_the_first_those_of_a_single_one(man
     rows = Plan(manifest, transform, 16, seed=4).batch(2, 1)
     single = Plan(manifest, views_of(transform)[0], 16, seed=4).batch(2, 1)
     first, second = rows.views
-    assert np.array_equal(single.geometry.window, first.geometry.window)
+    assert np.array_equal(single.geometry.region, first.geometry.region)
     assert np.array_equal(single.augmentation.ops, first.augmentation.ops)
-    assert (first.geometry.window != second.geometry.window).any(axis=1).all()
+    assert (first.geometry.region != second.geometry.region).any(axis=1).all()
     region = rows.region
     for view in rows.views:
-        inside = view.geometry.window[:, :2] - region[:, :2]
-        assert (inside >= 0).all() and (inside + view.geometry.window[:, 2:] <= region[:, 2:]).all()
+        inside = view.geometry.region[:, :2] - region[:, :2]
+        assert (inside >= 0).all() and (inside + view.geometry.region[:, 2:] <= region[:, 2:]).all()
 
 
 def test_a_list_of_views_is_what_a_mapping_is():

@@ -57,7 +57,14 @@ def mistakes(folder, empty, bare, splits):
         "mistyped loader",
         "preview",
         [train, "loader=dalli"],
-        "there is no loader=dalli; did you mean dali? there are cached, dali,",
+        "there is no loader=dalli; did you mean dali? there are dali, dali_cpu,",
+    )
+    yield (
+        "arm as a loader",
+        "preview",
+        [train, "loader=synthetic"],
+        "loader=synthetic is for benchmarks only, in the group arm: dali-pipes benchmark "
+        "arms=[synthetic], with its options under loaders.synthetic",
     )
     yield (
         "mistyped value",
@@ -389,7 +396,7 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(
         f"out={tmp_path / 'runs'}",
         "min_seconds=0.2",
     ]
-    command = [sys.executable, str(REPO / "scripts/benchmark.py"), *options]
+    command = [sys.executable, "-m", "dali_pipes.cli", "benchmark", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

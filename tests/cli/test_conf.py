@@ -1,20 +1,20 @@
 """Where configurations are found: ours, and before them the user's own."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dali_pipes.backends.config import DaliConfig, TorchConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.cli import conf, hydra
-from dali_pipes.system.files import written
 
 REPO = Path(__file__).parents[2]
 MINE = {
     "loader/torch.yaml": "defaults: [torch_schema, _self_]\nnum_workers: 7\n",
     "experiment/mine.yaml": "# @package _global_\nbatch_size: 5\n",
 }
+COPIED = ("train", "scan", "job")
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_the_folder_of_another_program_has_room_for_ours(installed):
     Path("conf/train.yaml").write_text("lr: 0.1\n")
     assert conf.tuned_loaders(None) == Path.cwd() / "conf/dali_pipes/loader"
     conf.tuned_loaders(None).mkdir(parents=True)
-    assert conf.users_folder([]) == (Path.cwd() / "conf/dali_pipes", [])
-    assert conf.tuned_loaders(conf.users_folder([])[0]) == Path.cwd() / "conf/dali_pipes/loader"
+    assert conf.find_user_folder([]) == (Path.cwd() / "conf/dali_pipes", [])
+    assert conf.tuned_loaders(conf.find_user_folder([])[0]) == Path.cwd() / "conf/dali_pipes/loader"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,9 @@ def test_the_folder_of_another_program_has_room_for_ours(installed):
         ({"loader/tuned_host.yaml": "defaults:\n  - dali_schema\n  - _self_\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
+        # a copy of all our files
+        ({f"{name}.yaml": (REPO / f"conf/{name}.yaml").read_text() for name in COPIED}, True),
+        ({"job.yaml": "queue: short\n"}, False),
         ({"model/mine.yaml": "_target_: mine\n"}, False),
         # they are read only where one is asked for
         ({"experiment/mine.yaml": "# @package _global_\nbatch_size: 16\n"}, True),
@@ -159,7 +162,7 @@ def test_a_folder_is_ours_by_what_its_files_extend(monkeypatch, tmp_path, files,
     for name, text in files.items():
         Path("conf", name).parent.mkdir(exist_ok=True)
         Path("conf", name).write_text(text)
-    assert (conf.users_folder([])[0], conf.others_folder()) == (
+    assert (conf.find_user_folder([])[0], conf.find_foreign_folder()) == (
         (Path("conf").absolute(), None) if ours else (None, Path("conf").absolute())
     )
 
@@ -180,7 +183,7 @@ def test_the_folder_of_a_file_that_cannot_be_written_is_named_as_a_whole(command
 
 def test_other_words_keep_their_order(mine):
     words = ["-m", "a=1,2", "--conf", "../mine", "~b", "--cfg", "job", "+c=[x y]"]
-    assert conf.users_folder(words) == (
+    assert conf.find_user_folder(words) == (
         Path("../mine").absolute(),
         ["-m", "a=1,2", "~b", "--cfg", "job", "+c=[x y]"],
     )
@@ -194,69 +197,17 @@ def test_a_checkout_uses_its_own_folders(monkeypatch, mine):
     )
     assert conf.tuned_loaders(mine) == mine / "loader"
     monkeypatch.chdir(REPO)
-    assert conf.users_folder([]) == (None, [])
+    assert conf.find_user_folder([]) == (None, [])
 
 
 def test_an_installed_package_writes_to_the_working_directory(installed):
     """The folder that `tune` makes is the user's own the next time."""
     assert conf.conf_folder() == installed / "conf"
     assert conf.demo_images() == Path.cwd() / "data/demo"
-    assert conf.users_folder([]) == (None, [])
+    assert conf.find_user_folder([]) == (None, [])
     assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader" and not Path("conf").exists()
     conf.tuned_loaders(None).mkdir(parents=True)
-    assert conf.users_folder([]) == (Path.cwd() / "conf", [])
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (
-            OSError(28, "No space left on device"),
-            "no space left on device; free some, or write elsewhere than /x",
-        ),
-        (
-            OSError("[Errno 28] Error writing bytes. Detail: No space left on device"),
-            "no space left on device",
-        ),
-        (FileNotFoundError(2, "No such file or directory", "/y"), "/y: no such file or directory"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_one_line(error, message):
-    assert message in hydra.explain_file_error(error, "/x")
-    with pytest.raises(OSError, match="no file"):
-        hydra.explain_file_error(OSError("no file"))
-
-
-@pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, folder):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file") as raised:
-        (tmp_path / folder).mkdir(parents=True)
-    assert (
-        f"{tmp_path / 'file'} is a file, and a folder is needed there; name another"
-        in hydra.explain_file_error(raised.value)
-    )
-
-
-def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
-    """Not that of the file beside it, which would replace it."""
-    with pytest.raises(OSError, match="No such file") as raised, written(Path("/proc/x.arrow")):
-        pass
-    assert hydra.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
-
-
-@pytest.mark.parametrize("word", ["--version", "--help"])
-def test_a_full_disk_behind_stdout_is_one_line(word):
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "dali_pipes.cli", word],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert ended.returncode == 2 and ended.stderr.splitlines() == [
-        "error: a file could not be written: no space left on device; free some, or write elsewhere"
-    ]
+    assert conf.find_user_folder([]) == (Path.cwd() / "conf", [])
 
 
 def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(

@@ -12,9 +12,10 @@ from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig, DecodingConfig
 from dali_pipes.cli.conf import register
+from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConfig, SyntheticConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -36,6 +37,7 @@ JOBS = {
     "tune": TuneConfig,
     "prepare": PrepareConfig,
     "predict": PredictConfig,
+    "demo": DemoConfig,
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {
@@ -49,6 +51,8 @@ OPTION_NEEDS = {
 }
 # whose evaluation would have their size and resize=256
 NOT_OF_TRAIN = ("views", "iou_crop", "letterbox", "scale_jitter")
+# groups of which a benchmark has several options at once, each in a place of its own
+PLACES = {"loader": "torch", "arm": "synthetic"}
 GROUPS = sorted(
     folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"
 )
@@ -78,8 +82,9 @@ def jobs_of(group):
 
 
 def test_every_file_in_conf_is_known():
-    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted(JOBS)
+    assert sorted(file.stem for file in CONF.glob("*.yaml")) == sorted([*JOBS, "job"])
     assert GROUPS == [
+        "arm",
         "cluster",
         "data",
         "experiment",
@@ -102,8 +107,8 @@ def test_every_option_of_every_group_composes(group, option):
     training = {job for job in jobs if issubclass(JOBS[job], TrainConfig)}
     for job in set(jobs) - training if option in NOT_OF_TRAIN else jobs:
         override = (
-            f"{group}@loaders.torch={option}"
-            if (job, group) == ("benchmark", "loader")
+            f"{group}@loaders.{PLACES[group]}={option}"
+            if job == "benchmark" and group in PLACES
             else f"{group}={option}"
         )
         assert isinstance(composed(job, override, *OPTION_NEEDS.get(option, [])), JOBS[job])
@@ -191,20 +196,27 @@ def test_the_toggle():
         if group == "loader"
     }
     assert configs == {
-        "cached": dp.CachedConfig(),
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
         "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
         "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
-        "dali_native": DaliNativeConfig(),
-        "decode_regions": DecodingConfig(),
-        "decode_whole": DecodingConfig(decode="whole"),
-        "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
-        "synthetic": dp.SyntheticConfig(),
         "tfdata": dp.TfDataConfig(),
         "torch": dp.TorchConfig(),
         "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
         "torchvision_gpu": dp.TorchvisionGpuConfig(),
+    }
+
+
+def test_the_arms():
+    """Every file in conf/arm, and the config that it is; a benchmark has it under its name."""
+    loaders = composed("benchmark").loaders
+    assert {name: loaders[name] for group, name in OPTIONS if group == "arm"} == {
+        "cached": CachedConfig(),
+        "dali_native": DaliNativeConfig(),
+        "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
+        "decode_regions": DecodingConfig(),
+        "decode_whole": DecodingConfig(decode="whole"),
+        "synthetic": SyntheticConfig(),
     }
 
 
@@ -287,7 +299,7 @@ def test_defaults_in_conf_are_those_of_python():
             lambda: dp.TorchvisionGpuConfig(prefetch=0),
             "TorchvisionGpuConfig.prefetch is 0; it must be at least 1",
         ),
-        (lambda: dp.CachedConfig(batches=0), "CachedConfig.batches is 0; it must be at least 1"),
+        (lambda: CachedConfig(batches=0), "CachedConfig.batches is 0; it must be at least 1"),
         (lambda: dp.TrainTransform(size=0), "TrainTransform.size is 0"),
         (
             lambda: dp.TrainTransform(dtype="fp8"),

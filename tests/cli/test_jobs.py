@@ -73,9 +73,8 @@ def test_a_reader_that_leaves_ends_the_program_without_a_message():
 
 
 @pytest.mark.parametrize("job", jobs.JOBS)
-def test_every_job_has_its_configuration_its_script_and_an_example(job):
-    assert job in ("compare", "index") or (REPO / f"conf/{job}.yaml").exists()
-    assert f'start("{job}")' in (REPO / f"scripts/{job}.py").read_text()
+def test_every_job_has_its_configuration_and_an_example(job):
+    assert job in jobs.DIRECT or (REPO / f"conf/{job}.yaml").exists()
     assert f"dali-pipes {job}" in jobs.JOBS[job].__doc__
 
 
@@ -115,3 +114,13 @@ def test_words_before_a_program_are_options_of_diagnose(words, message):
     }
     with pytest.raises(ConfigError, match=message):
         jobs.program_options(words)
+
+
+def test_ctrl_c_ends_a_job_that_hydra_does_not_run_in_one_line(command, monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(jobs.JOBS, "compare", interrupt)
+    with pytest.raises(SystemExit) as end:
+        command("compare", "runs/x")
+    assert (end.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")

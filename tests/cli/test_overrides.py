@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dali_pipes.cli.conf import JOBS, texts_of
-from dali_pipes.cli.hydra import as_hydra_reads, expand_homes
-from dali_pipes.cli.overrides import at_home, quoted
+from dali_pipes.cli.hydra import expand_homes, spell_word
+from dali_pipes.cli.overrides import expand_home, quote
 from dali_pipes.cli.spelling import nested_options
 
 PARSER = OverridesParser.create()
@@ -21,7 +21,7 @@ HOME = str(Path.home())
 
 
 def read(word, job="train", sweeps=False):
-    return PARSER.parse_override(as_hydra_reads(word, job, sweeps)).value()
+    return PARSER.parse_override(spell_word(word, job, sweeps)).value()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_names_of_files_need_no_quotes(option, name):
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="~")))
 def test_any_text_comes_back_from_quotes(text):
-    assert PARSER.parse_override(f"option={quoted(text)}").value() == text
+    assert PARSER.parse_override(f"option={quote(text)}").value() == text
 
 
 @given(
@@ -123,12 +123,10 @@ def test_home_in_files_of_options():
 def test_sweeps_keep_their_commas():
     swept = read("data.train=~/ö,/b c,/{x,y}", sweeps=True).list
     assert [getattr(each, "text", each) for each in swept] == [f"{HOME}/ö", "/b c", "/{x,y}"]
-    assert (
-        as_hydra_reads("loader.num_threads=1,2", "train", sweeps=True) == "loader.num_threads=1,2"
-    )
+    assert spell_word("loader.num_threads=1,2", "train", sweeps=True) == "loader.num_threads=1,2"
     # as it is noted in a result
-    assert as_hydra_reads("data.train=/images/train", "train") == "data.train=/images/train"
-    assert at_home("~" + os.environ.get("USER", "root") + "/x").endswith("/x")
+    assert spell_word("data.train=/images/train", "train") == "data.train=/images/train"
+    assert expand_home("~" + os.environ.get("USER", "root") + "/x").endswith("/x")
 
 
 def test_nested_options():

@@ -35,8 +35,8 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def submit(slurm, image_folder, tmp_path):
-    """Starts scripts/train.py, which submits two tasks and waits for them; `further` options come
-    last.
+    """Starts `dali-pipes train`, which submits two tasks and waits for them; `further` options
+    come last.
     """
 
     def go(name, *further):
@@ -64,7 +64,7 @@ def submit(slurm, image_folder, tmp_path):
             *further,
         ]
         return subprocess.Popen(
-            [sys.executable, str(REPO / "scripts/train.py"), *options],
+            [sys.executable, "-m", "dali_pipes.cli", "train", *options],
             cwd=tmp_path,
             env=slurm,
             stdout=subprocess.PIPE,

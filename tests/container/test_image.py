@@ -12,6 +12,8 @@ import pytest
 import torch
 from container.engine import CANARY, CONFINED, REPO
 
+from dali_pipes.cli.jobs import JOBS
+
 pytestmark = [pytest.mark.container, pytest.mark.timeout(2400)]
 
 SMALL = [
@@ -58,23 +60,22 @@ def python(ask, text, options=()):
     return json.loads(ask("python", "-c", f"import json\n{text}", options=options).splitlines()[-1])
 
 
-def commands():
-    return sorted(file.stem for file in (REPO / "scripts").glob("[!_]*.py"))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no command is given"),
-        (["trian"], "trian: no such command"),
-        (["torchrun", "trian"], "torchrun has no"),
+        (["trian"], "trian: no such job; did you mean train? The jobs are train, "),
+        (["torchrun", "trian"], "torchrun has no job to run"),
     ],
 )
-def test_no_or_a_wrong_command_is_reported_in_one_line_with_all_of_them(run, words, message):
+def test_a_wrong_job_is_reported_in_one_line(run, words, message):
     done = run(*words, status=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {message}") and done.stdout == ""
-    assert line.split("the commands are: ")[1].split() == [*commands(), "torchrun"]
+
+
+def test_without_a_word_all_jobs_are_listed(run):
+    head, _, *lines = run().stdout.splitlines()
+    assert head.startswith("dali-pipes JOB ") and [line.split()[0] for line in lines] == list(JOBS)
 
 
 def test_the_scripts_and_their_configuration_are_there(ask):
@@ -342,7 +343,7 @@ print(json.dumps(failed))""",
     adapters = {f"dali_pipes.adapters.{name}" for name in ("accelerate", "transformers")}
     others = {
         "rec2idx",
-        "dali_pipes.backends.tfdata",
+        "dali_pipes.backends.tfdata.backend",
         "dali_pipes.tools.diagnosis.tfdata_program",
         "dali_pipes.tools.preparation.on_ray",
     }

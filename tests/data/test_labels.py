@@ -13,6 +13,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.loader.targets import multi_hot
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.tools.scan.run import _summary
 
 DOCS = Path(__file__).parents[2] / "docs/targets.md"
@@ -255,11 +256,11 @@ def test_a_forged_manifest_is_refused(listed, tmp_path, name, values):
 def test_a_batch_says_of_its_labels_and_columns(listed):
     manifest = listed(KINDS["several"], age=[10, 20, 30])
     with dp.build_loader(
-        manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
+        manifest, SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
     ) as loader:
         assert "labels=(2, 3) and ids (2,), targets age" in repr(next(iter(loader)))
     with dp.build_loader(
-        listed([1, 0]), dp.SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
+        listed([1, 0]), SyntheticConfig(), transform=dp.EvalTransform(size=8), batch_size=2
     ) as loader:
         assert repr(next(iter(loader))).endswith("labels and ids (2,))")
 
@@ -275,7 +276,7 @@ def test_several_classes_and_numbers_are_mixed_too(listed):
                 "batch_transform": mix,
             }
             with dp.build_loader(
-                listed(labels, age=[1, 2, 3]), dp.SyntheticConfig(), **options
+                listed(labels, age=[1, 2, 3]), SyntheticConfig(), **options
             ) as loader:
                 batch = next(iter(loader))
             assert batch.labels.dtype == torch.float32 and batch.targets["age"].tolist() == [

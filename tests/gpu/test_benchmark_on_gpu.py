@@ -5,7 +5,6 @@ reason is given.
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from dali_pipes.measure.trial import gpu_uuid
 from dali_pipes.system.nvml import FIGURES, Gpu
 
 pytestmark = pytest.mark.needs_cuda
-SCRIPT = Path(__file__).parents[2] / "scripts/benchmark.py"
 ON_GPU = (
     "gpu_utilization",
     "sm_utilization",
@@ -51,8 +49,7 @@ def test_arms_on_the_gpu(image_folder, tmp_path, workload):
         "loaders.torch.num_workers=2",
     ]
     command = [
-        sys.executable,
-        str(SCRIPT),
+        *(sys.executable, "-m", "dali_pipes.cli", "benchmark"),
         f"data.train={image_folder}",
         f"workload={workload}",
         "model=resnet18",

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor import decode, images, machine, software
 
 pytestmark = pytest.mark.needs_cuda
-SCRIPT = Path(__file__).parents[2] / "scripts/doctor.py"
 
 
 def test_every_check_of_the_gpu():
@@ -68,10 +66,9 @@ def test_no_visible_gpu_is_said_so(monkeypatch):
 
 
 @pytest.mark.gpu_pixels
-def test_the_script(image_folder, tmp_path):
+def test_the_job(image_folder, tmp_path):
     command = [
-        sys.executable,
-        str(SCRIPT),
+        *(sys.executable, "-m", "dali_pipes.cli", "doctor"),
         f"data.train={image_folder}",
         f"data.cache_dir={tmp_path}",
     ]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.loader.loader import OTHER_PIXELS
+from dali_pipes.loader.resume import OTHER_PIXELS
 
 EXACT = dp.DaliConfig(device="gpu", exact=True)
 CONFIGS = [

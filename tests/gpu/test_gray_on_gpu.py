@@ -11,7 +11,7 @@ from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, decoder_options, window_graph
+from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, decoder_options, region_graph
 from dali_pipes.data.demo import draw_image
 
 pytestmark = pytest.mark.needs_cuda
@@ -47,7 +47,7 @@ def test_all_of_them_are_decoded(files, load):
         source = fn.external_source(source=lambda info: size, batch=False)  # a constant has 32 bits
         whole = [types.Constant(np.array(each, np.float32)) for each in ([0, 0], [1, 1])]
         inputs = PlanInputs(source=source, anchor=whole[0], shape=whole[1], encoded=encoded)
-        return window_graph(inputs, dp.TrainTransform(), options, region=True)
+        return region_graph(inputs, dp.TrainTransform(), options, region=True)
 
     pipeline = regions()
     pipeline.build()

@@ -9,7 +9,7 @@ Why that holds, by the sources, for what is made on a GPU outside PyTorch:
   `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole
   device.
 - torchvision: `decode_jpeg` returns when its stream is done; all else runs on a stream of the
-  loader's own, which the current one waits for: `backends/torchvision_gpu.py`, and
+  loader's own, which the current one waits for: `backends/torchvision_gpu/backend.py`, and
   `test_torchvision_memory_on_gpu.py` on what the decoder may write into.
 
 On the CPU the same loops run without streams.

@@ -4,7 +4,7 @@ import torch
 from later import later
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import MOST_KEPT, copy_to_torch_memory
+from dali_pipes.backends.common.transfer import MAX_PENDING_COPIES, copy_to_torch_memory
 
 cupy = later("cupy")
 
@@ -66,8 +66,8 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(late, d
 
 
 def test_of_more_batches_than_may_wait_the_first_is_copied_before_it_is_given_back(late):
-    batches = copy_to_torch_memory(made(MOST_KEPT + 3), torch.float32)
-    copies = [next(batches)[1] for _ in range(MOST_KEPT)]
+    batches = copy_to_torch_memory(made(MAX_PENDING_COPIES + 3), torch.float32)
+    copies = [next(batches)[1] for _ in range(MAX_PENDING_COPIES)]
     assert not late.query(), "the copies were not late; nothing can be said"
     torch.cuda._sleep(400_000_000)
     copies += [next(batches)[1] for _ in range(3)]

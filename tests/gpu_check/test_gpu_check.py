@@ -16,8 +16,8 @@ from gpu_check.run import gpu_check, limit_of
 from made_up import trial
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig
 from dali_pipes.measure.figures import result_figures
 from dali_pipes.measure.workload import to_dict
 
@@ -39,7 +39,7 @@ LOADERS = {
         num_threads=10, decode="force_region", jpeg_fancy_upsampling=False
     ),
     "dali_native": DaliNativeConfig(num_threads=8),
-    "synthetic": dp.SyntheticConfig(),
+    "synthetic": SyntheticConfig(),
 }
 
 ONE_WAY = {

@@ -6,8 +6,8 @@ from gpu_check import grid
 from gpu_check.grid import best_dali, best_torch, cells, search, work_of
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.nvml import NoGpu

@@ -1,21 +1,21 @@
-"""What each part asks of the project's scripts: options that these understand."""
+"""What each part asks of the project's jobs: options that these understand."""
 
 import contextlib
+import importlib
 import io
-import runpy
 import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from gpu_check.bench import ROOT, Bench, PartError
+from gpu_check.bench import Bench, PartError
 from gpu_check.config import GpuCheckConfig
 from gpu_check.grid import FANCY
 from gpu_check.parts import ARMS, PARTS, TRAINED
 from omegaconf import OmegaConf
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.workload import to_dict
 
 GRID = [
@@ -35,12 +35,12 @@ GRID = [
 
 
 class Asked(Bench):
-    """Composes the configuration as the script would, and runs nothing."""
+    """Composes the configuration as the job would, and runs nothing."""
 
-    def script(self, part, script, options, limit, statuses=(0,)):
-        words = [script, f"data.train={self.images}", *options, "--cfg", "job", "--resolve"]
+    def program(self, part, words, options, limit, statuses=(0,)):
+        words = [*words, f"data.train={self.images}", *options, "--cfg", "job", "--resolve"]
         with patch.object(sys, "argv", words), contextlib.redirect_stdout(io.StringIO()) as shown:
-            runpy.run_path(str(ROOT / "scripts" / script), run_name="__main__")
+            importlib.import_module(words[0]).main()
         return shown.getvalue()
 
 

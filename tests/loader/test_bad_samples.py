@@ -18,9 +18,9 @@ from faults import FAULTS, TRUNCATED
 from gpu_backends import GPU_BACKENDS, makes_pixels, needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.backends.torch import TorchBackend
+from dali_pipes.backends.torch.backend import TorchBackend
 from dali_pipes.data.reader import Reader
-from dali_pipes.loader.bad_samples import find_bad_samples
+from dali_pipes.loader.bad_files import find_bad_samples
 
 CONFIGS = {
     "dali_region": dp.DaliConfig(device="cpu"),
@@ -392,7 +392,7 @@ def test_files_that_were_away_for_a_moment_cost_nothing(scanned, name, policy, m
         move_back(scanned, [each for each in away if not scanned.path(each).exists()])
         return find_bad_samples(*arguments)
 
-    monkeypatch.setattr("dali_pipes.loader.loader.find_bad_samples", come_back)
+    monkeypatch.setattr("dali_pipes.loader.bad_samples.find_bad_samples", come_back)
     with build(scanned, name, shuffle=False, on_bad_sample=policy) as loader:
         assert sorted(sample for ids in epoch(loader) for sample in ids) == list(range(37))
         assert loader.bad_samples == [] and loader.stats().retries >= 1
@@ -461,7 +461,7 @@ def test_a_file_that_only_the_loader_refuses_is_named_and_replaced(
 ):
     """Pillow, which looks for the culprit, is content with it."""
     FAULTS[TRUNCATED](scanned.path(4))
-    monkeypatch.setattr("dali_pipes.loader.bad_samples.decode_size", lambda encoded: None)
+    monkeypatch.setattr("dali_pipes.loader.bad_files.decode_size", lambda encoded: None)
     few = scanned.subset(np.array(samples))
     with (
         build(few, name, batch_size, shuffle=False) as loader,

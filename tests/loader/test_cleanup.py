@@ -201,7 +201,7 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
     ) as loader:
         for epoch in range(10):
             assert next(iter(loader)).ids.tolist() == loader.plan.batch(epoch, 0).ids.tolist()
-    # the plan's threads end by themselves, once they have made the next epoch's order
+    # the threads that make the next epoch's order end by themselves
     deadline = time.monotonic() + 10
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -323,13 +323,14 @@ def test_a_loader_is_not_pickled_or_copied(manifest):
 LOOKED_AT = """
 import multiprocessing, os, sys
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 
 configs = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
     "torch": dp.TorchConfig(num_workers=2),
     "torch_inline": dp.TorchConfig(num_workers=0),
-    "synthetic": dp.SyntheticConfig(),
+    "synthetic": SyntheticConfig(),
     "tfdata": dp.TfDataConfig(num_threads=2),
 }
 manifest = dp.Manifest.load(sys.argv[1])

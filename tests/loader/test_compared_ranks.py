@@ -33,7 +33,7 @@ def as_rank(group, monkeypatch):
     built = {}
 
     def build(rank, manifest, count=2, place=("train.py:12", "train.py:40"), **options):
-        monkeypatch.setattr(ranks, "_built", built.setdefault(rank, ranks.Counter()))
+        monkeypatch.setattr(ranks, "_loader_counts", built.setdefault(rank, ranks.Counter()))
         monkeypatch.setattr(ranks, "_find_place", lambda: place)
         options = {
             "transform": dp.TrainTransform(size=32),
@@ -126,7 +126,7 @@ def test_a_rank_that_is_started_in_another_way_is_compared(manifest, as_rank):
 
 def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
     built = ranks.Counter()
-    monkeypatch.setattr(ranks, "_built", built)
+    monkeypatch.setattr(ranks, "_loader_counts", built)
     options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "rank": dp.Rank(0, 2)}
     for _ in range(2):
         dp.build_loader(manifest, CONFIG, **options).close()

@@ -14,7 +14,7 @@ import dali_pipes as dp
 from dali_pipes.loader.decode_probe import (
     PARTS_ON_GPU,
     Message,
-    Probed,
+    ProbeResult,
     cpu_fallbacks,
     messages,
     probe,
@@ -127,13 +127,13 @@ def test_what_goes_to_the_cpu_is_what_the_last_decoder_on_the_gpu_declines():
     ],
 )
 def test_each_fault_is_named(change, fault):
-    assert Probed(**FINE | change).faults() == ([fault] if fault else [])
+    assert ProbeResult(**FINE | change).faults() == ([fault] if fault else [])
 
 
 def test_a_damaged_image_that_is_delivered_is_a_doubt():
-    assert Probed(**FINE).doubts() == []
+    assert ProbeResult(**FINE).doubts() == []
     message = f"2 damaged images are delivered that the CPU refuses, such as a.jpg: {PARTS_ON_GPU}"
-    assert Probed(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
+    assert ProbeResult(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
 
 
 @pytest.mark.slow
@@ -157,8 +157,8 @@ def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
 
     real = decode_compare._run
 
-    def swapped(manifest, exif, config, batch_size, device, use=None):
-        run = real(manifest, exif, config, batch_size, device, use)
+    def swapped(manifest, exif, config, *more):
+        run = real(manifest, exif, config, *more)
         if config.num_threads != 1:
             return run
         run.pixels[3] = np.roll(run.pixels[3], 9, axis=1)
@@ -199,6 +199,6 @@ def test_what_a_gpu_may_do_with_a_truncated_image_is_said_once():
     a GPU to.
     """
     docs = Path(__file__).parents[2] / "docs"
-    assert PARTS_ON_GPU in Probed(**FINE | {"accepted": ["x.jpg"]}).doubts()[0]
+    assert PARTS_ON_GPU in ProbeResult(**FINE | {"accepted": ["x.jpg"]}).doubts()[0]
     for page in ("inputs.md", "reliability.md", "doctor.md"):
         assert PARTS_ON_GPU in " ".join((docs / page).read_text().split()), page

@@ -9,7 +9,8 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import engine_mix
 from dali_pipes.backends.dali.decoding import Decoding
-from dali_pipes.loader.loader import OTHER_PIXELS, Loader
+from dali_pipes.loader.loader import Loader
+from dali_pipes.loader.resume import OTHER_PIXELS
 
 TRANSFORM = dp.TrainTransform(size=32)
 ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exact"

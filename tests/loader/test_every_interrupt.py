@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 
 # where something is changed for a while; what makes the batch is left out, for it takes thousands
 # of steps
@@ -19,6 +20,8 @@ PLACES = (
     "threading.py",
     "loader/work.py",
     "loader/loader.py",
+    "loader/resume.py",
+    "loader/statistics.py",
     "system/",
     "torch/",
     "_ufunc_config",
@@ -87,7 +90,7 @@ def every_mode():
 
 def build(manifest):
     return dp.build_loader(
-        manifest, dp.SyntheticConfig(), transform=dp.TrainTransform(size=8), batch_size=2
+        manifest, SyntheticConfig(), transform=dp.TrainTransform(size=8), batch_size=2
     )
 
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dali_pipes as dp
-from dali_pipes.loader.fingerprint import described
+from dali_pipes.loader.fingerprint import to_json_value
+from dali_pipes.measure.arms import SyntheticConfig
 
 WRAP = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()], torch.tensor])
 SHARE = st.builds(lambda wrap, x: wrap(x), WRAP, st.sampled_from([0.25, 0.5, 1.0]))
@@ -108,7 +109,7 @@ def test_a_state_is_text_and_numbers(thumbnails, transform, mix, sampling, batch
         "batch_size": batch_size,
         "seed": seed,
     }
-    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as one:
+    with dp.build_loader(thumbnails, SyntheticConfig(), **options) as one:
         next(iter(one))
         state = one.state_dict()
         check_state(state)
@@ -116,13 +117,15 @@ def test_a_state_is_text_and_numbers(thumbnails, transform, mix, sampling, batch
 
 
 def test_arrays_are_told_apart_by_what_they_hold():
-    assert described(np.arange(3)) == described(np.arange(3)) != described(np.arange(4))
-    assert described(Own()) == described(Own()) != described(Own(weights=torch.zeros(2)))
-    check_state(described(Own()))
+    assert to_json_value(np.arange(3)) == to_json_value(np.arange(3)) != to_json_value(np.arange(4))
+    assert (
+        to_json_value(Own()) == to_json_value(Own()) != to_json_value(Own(weights=torch.zeros(2)))
+    )
+    check_state(to_json_value(Own()))
 
 
 @pytest.mark.parametrize(
     "value", [object(), {1, 2}, 1j, np.array([1, 2]), torch.zeros(()), np.datetime64("2020-01-01")]
 )
 def test_what_is_no_number_is_described(value):
-    check_state({"value": described(value)})
+    check_state({"value": to_json_value(value)})

@@ -10,7 +10,8 @@ import torch
 from gpu_backends import makes_pixels, needs_cuda_configs
 
 import dali_pipes as dp
-from dali_pipes.plan import transforms
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.plan.transforms import random_crop
 
 TRANSFORM = dp.TrainTransform(size=32)
 CONFIGS = [
@@ -18,8 +19,8 @@ CONFIGS = [
     dp.TorchConfig(num_workers=1),
     dp.TfDataConfig(),
     dp.TorchvisionGpuConfig(),
-    dp.CachedConfig(),
-    dp.SyntheticConfig(),
+    CachedConfig(),
+    SyntheticConfig(),
 ]
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 ON_GPU = needs_cuda_configs("dali_gpu", "torchvision_on_gpu", "torch_to_gpu")
@@ -29,7 +30,7 @@ every_config = pytest.mark.parametrize(
 same_images_again = pytest.mark.parametrize(
     "config",
     [
-        *(each for each in CONFIGS if not isinstance(each, dp.CachedConfig)),
+        *(each for each in CONFIGS if not isinstance(each, CachedConfig)),
         *ON_GPU,
         *needs_cuda_configs("dali_gpu_regions", "dali_cpu_to_gpu"),
     ],
@@ -73,7 +74,7 @@ def test_the_random_numbers_of_the_model_are_left_alone(manifest, config):
 
 
 def test_an_abandoned_iterator_says_so(manifest):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         old = iter(loader)
         next(old)
         next(iter(loader))
@@ -103,7 +104,7 @@ def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config):
 
 
 def test_a_state_of_another_run_is_refused_by_name(manifest):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         state = loader.state_dict()
     changes = {
         "seed": {"seed": 1},
@@ -113,7 +114,7 @@ def test_a_state_of_another_run_is_refused_by_name(manifest):
     }
     for name, options in changes.items():
         with (
-            build(manifest, dp.SyntheticConfig(), **options) as loader,
+            build(manifest, SyntheticConfig(), **options) as loader,
             pytest.raises(dp.ConfigError, match=f"have changed: {name}"),
         ):
             loader.load_state_dict(state)
@@ -121,8 +122,8 @@ def test_a_state_of_another_run_is_refused_by_name(manifest):
 
 def test_defaults_follow_the_transform(manifest):
     with (
-        build(manifest, dp.SyntheticConfig()) as train,
-        build(manifest, dp.SyntheticConfig(), transform=dp.EvalTransform(size=32)) as evaluation,
+        build(manifest, SyntheticConfig()) as train,
+        build(manifest, SyntheticConfig(), transform=dp.EvalTransform(size=32)) as evaluation,
     ):
         assert (train.plan.sampling, train.plan.last_batch, len(train)) == (dp.Uniform(), "drop", 4)
         assert (evaluation.plan.sampling, evaluation.plan.last_batch, len(evaluation)) == (
@@ -157,7 +158,7 @@ def test_a_gpu_that_is_not_there(manifest, config, options, message):
 )
 def test_options_that_cannot_work(manifest, options, message):
     with pytest.raises(dp.ConfigError, match=message):
-        build(manifest, dp.SyntheticConfig(), **options)
+        build(manifest, SyntheticConfig(), **options)
 
 
 def test_not_a_config(manifest):
@@ -224,7 +225,7 @@ def test_resume_with_another_number_of_shards(manifest, before, after):
         options = [
             {"rank": dp.Rank(index, count), "batch_size": 12 // count} for index in range(count)
         ]
-        return [build(manifest, dp.SyntheticConfig(), **each) for each in options]
+        return [build(manifest, SyntheticConfig(), **each) for each in options]
 
     def global_batches(loaders, count):
         streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
@@ -245,12 +246,12 @@ def test_resume_with_another_number_of_shards(manifest, before, after):
 
 
 def test_a_state_passes_through_json_and_torch_save(manifest, tmp_path):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         next(iter(loader))
         state = loader.state_dict()
     torch.save(state, tmp_path / "s.pt")
     for copy in (json.loads(json.dumps(state)), torch.load(tmp_path / "s.pt", weights_only=True)):
-        with build(manifest, dp.SyntheticConfig()) as loader:
+        with build(manifest, SyntheticConfig()) as loader:
             loader.load_state_dict(copy)
             assert ids(loader)[0] == loader.plan.batch(0, 1).ids.tolist()
 
@@ -266,13 +267,13 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(
     thumbnails, monkeypatch
 ):
     """On the manifest's sizes, some at a time."""
-    monkeypatch.setattr(transforms, "_CHECKED_AT_ONCE", 10)
+    monkeypatch.setattr(random_crop, "_CHECK_CHUNK", 10)
     too_small = (thumbnails.sizes < [40, 36]).any(axis=1)
     images, count = thumbnails.subset(np.argsort(too_small, kind="stable")), int(too_small.sum())
     assert 1 < count < 27  # the first of them is not among the first ten that are looked at
     crop = dp.RandomCropTransform(size=(44, 36), padding=(0, 0, 0, 4), sizes={3: (20, 30)})
     with pytest.raises(dp.ConfigError) as error:
-        build(images, dp.SyntheticConfig(), transform=crop)
+        build(images, SyntheticConfig(), transform=crop)
     first = (
         f"height of 40 and a width of 36 pixels; the first is {images.name(37 - count)}. Set "
         "transform.pad_if_needed"
@@ -290,21 +291,21 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(
     for options in fits:
         build(
             thumbnails,
-            dp.SyntheticConfig(),
+            SyntheticConfig(),
             transform=dp.RandomCropTransform(**{"size": 64} | options),
         ).close()
     good = thumbnails.filter("height >= 40 and width >= 36")
-    build(good, dp.SyntheticConfig(), batch_size=2, transform=crop).close()
+    build(good, SyntheticConfig(), batch_size=2, transform=crop).close()
     turned = dp.RandomCropTransform(size=(64, 65), exif="apply")
     with pytest.raises(dp.ConfigError, match="37 of 37 images"):
-        build(thumbnails, dp.SyntheticConfig(), transform=turned)
+        build(thumbnails, SyntheticConfig(), transform=turned)
 
 
 def test_progressive_sizes_of_a_random_crop_are_all_checked(thumbnails):
     with pytest.raises(dp.ConfigError, match="height of 32 and a width of 65 pixels"):
         build(
             thumbnails,
-            dp.SyntheticConfig(),
+            SyntheticConfig(),
             transform=dp.RandomCropTransform(size=16, sizes={0: (32, 8), 5: (8, 65)}),
         )
 
@@ -320,7 +321,7 @@ def test_progressive_sizes_of_a_random_crop_are_all_checked(thumbnails):
     ],
 )
 def test_a_damaged_state_is_refused(manifest, state):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         state = {**state, **({"fingerprint": loader.state_dict()["fingerprint"]} if state else {})}
         with pytest.raises(dp.ConfigError, match="state"):
             loader.load_state_dict(state)
@@ -363,8 +364,7 @@ def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manife
     """
     options = {"batch_size": 6, "last_batch": "partial"}
     ranks = [
-        build(manifest, dp.SyntheticConfig(), rank=dp.Rank(index, 2), **options)
-        for index in range(2)
+        build(manifest, SyntheticConfig(), rank=dp.Rank(index, 2), **options) for index in range(2)
     ]
     assert [len(loader) for loader in ranks] == [3, 4]
     state = {**ranks[0].state_dict(), "samples": 36}
@@ -375,14 +375,14 @@ def test_a_shard_without_a_part_of_the_last_batch_goes_on_with_the_others(manife
     assert [len(list(each)) for each in batches] == [0, 0]
     assert [loader.epoch for loader in ranks] == [1, 1]
     tiny = manifest.subset(torch.arange(1).numpy())
-    with build(tiny, dp.SyntheticConfig(), rank=dp.Rank(0, 2), **options) as loader:
+    with build(tiny, SyntheticConfig(), rank=dp.Rank(0, 2), **options) as loader:
         assert [len(list(loader)) for _ in range(3)] == [0, 0, 0] and loader.epoch == 3
 
 
 def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
     """Also where the last global batch, of one sample, leaves a rank without a part of it."""
     ranks = [
-        build(manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(index, 2), last_batch="partial")
+        build(manifest, SyntheticConfig(), 6, rank=dp.Rank(index, 2), last_batch="partial")
         for index in range(2)
     ]
     for epoch in range(2):
@@ -396,9 +396,7 @@ def test_the_state_is_the_same_on_all_shards_after_each_step(manifest):
 
 
 def test_a_finished_shard_goes_on_although_its_last_iterator_was_not_used_up(manifest):
-    with build(
-        manifest, dp.SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial"
-    ) as loader:
+    with build(manifest, SyntheticConfig(), 6, rank=dp.Rank(0, 2), last_batch="partial") as loader:
         for epoch in range(3):
             assert ids(itertools.islice(loader, 3)) == [
                 loader.plan.batch(epoch, step).ids.tolist() for step in range(3)

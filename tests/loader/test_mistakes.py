@@ -22,6 +22,7 @@ from torch.utils.data import (
 )
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.plan.augment import policies
 
 v2 = later("torchvision.transforms.v2")
@@ -29,7 +30,7 @@ DATASET = TensorDataset(torch.zeros(3))
 
 
 def loader(manifest, config=None, **options):
-    config = dp.SyntheticConfig() if config is None else config
+    config = SyntheticConfig() if config is None else config
     return dp.build_loader(
         manifest, config, **{"transform": dp.TrainTransform(size=8), "batch_size": 4} | options
     )
@@ -262,8 +263,9 @@ import dali_pipes as dp
 with dp.from_torch(old, dp.DaliConfig(device="cpu", num_threads=1), device="cpu") as loader:
     list(loader)
 assert states() == before, "from_torch"
+from dali_pipes.measure.arms import CachedConfig
 manifest = dp.Manifest.scan({str(thumbnails.root)!r})
-for config in (dp.TorchConfig(num_workers=1), dp.CachedConfig()):
+for config in (dp.TorchConfig(num_workers=1), CachedConfig()):
     options = {"transform": dp.TrainTransform(size=8), "batch_size": 8, "device": "cpu"}
     with dp.build_loader(manifest, config, **options) as loader:
         list(loader)

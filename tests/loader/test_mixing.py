@@ -21,6 +21,7 @@ from later import later
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.loader.mixing import cut_box, symmetric_beta
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
@@ -227,7 +228,7 @@ def test_what_cannot_work_is_said(build, message):
 def build(manifest, batch_transform, config=None, **options):
     return dp.build_loader(
         manifest,
-        config or dp.SyntheticConfig(),
+        config or SyntheticConfig(),
         **{"transform": TRANSFORM, "batch_size": 8, "batch_transform": batch_transform, **options},
     )
 
@@ -246,8 +247,8 @@ def both(manifest):
     [
         dp.DaliConfig(device="cpu"),
         dp.TorchConfig(num_workers=1),
-        dp.CachedConfig(),
-        dp.SyntheticConfig(),
+        CachedConfig(),
+        SyntheticConfig(),
     ],
     ids=lambda config: type(config).__name__,
 )

@@ -10,6 +10,7 @@ import torch
 from gpu_backends import makes_pixels, needs_cuda_configs
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 SIZES = {0: 24, 2: 40, 3: 32}
 EXPECTED = [24, 24, 40, 32, 32]
@@ -18,8 +19,8 @@ CONFIGS = [
     dp.DaliConfig(device="cpu"),
     dp.TfDataConfig(),
     dp.TorchvisionGpuConfig(),
-    dp.CachedConfig(),
-    dp.SyntheticConfig(),
+    CachedConfig(),
+    SyntheticConfig(),
     *needs_cuda_configs("dali_gpu", "torchvision_on_gpu"),
 ]
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
@@ -76,7 +77,7 @@ def test_resume_is_exact_before_at_and_after_a_change(manifest, config):
             for one, other in zip(whole[delivered : delivered + 6], rest, strict=True):
                 assert one.ids.tolist() == other.ids.tolist()
                 assert one.images.shape == other.images.shape
-                if not isinstance(config, dp.CachedConfig) and makes_pixels(config):
+                if not isinstance(config, CachedConfig) and makes_pixels(config):
                     assert torch.equal(one.images, other.images)
 
 
@@ -101,9 +102,7 @@ def test_a_bad_file_is_survived_in_every_size(scanned, config):
 
 def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
     transform = dp.TrainTransform(size=16)
-    with dp.build_loader(
-        manifest, dp.SyntheticConfig(), transform=transform, batch_size=8
-    ) as loader:
+    with dp.build_loader(manifest, SyntheticConfig(), transform=transform, batch_size=8) as loader:
         state = loader.state_dict()
         assert not {"augment", "sizes"} & state["fingerprint"]["transform"].keys()
         del state["fingerprint"]["batch_transform"]
@@ -113,7 +112,7 @@ def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
 @pytest.mark.parametrize("kind", [dp.TrainTransform, dp.RandomCropTransform, dp.EvalTransform])
 def test_options_that_an_older_state_lacks_had_their_defaults(thumbnails, kind):
     options = {"transform": kind(size=16), "batch_size": 8}
-    with dp.build_loader(thumbnails, dp.SyntheticConfig(), **options) as loader:
+    with dp.build_loader(thumbnails, SyntheticConfig(), **options) as loader:
         state = json.loads(json.dumps(loader.state_dict()))
         then = state["fingerprint"]["transform"]
         assert then["size"] == 16
@@ -124,7 +123,7 @@ def test_options_that_an_older_state_lacks_had_their_defaults(thumbnails, kind):
         {} if kind is dp.EvalTransform else {"vertical_flip": 0.5}
     )
     with dp.build_loader(
-        thumbnails, dp.SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}
+        thumbnails, SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}
     ) as loader:
         with pytest.raises(
             dp.ConfigError, match=r"changed: transform.interpolation \(bilinear → bicubic\)"
@@ -146,11 +145,11 @@ def test_pairs_are_resumed_and_squares_are_numbers(thumbnails):
 
 
 def test_what_has_changed_is_named_by_itself(manifest):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         state = json.loads(json.dumps(loader.state_dict()))
         loader.load_state_dict(state)
     with (
-        build(manifest, dp.SyntheticConfig(), sizes={0: 24, 5: 32}) as other,
+        build(manifest, SyntheticConfig(), sizes={0: 24, 5: 32}) as other,
         pytest.raises(
             dp.ConfigError,
             match=(
@@ -163,10 +162,10 @@ def test_what_has_changed_is_named_by_itself(manifest):
 
 
 def test_another_schedule_is_another_run(manifest):
-    with build(manifest, dp.SyntheticConfig()) as loader:
+    with build(manifest, SyntheticConfig()) as loader:
         state = loader.state_dict()
     with (
-        build(manifest, dp.SyntheticConfig(), sizes={0: 24}) as other,
+        build(manifest, SyntheticConfig(), sizes={0: 24}) as other,
         pytest.raises(dp.ConfigError, match="transform"),
     ):
         other.load_state_dict(state)

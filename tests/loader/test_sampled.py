@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from make_shards import tar_shards
 
 import dali_pipes as dp
-from dali_pipes.loader.mixing import apart
+from dali_pipes.loader.mixing import arrange_apart
 
 CONFIG = dp.TorchConfig(num_workers=0)
 SAMPLINGS = {
@@ -206,7 +206,7 @@ def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
             assert (batch.labels[torch.arange(12), before.labels] > 0).all()
             if mix is dp.MixUp:
                 own = batch.labels[torch.arange(12), before.labels][:, None, None, None]
-                places = apart(before.ids.numpy())
+                places = arrange_apart(before.ids.numpy())
                 previous = np.empty(12, int)
                 previous[places] = np.roll(places, 1)
                 assert torch.allclose(
@@ -218,7 +218,7 @@ def test_no_image_is_mixed_with_its_own_repeat(scanned, name, mix):
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40))
 def test_arranged_places_keep_repeats_apart(ids):
-    places = apart(np.array(ids))
+    places = arrange_apart(np.array(ids))
     if places is None:
         assert len(set(ids)) == len(ids)
         return

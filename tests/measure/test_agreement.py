@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from _demo_objects import make_demo_objects
 from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, DaliNativeConfig
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
 from dali_pipes.measure import agreement as module
-from dali_pipes.measure.agreement import AMPLIFIED, agreement
+from dali_pipes.measure.agreement import AMPLIFIED, compare_arms
+from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
+from dali_pipes.tools.demo.objects import make_demo_objects
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_plain_upsampling_has_a_bound_of_its_own(work, tmp_path, monkeypatch, ar
     reference, other = arms
     monkeypatch.setattr(
         module,
-        "_compared",
+        "_compare_in_process",
         lambda job, cpus: {"images": 20, "reference": reference, "arms": {other: OF_PLAIN}},
     )
     compare = functools.partial(
-        module.gate, LoadersConfig(), work, arms, reference, set(), tmp_path
+        module.check_agreement, LoadersConfig(), work, arms, reference, set(), tmp_path
     )
     if allowed:
         assert compare()["arms"][other]["allowed"] == PLAIN_UPSAMPLING._asdict()
@@ -94,11 +94,13 @@ def test_the_bound_of_plain_upsampling_still_finds_other_pixels(work, tmp_path, 
     shifted = OF_PLAIN | {"mean": PLAIN_UPSAMPLING.mean + 0.1}
     monkeypatch.setattr(
         module,
-        "_compared",
+        "_compare_in_process",
         lambda job, cpus: {"images": 20, "reference": "torch", "arms": {"tv": shifted}},
     )
     with pytest.raises(ArmError, match=r"these two decoders may differ by 1\.5 and 12"):
-        module.gate(LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path)
+        module.check_agreement(
+            LoadersConfig(), work, {"torch": FANCY, "tv": PLAIN}, "torch", set(), tmp_path
+        )
 
 
 def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch):
@@ -115,10 +117,10 @@ def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch
         found = OF_PLAIN | {"mean": mean, "p99": 2.0}
         monkeypatch.setattr(
             module,
-            "_compared",
+            "_compare_in_process",
             lambda job, cpus: {"images": 20, "reference": reference, "arms": {"dali": found}},
         )
-        return module.gate(LoadersConfig(), work, arms, reference, set(), tmp_path)
+        return module.check_agreement(LoadersConfig(), work, arms, reference, set(), tmp_path)
 
     assert compare("torch", 0.52)["arms"]["dali"]["allowed"] == NVJPEG._asdict()
     with pytest.raises(ArmError, match=r"these two decoders may differ by 0\.75 and 2"):
@@ -128,7 +130,7 @@ def test_decoders_on_a_gpu_have_a_bound_of_their_own(work, tmp_path, monkeypatch
 
 
 def test_arms_that_agree(job, tmp_path):
-    found = agreement(
+    found = compare_arms(
         job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))
     )
     assert found["images"] == 20 and found["reference"] == "torch" and found["same_ids"]
@@ -147,17 +149,15 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
     def spoiled(work, config, count):
         seen = original(work, config, count)
-        if not isinstance(config, dp.SyntheticConfig):
+        if not isinstance(config, SyntheticConfig):
             return seen
         targets = [each | {"text": each["text"] + b"!"} for each in seen.targets]
         return seen._replace(ids=seen.ids.flip(0), pixels=seen.pixels + 3, targets=targets)
 
     monkeypatch.setattr(module, "_first_images", spoiled)
     monkeypatch.setattr(Batch, "to", lambda batch, device: replace(batch, targets={"text": ["a"]}))
-    found = agreement(
-        job(
-            a=dp.SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0)
-        )
+    found = compare_arms(
+        job(a=SyntheticConfig(), b=dp.TorchConfig(num_workers=0), c=dp.TorchConfig(num_workers=0))
     )
     assert not found["same_ids"] and not found["arms"]["b"]["same_ids"]
     assert found["arms"]["b"]["other_targets"] == found["arms"]["c"]["other_targets"] == ["text"]
@@ -175,7 +175,7 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
         "manifest": str(tmp_path / "shapes.arrow"),
         "transform": to_dict(dp.LetterboxTransform(size=64)),
     }
-    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == []
+    assert compare_arms(asked)["arms"]["dali_cpu"]["other_targets"] == []
     loader = Workload.loader
 
     @contextmanager
@@ -187,7 +187,7 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
             )
 
     monkeypatch.setattr(Workload, "loader", moved)
-    assert agreement(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
+    assert compare_arms(asked)["arms"]["dali_cpu"]["other_targets"] == ["boxes"]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_all_views_and_padded_batches_are_compared(work, tmp_path, monkeypatch, 
 
 
 def test_only_arms_on_the_plan_are_compared():
-    assert all(
-        entry_of(config).follows_plan
+    assert not any(
+        arm_of(config)
         for config in (
             dp.DaliConfig(),
             dp.TorchConfig(),
@@ -233,10 +233,7 @@ def test_only_arms_on_the_plan_are_compared():
             dp.TorchvisionGpuConfig(),
         )
     )
-    assert not any(
-        entry_of(config).follows_plan
-        for config in (DaliNativeConfig(), dp.SyntheticConfig(), dp.CachedConfig())
-    )
+    assert all(arm_of(config) for config in (DaliNativeConfig(), SyntheticConfig(), CachedConfig()))
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])
@@ -258,7 +255,7 @@ def test_steps_undo_the_normalization(dtype):
         dp.TorchConfig(),
         dp.TfDataConfig(num_threads=2),
         dp.TorchvisionGpuConfig(),
-        dp.CachedConfig(batches=3),
+        CachedConfig(batches=3),
     ],
 )
 def test_configs_pass_through_json(config):

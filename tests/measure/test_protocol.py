@@ -7,9 +7,9 @@ import psutil
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.measure.protocol import Trials, Turn, rounds, turns
+from dali_pipes.measure.protocol import TrialKey, Trials, list_trials, rounds
 from dali_pipes.measure.worker_process import ArmError
 
 
@@ -46,22 +46,24 @@ def trials(manifest, tmp_path):
 
 
 def test_the_turns_of_an_a_b_are_rounds_with_a_control():
-    planned = list(turns(["a", "b"], "b", 5, seed=1))
-    assert [turn.number for turn in planned] == [number for number in range(1, 6) for _ in range(3)]
-    in_rounds = [[turn[::2] for turn in planned if turn.number == number] for number in range(1, 6)]
+    planned = list(list_trials(["a", "b"], "b", 5, seed=1))
+    assert [key.number for key in planned] == [number for number in range(1, 6) for _ in range(3)]
+    in_rounds = [[key[::2] for key in planned if key.number == number] for number in range(1, 6)]
     assert all(
         sorted(order) == [("control", "b"), ("round", "a"), ("round", "b")] for order in in_rounds
     )
     assert in_rounds[1] == in_rounds[0][::-1] and in_rounds[3] == in_rounds[2][::-1]
-    assert [turn.phase for turn in turns(["a", "b"], "b", 4, seed=1)] == ["round"] * 8
-    assert {turn.number for turn in turns(["a", "b"], "b", 5, 1, lambda number: number < 3)} == {
+    assert [key.phase for key in list_trials(["a", "b"], "b", 4, seed=1)] == ["round"] * 8
+    assert {
+        key.number for key in list_trials(["a", "b"], "b", 5, 1, lambda number: number < 3)
+    } == {
         1,
         2,
     }
 
 
 def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
-    trial = trials(corun=2, min_seconds=1.0).run(Turn("round", 3, "dali"), DALI)
+    trial = trials(corun=2, min_seconds=1.0).run(TrialKey("round", 3, "dali"), DALI)
     one, other = trial["jobs"]
     assert max(one["start"], other["start"]) < min(one["end"], other["end"])
     assert (trial["arm"], trial["phase"], trial["round"]) == ("dali", "round", 3)
@@ -78,11 +80,11 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials
         assert each.start(arms, "dali") == {}
         for number in (1, 2):
             for arm, loader in arms.items():
-                trial = each.run(Turn("round", number, arm), loader)
+                trial = each.run(TrialKey("round", number, arm), loader)
                 assert trial["jobs"][0]["images"] >= 16 and "memory_mib" in trial["gpu_missing"]
                 [process] = next(
                     one.processes
-                    for (phase, name, _), one in each._asleep.items()
+                    for (phase, name, _), one in each._suspended.items()
                     if (phase, name) == ("round", arm)
                 )
                 family = [
@@ -98,10 +100,10 @@ def test_without_restart_the_processes_of_an_arm_sleep_between_its_trials(trials
         }
         time.sleep(0.1)
         assert before == {pid: psutil.Process(pid).cpu_times()[:2] for pid in before}
-        each.run(Turn("control", 1, "dali"), DALI)
+        each.run(TrialKey("control", 1, "dali"), DALI)
         of_control = {
             process.pid
-            for (phase, *_), one in each._asleep.items()
+            for (phase, *_), one in each._suspended.items()
             if phase == "control"
             for process in one.processes
         }
@@ -119,13 +121,13 @@ def test_without_restart_an_arm_that_fails_is_ended_and_the_others_go_on(trials)
             "prefetch_queue_depth is 0"
             in each.start({"dali": DALI, "native": native}, None)["native"]
         )
-        [asleep] = each._asleep.values()
+        [asleep] = each._suspended.values()
         [process] = asleep.processes
         psutil.Process(process.pid).kill()
         with pytest.raises(ArmError, match="arm dali: its process ended"):
-            each.run(Turn("round", 1, "dali"), DALI)
-        assert not each._asleep
-        assert each.run(Turn("round", 2, "dali"), DALI)["jobs"][0]["images"] >= 16
+            each.run(TrialKey("round", 1, "dali"), DALI)
+        assert not each._suspended
+        assert each.run(TrialKey("round", 2, "dali"), DALI)["jobs"][0]["images"] >= 16
 
 
 def test_the_cores_are_counted_from_those_that_this_process_has(trials):
@@ -145,7 +147,7 @@ def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_pat
     broken = trials(bad, min_batches=60)
     bad.path(3).write_bytes(b"")
     with pytest.raises(ArmError) as error:
-        broken.run(Turn("round", 1, "dali"), DALI)
+        broken.run(TrialKey("round", 1, "dali"), DALI)
     assert str(error.value).startswith(f"arm dali: {bad.path(3)}: ")
     assert "dali-pipes scan verify=full" in str(error.value) and "on_bad_sample" not in str(
         error.value
@@ -154,7 +156,7 @@ def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_pat
 
 @pytest.mark.slow
 def test_a_cold_trial_says_what_was_in_the_page_cache(trials):
-    trial = trials(workload="cold").run(Turn("round", 1, "dali"), DALI)
+    trial = trials(workload="cold").run(TrialKey("round", 1, "dali"), DALI)
     assert trial["resident"] is None or 0 <= trial["resident"] <= 1
     assert trial["jobs"][0]["images"] == 40
 
@@ -165,5 +167,48 @@ def test_an_arm_that_cannot_be_built_is_named(trials):
         ArmError, match="arm native: DaliNativeConfig supports only the training transform"
     ):
         trials(transform=dp.EvalTransform(size=32, resize=36)).run(
-            Turn("round", 1, "native"), DaliNativeConfig(device="cpu")
+            TrialKey("round", 1, "native"), DaliNativeConfig(device="cpu")
         )
+
+
+class Process:
+    """A process that is never started; `alive` lists those that nobody has ended."""
+
+    alive = ()
+    limit = 9
+
+    def __init__(self, *job):
+        if len(self.alive) == self.limit:
+            raise OSError("no memory for another process")
+        self.alive.append(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.alive.remove(self)
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    monkeypatch.setattr("dali_pipes.measure.protocol.MeasuringProcess", Process)
+    monkeypatch.setattr(Process, "alive", [])
+    return Process
+
+
+def test_one_of_several_that_cannot_start_ends_those_before_it(trials, processes, monkeypatch):
+    monkeypatch.setattr(Process, "limit", 1)
+    with pytest.raises(OSError, match="no memory"):
+        trials(corun=2).run(TrialKey("round", 1, "dali"), DALI)
+    assert not processes.alive
+
+
+def test_an_interrupt_while_arms_start_ends_them(trials, processes, monkeypatch):
+    def interrupted(_, arm):
+        assert len(processes.alive) == 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trials, "_suspend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trials(restart=False).start({"torch": dp.TorchConfig(), "dali": DALI}, "dali")
+    assert not processes.alive

@@ -84,9 +84,9 @@ def test_trials_in_abba_order_do_not_see_a_steady_drift():
     for each in order:
         for arm in each:
             rates[arm].append(next(speed))
-    assert paired_ratio(rates["a"], rates["b"]).holds_one()
+    assert paired_ratio(rates["a"], rates["b"]).contains_one()
     straight = np.linspace(1, 0.5, 12)
-    assert not paired_ratio(straight[0::2], straight[1::2]).holds_one()
+    assert not paired_ratio(straight[0::2], straight[1::2]).contains_one()
 
 
 def test_a_control_that_does_not_hold_one_forbids_claims_of_less_than_its_distance():
@@ -111,7 +111,7 @@ def test_a_gain_within_the_noise_of_the_control_is_no_gain():
 
 def test_fewer_than_five_pairs_give_no_interval():
     ratio = paired_ratio([1] * 4, [2] * 4)
-    assert ratio == Ratio(2.0) and ratio.noise is None and not ratio.holds_one()
+    assert ratio == Ratio(2.0) and ratio.noise is None and not ratio.contains_one()
     assert claim(ratio, Ratio(1, 0.9, 1.1)) == claim(Ratio(2, 1.9, 2.1), None) == "no interval"
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.measure import trial
+from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig
 from dali_pipes.measure.trial import run_trial, whole_bursts
 from dali_pipes.measure.workload import Workload, to_dict
 
@@ -44,7 +44,7 @@ def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
 
 
 def test_the_window_is_as_long_as_asked_for(work):
-    by_time = run(work, dp.SyntheticConfig(), min_seconds=0.4)
+    by_time = run(work, SyntheticConfig(), min_seconds=0.4)
     assert by_time["end"] - by_time["start"] >= 0.4 and by_time["images"] > 32
     by_count = run(work, dp.DaliConfig(device="cpu"), min_seconds=0, min_batches=7)
     assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
@@ -69,7 +69,7 @@ def test_before_it_is_suspended_it_gives_back_what_it_does_not_use(work, monkeyp
     controller = InProcess(
         {
             "work": work.to_dict(),
-            "loader": to_dict(dp.SyntheticConfig()),
+            "loader": to_dict(SyntheticConfig()),
             "min_seconds": 0,
             "min_batches": 2,
         }
@@ -102,7 +102,7 @@ def slow(monkeypatch, seconds):
 def test_waiting_is_inside_the_clock(work, monkeypatch):
     """A fetch that sleeps 20 ms cannot be faster than 50 batches a second, nor cost CPU for it."""
     slow(monkeypatch, lambda: 0.02)
-    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=3)
+    found = run(work, SyntheticConfig(), max_warmup_seconds=3)
     assert found["images_per_s"] <= 8 / 0.02
     assert min(found["waits_s"]) >= 0.02
     assert found["cpu_s_per_1000_images"] < 2
@@ -112,13 +112,13 @@ def test_waiting_is_inside_the_clock(work, monkeypatch):
 def test_a_rate_that_never_settles_is_an_outcome(work, monkeypatch):
     start = time.monotonic()
     slow(monkeypatch, lambda: 0.005 + 0.05 * (time.monotonic() - start))  # slower and slower
-    found = run(work, dp.SyntheticConfig(), max_warmup_seconds=2.5)
+    found = run(work, SyntheticConfig(), max_warmup_seconds=2.5)
     assert not found["warm_up"]["steady"] and found["warm_up"]["seconds"] >= 2.5
     assert found["images_per_s"] > 0
 
 
 def test_epochs_start_where_they_do(work):
-    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=10)  # an epoch has 5 batches
+    found = run(work, SyntheticConfig(), min_seconds=0, min_batches=10)  # an epoch has 5 batches
     assert (
         len(found["epoch_starts"]) == 2 and found["epoch_starts"][1] - found["epoch_starts"][0] == 5
     )
@@ -128,7 +128,7 @@ def test_epochs_start_where_they_do(work):
     "config",
     [
         DaliNativeConfig(device="cpu"),
-        dp.CachedConfig(),
+        CachedConfig(),
         pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -145,7 +145,7 @@ def test_training_steps(work, dtype):
         model="shufflenet_v2_x0_5",
         transform=dp.TrainTransform(size=32, dtype=dtype),
     )
-    found = run(work, dp.SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
+    found = run(work, SyntheticConfig(), min_seconds=0, min_batches=2, max_warmup_seconds=0)
     assert found["images"] == 16
     # the step takes the time, not the loader
     assert sum(found["waits_s"]) < 0.5 * (found["end"] - found["start"])
@@ -156,7 +156,7 @@ def test_what_networks_are_built_with_is_imported_before_the_clock_starts(work, 
     monkeypatch.setattr(trial, "importlib", SimpleNamespace(import_module=done.append))
     monkeypatch.setattr(Workload, "loader", lambda work, config: pytest.fail(str(done)))
     with pytest.raises(pytest.fail.Exception, match="torchvision"):
-        run(replace(work, workload="train", model="shufflenet_v2_x0_5"), dp.SyntheticConfig())
+        run(replace(work, workload="train", model="shufflenet_v2_x0_5"), SyntheticConfig())
 
 
 def test_what_is_not_finite_is_no_result(work, monkeypatch):
@@ -168,7 +168,7 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
 
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
     with pytest.raises(ValueError, match="this run is not valid"):
-        run(work, dp.SyntheticConfig())
+        run(work, SyntheticConfig())
 
 
 def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
@@ -180,7 +180,7 @@ def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
 
 def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
     controller = InProcess(
-        {"work": replace(work, workload="cold").to_dict(), "loader": to_dict(dp.SyntheticConfig())}
+        {"work": replace(work, workload="cold").to_dict(), "loader": to_dict(SyntheticConfig())}
     )
     slow(monkeypatch, lambda: controller.stop.set() or 0)
     run_trial(controller)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dali_pipes.measure.worker_process import ArmError, FreshProcess
+from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 
@@ -19,16 +19,18 @@ def worker_can_be_found(monkeypatch):
 def test_cores_and_threads_are_those_of_the_budget():
     one = {min(os.sched_getaffinity(0))}
     before = os.sched_getaffinity(0)
-    with FreshProcess("worker:run", {"do": "environment"}, "arm x", one) as process:
+    with MeasuringProcess("worker:run", {"do": "environment"}, "arm x", one) as process:
         assert process.answer() == {"cpus": sorted(one), "threads": "1", "gpu": None}
     assert os.sched_getaffinity(0) == before
-    with FreshProcess("worker:run", {"do": "environment"}, "arm x", one, gpu="3") as process:
+    with MeasuringProcess("worker:run", {"do": "environment"}, "arm x", one, gpu="3") as process:
         assert process.answer()["gpu"] == "3"
 
 
 def test_a_failure_is_that_of_an_arm():
     with (
-        FreshProcess("worker:run", {"do": "raise"}, "arm x", os.sched_getaffinity(0)) as process,
+        MeasuringProcess(
+            "worker:run", {"do": "raise"}, "arm x", os.sched_getaffinity(0)
+        ) as process,
         pytest.raises(ArmError, match="arm x: the file is broken"),
     ):
         process.answer()
@@ -37,9 +39,9 @@ def test_a_failure_is_that_of_an_arm():
 def test_sigterm_ends_a_program_and_its_suspended_processes():
     code = """
 import os
-from dali_pipes.measure.worker_process import FreshProcess, ended_in_order
-process = FreshProcess("worker:run", {"do": "wait"}, "arm x", os.sched_getaffinity(0))
-with ended_in_order(), process:
+from dali_pipes.measure.worker_process import MeasuringProcess, exit_on_signals
+process = MeasuringProcess("worker:run", {"do": "wait"}, "arm x", os.sched_getaffinity(0))
+with exit_on_signals(), process:
     process.answer()
     process.sleep()
     print(process.pid, flush=True)

@@ -59,7 +59,7 @@ def geometries(count: int) -> dict[str, tuple[Geometry, tuple[int, int]]]:
     source, draws = random.integers(60, 1500, (count, 2)), Draws(3, 0, np.arange(count))
     padded = {"pad_if_needed": True, "vertical_flip": 0.3}
     transforms = {
-        "a resized window": TrainTransform(size=(224, 320), ratio=(0.5, 2), vertical_flip=0.5),
+        "a resized region": TrainTransform(size=(224, 320), ratio=(0.5, 2), vertical_flip=0.5),
         "a padded crop": RandomCropTransform(
             size=(224, 256), resize=200, padding=(9, 3, 30, 20), **padded
         ),
@@ -77,7 +77,7 @@ def theirs(
     shape: tuple[int, int],
 ) -> torch.Tensor:
     """What torchvision's functions make of the boxes or keypoints of one image."""
-    one = F.resized_crop(one, *planned.window.tolist(), planned.resize.tolist())
+    one = F.resized_crop(one, *planned.region.tolist(), planned.resize.tolist())
     one = F.crop(one, *planned.crop.tolist(), *shape)
     one = F.horizontal_flip(one) if planned.flip else one
     one = F.vertical_flip(one) if planned.vertical_flip else one
@@ -101,7 +101,7 @@ def theirs(
 @pytest.mark.parametrize(
     ("name", "ops"),
     [
-        ("a resized window", []),
+        ("a resized region", []),
         ("a padded crop", []),
         ("a crop as stored", ["ShearX", "TranslateY"]),
         ("the centre", ["ShearY", "TranslateX", "Rotate"]),
@@ -152,8 +152,8 @@ def test_boxes_and_keypoints_go_where_torchvision_moves_them(name, ops):
     assert (moved.labels == np.flatnonzero(kept)).all() and moved.counts.sum() == kept.sum()
 
 
-def planned(source, window, resize, crop, flip=False, vertical=False) -> Geometry:
-    return Geometry(*(np.array([each]) for each in (source, window, resize, crop, flip, vertical)))
+def planned(source, region, resize, crop, flip=False, vertical=False) -> Geometry:
+    return Geometry(*(np.array([each]) for each in (source, region, resize, crop, flip, vertical)))
 
 
 NOTHING = augmentation(1, [])
@@ -194,7 +194,7 @@ def test_what_is_not_visible_is_removed():
     )
 
 
-def test_boxes_whose_centre_is_outside_the_window_are_removed_where_that_is_asked_for():
+def test_boxes_whose_centre_is_outside_the_region_are_removed_where_that_is_asked_for():
     boxes = np.array([[0, 0, 20, 20], [5, 5, 26, 26], [10, 10, 11, 11]], np.float32)
     objects = Objects(np.array([3]), boxes, np.arange(3))
     geometry = planned([100, 100], [10, 10, 50, 50], [50, 50], [0, 0])
@@ -285,13 +285,13 @@ def test_objects_turn_with_their_image(orientation):
 
 
 def torchvision_line(
-    source: int, window: tuple[int, int], resize: list[int], axis: int, dtype: torch.dtype
+    source: int, region: tuple[int, int], resize: list[int], axis: int, dtype: torch.dtype
 ) -> np.ndarray:
-    """Which pixels of `window` F.resize_image takes along one axis."""
-    line = torch.arange(source)[window[0] : window[0] + window[1]]
+    """Which pixels of `region` F.resize_image takes along one axis."""
+    line = torch.arange(source)[region[0] : region[0] + region[1]]
     digits = torch.stack([line // 128, line % 128]).to(dtype)  # uint8 holds them too
     image = digits[:, :, None] if axis == 0 else digits[:, None, :]
-    full = image.expand(2, *((window[1], 2) if axis == 0 else (2, window[1]))).contiguous()
+    full = image.expand(2, *((region[1], 2) if axis == 0 else (2, region[1]))).contiguous()
     made = (
         F.resize_image(full, resize, interpolation=v2.InterpolationMode.NEAREST_EXACT)
         .long()
@@ -301,7 +301,7 @@ def torchvision_line(
 
 
 def test_masks_are_torchvisions_value_for_value():
-    """2,000 windows, sizes, places and flips; half of them small enough for ATen's other kernel."""
+    """2,000 regions, sizes, places and flips; half of them small enough for ATen's other kernel."""
     random = np.random.default_rng(5)
     for number in range(2000):
         source, resize, shape = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from later import later
 
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.plan.geometry import Geometry, resized
+from dali_pipes.plan.geometry import Geometry, resize_sizes
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import (
     CenterCropTransform,
@@ -33,11 +33,11 @@ def planned(
     ).geometry(source, draws)
 
 
-def one(source, window, resize, crop, flips=(False, False)) -> Geometry:
-    return Geometry(*(np.array(each) for each in (source, window, resize, crop, *flips)))
+def one(source, region, resize, crop, flips=(False, False)) -> Geometry:
+    return Geometry(*(np.array(each) for each in (source, region, resize, crop, *flips)))
 
 
-def torchvision_windows(height: int, width: int, count: int) -> np.ndarray:
+def torchvision_regions(height: int, width: int, count: int) -> np.ndarray:
     transform = v2.RandomResizedCrop(224, scale=SCALE, ratio=RATIO, antialias=True)
     image = torch.empty(3, height, width)
     torch.manual_seed(0)
@@ -50,8 +50,8 @@ def test_random_resized_crop_is_distributed_as_torchvisions(height, width):
     """Two-sample Kolmogorov-Smirnov tests over 60,000 planned and 20,000 torchvision draws; 12 of
     them in all.
     """
-    top, left, h, w = planned(height, width, 60_000).window.T
-    top2, left2, h2, w2 = torchvision_windows(height, width, 20_000).T
+    top, left, h, w = planned(height, width, 60_000).region.T
+    top2, left2, h2, w2 = torchvision_regions(height, width, 20_000).T
     pairs = {
         "area": (h * w, h2 * w2),
         "aspect": (w / h, w2 / h2),
@@ -74,7 +74,7 @@ def test_flips_are_as_frequent_as_asked_for():
 
 def test_flips_and_crop_are_independent():
     geometry = planned(375, 500, 60_000)
-    area = geometry.window[:, 2] * geometry.window[:, 3]
+    area = geometry.region[:, 2] * geometry.region[:, 3]
     for flip in (geometry.flip, geometry.vertical_flip):
         assert stats.ks_2samp(area[flip], area[~flip]).pvalue > 1e-3
     assert (
@@ -84,19 +84,19 @@ def test_flips_and_crop_are_independent():
 
 
 @given(sides, sides, st.integers(0, 2**32))
-def test_windows_lie_inside_the_image(height, width, seed):
-    top, left, h, w = planned(height, width, 50, seed=seed).window.T
+def test_regions_lie_inside_the_image(height, width, seed):
+    top, left, h, w = planned(height, width, 50, seed=seed).region.T
     assert (top >= 0).all() and (left >= 0).all() and (h > 0).all() and (w > 0).all()
     assert (top + h <= height).all() and (left + w <= width).all()
 
 
 @pytest.mark.parametrize(("height", "width"), [(10, 1000), (1000, 10), (1, 5000)])
 def test_fallback_is_torchvisions(height, width):
-    """No window of the whole area and aspect 1 fits, so all tries fail on both sides."""
+    """No region of the whole area and aspect 1 fits, so all tries fail on both sides."""
     transform = v2.RandomResizedCrop(224, scale=(1.0, 1.0), ratio=RATIO, antialias=True)
     theirs = transform.make_params([torch.empty(3, height, width)])
-    window = planned(height, width, 1, scale=(1.0, 1.0)).window[0]
-    assert window.tolist() == [theirs["top"], theirs["left"], theirs["height"], theirs["width"]]
+    region = planned(height, width, 1, scale=(1.0, 1.0)).region[0]
+    assert region.tolist() == [theirs["top"], theirs["left"], theirs["height"], theirs["width"]]
 
 
 resizes = st.one_of(
@@ -125,23 +125,23 @@ def test_evaluation_rounds_as_torchvision_does(height, width, shape, resize):
         assert visible(geometry, shape) == visible(
             one(size, [0, 0, *size], size, [y - top, x - left]), shape
         )
-        assert (geometry.window[2:] <= shape).all()
+        assert (geometry.region[2:] <= shape).all()
     else:
         assert geometry.resize.tolist() == size and geometry.crop.tolist() == [y - top, x - left]
-        assert geometry.window.tolist() == [0, 0, height, width]
+        assert geometry.region.tolist() == [0, 0, height, width]
 
 
 def visible(geometry: Geometry, shape: tuple[int, int]) -> list[list[int]]:
     """For rows and for columns: the first that is not black, how many are not, and which of the
     image's that is.
     """
-    assert geometry.window[2:].tolist() == geometry.resize.tolist()
+    assert geometry.region[2:].tolist() == geometry.resize.tolist()
     first = np.maximum(-geometry.crop, 0)
-    last = np.minimum(geometry.window[2:] - geometry.crop, shape)
+    last = np.minimum(geometry.region[2:] - geometry.crop, shape)
     return [
         first.tolist(),
         (last - first).tolist(),
-        (geometry.window[:2] + geometry.crop + first).tolist(),
+        (geometry.region[:2] + geometry.crop + first).tolist(),
     ]
 
 
@@ -150,7 +150,7 @@ def test_transforms_pass_their_options_on():
     area = TrainTransform(size=(96, 64), scale=(0.5, 0.6), flip=0, vertical_flip=1).geometry(
         source, draws
     )
-    share = area.window[:, 2] * area.window[:, 3] / 240_000
+    share = area.region[:, 2] * area.region[:, 3] / 240_000
     assert (share > 0.49).all() and (share < 0.61).all()
     assert (area.resize == [96, 64]).all() and not area.flip.any() and area.vertical_flip.all()
     assert EvalTransform(size=96, resize=100).geometry(source, draws).resize[0].tolist() == [
@@ -161,7 +161,7 @@ def test_transforms_pass_their_options_on():
         100,
         110,
     ]
-    assert EvalTransform(size=(96, 100), resize=None).geometry(source, draws).window[
+    assert EvalTransform(size=(96, 100), resize=None).geometry(source, draws).region[
         0
     ].tolist() == [152, 250, 96, 100]
     crop = RandomCropTransform(size=(96, 100), resize=96, flip=1, vertical_flip=1).geometry(
@@ -196,22 +196,22 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
     geometry = RandomCropTransform(
         size=shape, padding=padding, pad_if_needed=pad_if_needed, flip=0
     ).geometry(source, draws)
-    top, left, height, width = geometry.window.T
+    top, left, height, width = geometry.region.T
     assert (
         (top >= 0).all()
         and (left >= 0).all()
         and (top + height <= size[0]).all()
         and (left + width <= size[1]).all()
     )
-    assert (geometry.resize == geometry.window[:, 2:]).all() and (geometry.resize >= 1).all()
+    assert (geometry.resize == geometry.region[:, 2:]).all() and (geometry.resize >= 1).all()
     places, counts = np.unique(
-        np.hstack([geometry.window, geometry.crop]), axis=0, return_counts=True
+        np.hstack([geometry.region, geometry.crop]), axis=0, return_counts=True
     )
     assert len(counts) == 1 or stats.chisquare(counts).pvalue > 1e-3
     rows = [one(size, place[:4], place[2:4], place[4:]) for place in places]
     pixels, found = image.permute(1, 2, 0).numpy(), set()
     for row in rows:
-        y, x, h, w = row.window
+        y, x, h, w = row.region
         found.add(
             crop_and_flip(pixels[y : y + h, x : x + w], row, shape).transpose(2, 0, 1).tobytes()
         )
@@ -227,9 +227,9 @@ def test_a_random_crop_after_a_resize_lies_in_the_padded_image(height, width, re
         size=(64, 48), resize=resize, padding=(1, 2, 3, 4), pad_if_needed=True, vertical_flip=0.5
     )
     geometry = crop.geometry(source, draws)
-    size = resized(source, resize)
+    size = resize_sizes(source, resize)
     more = np.maximum([64 - 6, 48 - 4] - size, 0)
-    place = geometry.crop + (geometry.window[:, :2] if resize is None else 0)
+    place = geometry.crop + (geometry.region[:, :2] if resize is None else 0)
     assert (place >= -more - [2, 1]).all() and (
         place + np.array([64, 48]) <= size + more + [4, 3]
     ).all()

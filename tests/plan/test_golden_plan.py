@@ -108,8 +108,10 @@ def images() -> Manifest:
 def named_arrays(planned, labels):
     yield from {"ids": planned.ids, "labels": labels[planned.ids]}.items()
     for view in planned.views:
-        for name in ("source", "window", "resize", "crop", "flip"):
-            yield name, getattr(view.geometry, name)
+        # what is called region now was called window when these hashes were made
+        geometry = view.geometry
+        for name in ("source", "region", "resize", "crop", "flip"):
+            yield name.replace("region", "window"), getattr(geometry, name)
         for name in ("ops", "magnitudes", "erased"):
             yield name, getattr(view.augmentation, name)
 

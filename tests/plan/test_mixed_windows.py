@@ -13,8 +13,8 @@ from planned import KB, sharded
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
-from dali_pipes.loader.fingerprint import changes
-from dali_pipes.plan.sampling import Mixture, chosen
+from dali_pipes.loader.fingerprint import iter_changes
+from dali_pipes.plan.sampling import Mixture, choose_sampling
 
 TRANSFORM = TrainTransform(size=8)
 GB = KB / 1e9
@@ -151,7 +151,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(times):
         ]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
-            for part in (lambda each: each.ids, lambda each: each.geometry.window)
+            for part in (lambda each: each.ids, lambda each: each.geometry.region)
         ]
     assert batches[1] == batches[2] == batches[4] == batches[8]
 
@@ -170,7 +170,7 @@ def test_what_the_state_holds():
     def state(shares):
         return plan(mixed(shares), lanes=2).sampling_state
 
-    assert [name for name, *_ in changes(state((5, 2, 1)), state((5, 3, 1)))] == [
+    assert [name for name, *_ in iter_changes(state((5, 2, 1)), state((5, 3, 1)))] == [
         "shares.source 0",
         "shares.source 1",
         "shares.source 2",
@@ -206,6 +206,6 @@ def test_what_cannot_work_is_refused():
         plan(mixed().filter("source != 1"))
     with pytest.raises(ConfigError, match="lanes=3 do not divide a global batch of 16 images"):
         plan(mixed(), lanes=3)
-    assert isinstance(chosen("windows", None, mixed(), True), Windows) and isinstance(
-        chosen(None, None, mixed(), True), Mixture
+    assert isinstance(choose_sampling("windows", None, mixed(), True), Windows) and isinstance(
+        choose_sampling(None, None, mixed(), True), Mixture
     )

@@ -66,7 +66,7 @@ def test_global_batches_do_not_depend_on_the_number_of_shards(n, split, last_bat
         whole = alone.batch(2, step)
         assert np.array_equal(np.concatenate([part.ids for part in parts]), whole.ids)
         assert np.array_equal(
-            np.concatenate([part.geometry.window for part in parts]), whole.geometry.window
+            np.concatenate([part.geometry.region for part in parts]), whole.geometry.region
         )
 
 
@@ -75,7 +75,7 @@ def test_rows_are_a_pure_function():
     later = two.batch(4, 2)
     [two.batch(0, step) for step in range(3)]
     assert np.array_equal(one.batch(4, 2).ids, later.ids)
-    assert np.array_equal(one.batch(4, 2).geometry.window, later.geometry.window)
+    assert np.array_equal(one.batch(4, 2).geometry.region, later.geometry.region)
     assert np.array_equal(one.batch(4, 2).geometry.flip, later.geometry.flip)
 
 
@@ -86,9 +86,9 @@ def test_each_epoch_and_seed_has_its_own_order_and_crops():
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(orders, 2))
     first, again = (
         {
-            sample: window
+            sample: region
             for step in range(10)
-            for sample, window in zip(*by_id(plan.batch(epoch, step)), strict=True)
+            for sample, region in zip(*by_id(plan.batch(epoch, step)), strict=True)
         }
         for epoch in (0, 1)
     )
@@ -96,7 +96,7 @@ def test_each_epoch_and_seed_has_its_own_order_and_crops():
 
 
 def by_id(planned):
-    return planned.ids, planned.geometry.window
+    return planned.ids, planned.geometry.region
 
 
 def test_the_order_is_uniform():

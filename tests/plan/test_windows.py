@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planned import KB, labelled, sharded
 
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
-from dali_pipes.loader.fingerprint import changes
+from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.plan.windows import PlainLanes
 
 TRANSFORM = TrainTransform(size=8)
@@ -118,7 +118,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(options):
         ]
         batches[count] = [
             [np.concatenate([part(each) for each in row]).tolist() for row in rows]
-            for part in (lambda each: each.ids, lambda each: each.geometry.window)
+            for part in (lambda each: each.ids, lambda each: each.geometry.region)
         ]
     assert batches[1] == batches[2] == batches[4]
 
@@ -158,7 +158,7 @@ def test_any_step_can_be_planned_alone():
     for rows in reversed(walked):
         again = fresh.batch(rows.epoch, rows.step)
         assert np.array_equal(rows.ids, again.ids) and np.array_equal(
-            rows.geometry.window, again.geometry.window
+            rows.geometry.region, again.geometry.region
         )
 
 
@@ -173,8 +173,8 @@ def test_every_policy_of_the_last_batch_is_that_of_other_orders(last_batch):
         Plan(manifest, TRANSFORM, 4, rank=Rank(index, 2), last_batch=last_batch)
         for index in range(2)
     ]
-    assert [(each.epoch_samples, each.shard_samples, len(each)) for each in ranks] == [
-        (each.epoch_samples, each.shard_samples, len(each)) for each in plain
+    assert [(each.epoch_samples, each.rank_samples, len(each)) for each in ranks] == [
+        (each.epoch_samples, each.rank_samples, len(each)) for each in plain
     ]
     ids = np.concatenate(
         [each.batch(0, step).ids for step in range(ranks[0].steps) for each in ranks]
@@ -270,7 +270,7 @@ def test_repeats_stand_side_by_side_with_random_numbers_of_their_own():
         and (ids.reshape(-1, 3) == ids[::3, None]).all()
         and len(set(ids.tolist())) == 40
     )
-    assert len({tuple(each) for each in rows[0].geometry.window.tolist()}) > 20
+    assert len({tuple(each) for each in rows[0].geometry.region.tolist()}) > 20
     seen = np.concatenate([planned.order(epoch)[::3] for epoch in range(3)])
     assert sorted(seen.tolist()) == list(range(120))
 
@@ -300,7 +300,7 @@ def test_what_the_state_holds(options, files, changed):
     after = plan(
         sharded(**{"lengths": [10] * 3} | files), 4, **{"lanes": 2, "window_gb": 30 * GB} | options
     ).sampling_state
-    assert [name for name, *_ in changes(before, after)] == [changed] and before["algorithm"]
+    assert [name for name, *_ in iter_changes(before, after)] == [changed] and before["algorithm"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 GPU_BACKENDS = {
     "dali_gpu": dp.DaliConfig(device="gpu"),
@@ -11,8 +12,8 @@ GPU_BACKENDS = {
     "torchvision_on_gpu": dp.TorchvisionGpuConfig(),
     "torch_to_gpu": dp.TorchConfig(num_workers=1),
     "dali_cpu_to_gpu": dp.DaliConfig(device="cpu"),
-    "cached_on_gpu": dp.CachedConfig(),
-    "synthetic_on_gpu": dp.SyntheticConfig(),
+    "cached_on_gpu": CachedConfig(),
+    "synthetic_on_gpu": SyntheticConfig(),
 }
 
 

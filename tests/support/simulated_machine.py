@@ -12,7 +12,7 @@ from made_up import trial
 
 import dali_pipes as dp
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import turns
+from dali_pipes.measure.protocol import list_trials
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.search import Race, search
 from dali_pipes.tools.tuning.settings import Setting
@@ -61,7 +61,7 @@ def benchmark_claims(kind: str, gain: float, seed: int) -> str:
     machine, speeds = Machine(kind, seed), {"baseline": 1000.0, "arm": 1000.0 * gain}
     done = [
         trial(turn.arm, turn.number, turn.phase, rate=speeds[turn.arm] * machine.pace())
-        for turn in turns(list(speeds), "baseline", PAIRS, seed)
+        for turn in list_trials(list(speeds), "baseline", PAIRS, seed)
     ]
     compared = result_figures(done, list(speeds), "baseline")["arms"]["arm"]["ratio"]
     return compared["images_per_s"]["claim"]

@@ -11,7 +11,7 @@ import time
 
 import psutil
 
-from dali_pipes.measure.worker_process import FreshProcess, ended_in_order
+from dali_pipes.measure.worker_process import MeasuringProcess, exit_on_signals
 
 
 def work(controller):
@@ -23,8 +23,8 @@ def work(controller):
     controller.go()
 
 
-def measure(kind: str, held: list[FreshProcess]) -> None:
-    child = FreshProcess("suspending_parent:work", kind, "arm", {0})
+def measure(kind: str, held: list[MeasuringProcess]) -> None:
+    child = MeasuringProcess("suspending_parent:work", kind, "arm", {0})
     held.append(child.__enter__())
     child.answer()
     children = psutil.Process().children(recursive=True)
@@ -35,8 +35,8 @@ def measure(kind: str, held: list[FreshProcess]) -> None:
 if __name__ == "__main__":
     # tests that are run under nohup hand down that it is ignored
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    kept: list[FreshProcess] = []
-    with ended_in_order():
+    kept: list[MeasuringProcess] = []
+    with exit_on_signals():
         # which ends before the measurement does
         thread = threading.Thread(target=measure, args=(sys.argv[1], kept))
         thread.start()

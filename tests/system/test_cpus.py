@@ -10,11 +10,11 @@ import pytest
 import dali_pipes.system.cpus
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import (
-    as_list,
     available_cpus,
     cgroup_folders,
     cpu_quota,
     cpus_near,
+    format_cpus,
     parse_cpus,
     started_on,
 )
@@ -155,8 +155,8 @@ def test_a_real_quota_is_seen_and_so_is_what_it_denied(group_of_a_tenth_of_a_cor
     ],
 )
 def test_lists_of_cpus_are_read_and_written(text, cpus):
-    assert parse_cpus(text) == cpus == parse_cpus(as_list(cpus))
-    assert as_list({0, 1, 2, 3, 8}) == "0-3,8"
+    assert parse_cpus(text) == cpus == parse_cpus(format_cpus(cpus))
+    assert format_cpus({0, 1, 2, 3, 8}) == "0-3,8"
 
 
 @pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "1-", "0x3", "1,,2", "1.5"])

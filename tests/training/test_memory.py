@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import HOST_MEMORY_PADDING
-from dali_pipes.backends.registry import loader_needs
+from dali_pipes.backends.registry import estimate_loader_memory
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_left
 from dali_pipes.training.memory import model_needs, saved_bytes
@@ -45,19 +45,21 @@ def test_activations_are_what_a_real_forward_pass_keeps(name):
 
 def test_batches_ahead_and_weights_are_counted():
     torch_needs = list(
-        loader_needs(dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES, CPU)
+        estimate_loader_memory(
+            dp.TorchConfig(num_workers=3, prefetch_factor=4), TRANSFORM, 8, SIZES, CPU
+        )
     )
     assert [(need.where, need.bytes) for need in torch_needs] == [
         ("shm", 12 * BATCH),
         ("host", BATCH),
     ]
-    (alone,) = loader_needs(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES, CPU)
+    (alone,) = estimate_loader_memory(dp.TorchConfig(num_workers=0), TRANSFORM, 8, SIZES, CPU)
     assert alone.bytes == BATCH
-    (dali,) = loader_needs(
+    (dali,) = estimate_loader_memory(
         dp.DaliConfig(device="cpu", resize="dali", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU
     )
     assert (dali.where, dali.bytes) == ("host", 5 * BATCH)
-    (finished,) = loader_needs(
+    (finished,) = estimate_loader_memory(
         dp.DaliConfig(device="cpu", prefetch_queue_depth=5), TRANSFORM, 8, SIZES, CPU
     )
     assert (finished.where, finished.bytes) == ("host", 3 * BATCH)
@@ -76,10 +78,12 @@ def test_a_network_that_needs_its_numbers_is_not_refused():
 
 
 def test_on_a_gpu_batches_lie_there():
-    batches, decoded, *_ = loader_needs(dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES, GPU)
+    batches, decoded, *_ = estimate_loader_memory(
+        dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES, GPU
+    )
     assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
     assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
-    ahead, _ = loader_needs(
+    ahead, _ = estimate_loader_memory(
         dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES, GPU
     )
     assert ahead.bytes == 2 * BATCH // 4  # uint8, normalized on the GPU
@@ -90,9 +94,9 @@ def test_on_a_gpu_batches_lie_there():
 )
 def test_where_the_loader_decodes_is_where_its_memory_is_counted(monkeypatch, config):
     """Batches that arrive on the CPU are decoded there, also on a machine with a GPU."""
-    without = list(loader_needs(config, TRANSFORM, 8, SIZES, CPU))
+    without = list(estimate_loader_memory(config, TRANSFORM, 8, SIZES, CPU))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert list(loader_needs(config, TRANSFORM, 8, SIZES, CPU)) == without
+    assert list(estimate_loader_memory(config, TRANSFORM, 8, SIZES, CPU)) == without
     assert {need.where for need in without} <= {"host", "shm"}
 
 
@@ -101,7 +105,7 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     config = dp.DaliConfig(
         num_threads=7, hw_decoder_load=0.75, device_memory_padding=5 * 2**20, decode="force_region"
     )
-    _, device, host = loader_needs(config, TRANSFORM, 8, SIZES, GPU)
+    _, device, host = estimate_loader_memory(config, TRANSFORM, 8, SIZES, GPU)
     assert (device.where, device.bytes) == (
         "gpu",
         8 * 5 * 2**20,
@@ -109,10 +113,14 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
     assert (host.where, host.bytes) == ("host", 8 * 2 * 8 * 2**20)
     with pytest.raises(ConfigError, match="make num_threads smaller"):
         check_fits([host], {"host": 100 * 2**20})
-    (alone,) = loader_needs(dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES, GPU)
+    (alone,) = estimate_loader_memory(
+        dp.DaliConfig(device="cpu", num_threads=7), TRANSFORM, 8, SIZES, GPU
+    )
     assert alone.where == "host"
     monkeypatch.setattr("dali_pipes.backends.config.available_cpus", lambda: 15)
-    _, device, *_ = loader_needs(dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES, GPU)
+    _, device, *_ = estimate_loader_memory(
+        dp.DaliConfig(decode="force_region"), TRANSFORM, 8, SIZES, GPU
+    )
     assert device.bytes == 16 * 16 * 2**20
 
 
@@ -122,7 +130,7 @@ def test_on_a_gpu_the_decoders_buffers_are_counted(monkeypatch):
 )
 def test_dalis_queue_holds_what_dali_puts_out(device, dtype, of_a_pixel):
     transform = dp.TrainTransform(size=10, dtype=dtype)
-    queue, *_ = loader_needs(
+    queue, *_ = estimate_loader_memory(
         dp.DaliConfig(device=device, resize="dali", prefetch_queue_depth=3),
         transform,
         8,

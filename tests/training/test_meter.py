@@ -5,7 +5,7 @@ import torch
 from later import later
 
 import dali_pipes as dp
-from dali_pipes.loader.loader import LoaderStats
+from dali_pipes.loader.statistics import LoaderStats
 from dali_pipes.training.meter import Meter, rates, sentence
 
 launching = later("dali_pipes.training.launch")

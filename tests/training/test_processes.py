@@ -1,4 +1,4 @@
-"""scripts/train.py as it is run: killed and gone on with, on several ranks, stopped, and wrong."""
+"""dali-pipes train as it is run: killed and gone on with, on several ranks, stopped, and wrong."""
 
 import csv
 import json
@@ -20,8 +20,7 @@ from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 
 pytestmark = pytest.mark.slow
-REPO = Path(__file__).parents[2]
-SCRIPT = str(REPO / "scripts/train.py")
+TRAIN = ["-m", "dali_pipes.cli", "train"]
 SMALL = [
     "model.name=squeezenet1_1",
     "transform.size=32",
@@ -52,7 +51,7 @@ def start(image_folder, tmp_path):
         environment.pop("MKL_CBWR", None)  # of conftest.py
         with (tmp_path / "stderr").open("w") as stderr:
             process = subprocess.Popen(
-                [*command, SCRIPT, *data, *SMALL, *options],
+                [*command, *TRAIN, *data, *SMALL, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

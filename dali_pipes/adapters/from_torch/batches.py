@@ -338,7 +338,7 @@ def _convert_mix(mix: Any) -> BatchTransform:
         refuse_unless(
             len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal"
         )
-        return RandomChoice([_convert_mix(each) for each in mix.transforms])
+        return RandomChoice([_convert_mix(transform) for transform in mix.transforms])
     refuse_unless(
         kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix"
     )

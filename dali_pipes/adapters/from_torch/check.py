@@ -19,7 +19,7 @@ from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Rank
@@ -167,9 +167,9 @@ def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float6
 
     Area and position are relative to the image. Crops that are too small to see are NaN.
     """
-    scale = geometry.window[:, 2:] / geometry.resize  # pixels of the image per pixel of the output
+    scale = geometry.region_size / geometry.resize  # pixels of the image per pixel of the output
     extent = scale * shape
-    centre = (geometry.window[:, :2] + geometry.crop * scale + extent / 2) / geometry.source
+    centre = (geometry.region_start + geometry.crop * scale + extent / 2) / geometry.source
 
     area = extent.prod(axis=1) / geometry.source.prod(axis=1)
     flips = geometry.flip, geometry.vertical_flip

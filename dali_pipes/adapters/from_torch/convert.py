@@ -19,10 +19,12 @@ from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_
 from dali_pipes.adapters.from_torch.samples import read_samples
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
-from dali_pipes.backends.config import DaliConfig, LoaderConfig
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
@@ -218,7 +220,7 @@ def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
         return sizes.pop() if len(sizes) == 1 else None
 
     first, *others = (reading.built(uniform) for reading in readings)
-    alike = all(each == first for each in others)
+    alike = all(other == first for other in others)
     refuse_unless(
         alike,
         "ConcatDataset",
@@ -298,7 +300,7 @@ class _EpochSampler:
         self._loader = loader
 
     def __len__(self) -> int:
-        return self._loader.plan.shard_samples
+        return self._loader.plan.rank_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""

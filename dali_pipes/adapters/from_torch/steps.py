@@ -335,7 +335,7 @@ def _check_fill(step: Any, name: str) -> None:
     )
 
     refuse_unless(
-        all(not each for each in values),
+        all(not value for value in values),
         name,
         f"fill={fill}",
         "areas from outside the image are black here: fill=0",

@@ -1,4 +1,4 @@
-"""Turns decoded windows into finished images on the CPU, in threads.
+"""Turns decoded regions into finished images on the CPU, in threads.
 
 `Finisher` cuts each batch into parts, one task each. A task resizes, crops, flips, augments and
 normalizes its images and writes them into a buffer from `Buffers`. The loop over images is compiled
@@ -30,23 +30,23 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.backends.common import pixels
-from dali_pipes.backends.common.transfer import one_ahead
+from dali_pipes.backends.common.transfer import run_one_ahead
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
 
-_COMPILING = threading.Lock()  # TorchScript's compiler is not safe for several threads
+_COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
 # `_one_core_each` reads PyTorch's number of threads, changes it and sets it back: one at a time
-_COUNTING = threading.Lock()
-KEPT = 4  # free buffers that are kept; further ones are freed
-LEAST = 4  # images that are worth a task of their own
-Windows = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
+_THREAD_COUNT_LOCK = threading.Lock()
+MAX_FREE_BUFFERS = 4  # free buffers that are kept; further ones are freed
+MIN_IMAGES_PER_TASK = 4  # images that are worth a task of their own
+Regions = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
 
 
 class Finisher:
-    """Makes all views from decoded windows, one batch ahead.
+    """Makes all views from decoded regions, one batch ahead.
 
     Args:
         threads: each takes a part of every batch, and one core.
@@ -57,21 +57,21 @@ class Finisher:
         self._buffers = [
             Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups
         ]
-        self._views = list(map(_View, views_of(transform)))
+        self._views = list(map(_ViewFinisher, views_of(transform)))
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         _one_core_each(self._threads, threads)
 
-    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Windows]]) -> Iterator[Delivery]:
+    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Regions]]) -> Iterator[Delivery]:
         """The batches in order."""
-        return starmap(_result, one_ahead(starmap(self._start, decoded), lambda begun: begun))
+        return starmap(_result, run_one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
     def _start(
-        self, planned: PlannedBatch, windows: Windows
+        self, planned: PlannedBatch, regions: Regions
     ) -> tuple[Delivery, list[Future[None]]]:
         """Starts the tasks of one batch.
 
         Args:
-            windows: of `planned.region`.
+            regions: of `planned.region`.
 
         Returns:
             The batch, whose images are there once all of the tasks are done, and the tasks.
@@ -80,27 +80,27 @@ class Finisher:
         each_group = zip(self._buffers, planned.groups, strict=True)
         groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
         outs = [out for group in groups for out in torch.split(group, n)]
-        # for each view the arguments of `_View.__call__`; each task gets a slice of them
+        # for each view the arguments of `_ViewFinisher.__call__`; each task gets a slice of them
         views = [
             (*_arguments(view, origin), out) for view, out in zip(planned.views, outs, strict=True)
         ]
 
-        count = min(self._count, -(-n // LEAST))
+        count = min(self._count, -(-n // MIN_IMAGES_PER_TASK))
         edges = [n * part // count for part in range(count + 1)]
 
         return (planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))), [
             self._threads.submit(
                 self._finish,
-                windows[first:last],
+                regions[first:last],
                 [[values[first:last] for values in view] for view in views],
             )
             for first, last in pairwise(edges)
         ]
 
-    def _finish(self, windows: Windows, views: list[list[Any]]) -> None:
+    def _finish(self, regions: Regions, views: list[list[Any]]) -> None:
         with span("finish"):
             for finish, values in zip(self._views, views, strict=True):
-                finish(windows, *values)
+                finish(regions, *values)
 
     def close(self) -> None:
         """Ends the threads, after the images in work."""
@@ -113,8 +113,8 @@ def _result(delivery: Delivery, parts: list[Future[None]]) -> Delivery:
     return delivery
 
 
-class _View:
-    """Makes one view of decoded windows."""
+class _ViewFinisher:
+    """Makes one view of decoded regions."""
 
     def __init__(self, transform: Transform):
         self._slots, self._erases, self._mode = (
@@ -123,24 +123,24 @@ class _View:
             transform.interpolation,
         )
         self._normalization = cache(partial(pixels.normalization, transform))
-        self._run = _unlocked(_place_all if self._slots else _place_and_normalize_all)
+        self._run = _compile_without_gil(_place_all if self._slots else _place_and_normalize_all)
 
     def __call__(
         self,
-        windows: Windows,
+        regions: Regions,
         places: torch.Tensor,
         ops: Codes,
         magnitudes: Numbers,
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """Writes this view of the windows into `out`.
+        """Writes this view of the regions into `out`.
 
         Args:
             places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.
         """
-        placed = windows, places, list(out.shape[2:]), self._mode
+        placed = regions, places, list(out.shape[2:]), self._mode
 
         constants = self._normalization(out.shape[3])
         with _without_profiling():
@@ -159,21 +159,26 @@ class _View:
 def _arguments(
     view: PlannedView, origin: NDArray[np.int64]
 ) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
-    """The arguments of `_View.__call__` except the first and the last.
+    """The arguments of `_ViewFinisher.__call__` except the first and the last.
 
-    `origin` is the top left corner of each window in its image, (N, 2).
+    `origin` is the top left corner of each region in its image, (N, 2).
     """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
-    window = geometry.window[:, :2] - origin, geometry.window[:, 2:]
-    places = np.concatenate(
-        [geometry.resize, geometry.crop, flips, *window], axis=1, dtype=np.int64
+    # the columns that `_place` unpacks
+    columns = (
+        geometry.resize,
+        geometry.crop,
+        flips,
+        geometry.region_start - origin,
+        geometry.region_size,
     )
+    places = np.concatenate(columns, axis=1, dtype=np.int64)
     return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
 
 
 @cache
-def _unlocked(function: FunctionType) -> Callable[..., Any]:
+def _compile_without_gil(function: FunctionType) -> Callable[..., Any]:
     """The same function without the interpreter lock, so that threads need not wait for each other.
 
     TorchScript does that. PyTorch has deprecated it and has no other way. If it is gone, the
@@ -183,10 +188,10 @@ def _unlocked(function: FunctionType) -> Callable[..., Any]:
         return function
 
     # PyTorch caches what it has compiled of a function. A copy is compiled again, which a forked
-    # child needs (`_begin_anew`).
+    # child needs (`_reset_after_fork`).
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
     own.__annotations__, own.__module__ = function.__annotations__, function.__module__
-    with _COMPILING, warnings.catch_warnings():
+    with _COMPILE_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.script(own)
 
@@ -205,7 +210,7 @@ def _without_profiling() -> AbstractContextManager[None]:
     )
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """Replaces locks and compiled functions in a forked child.
 
     A thread of the parent may have held a lock then, which nobody releases in the child. One such
@@ -213,48 +218,53 @@ def _begin_anew() -> None:
     (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor): in the first calls of a
     function it is held for as long as PyTorch optimizes it.
     """
-    global _COMPILING, _COUNTING
-    _COMPILING, _COUNTING = threading.Lock(), threading.Lock()
-    _unlocked.cache_clear()
+    global _COMPILE_LOCK, _THREAD_COUNT_LOCK
+    _COMPILE_LOCK, _THREAD_COUNT_LOCK = threading.Lock(), threading.Lock()
+    _compile_without_gil.cache_clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _place(window: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
-    """(3, *shape): the window resized, cropped or padded with black, and flipped.
+def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
+    """(3, *shape): the region resized, cropped or padded with black, and flipped.
 
     Args:
         place: ten numbers: height and width to resize to; top and left of the crop; 1 to flip left
-            to right, 1 to flip top to bottom; top, left, height and width of the part of the window
+            to right, 1 to flip top to bottom; top, left, height and width of the part of the region
             that is resized.
     """
     height, width, top, left = place[:4]
-    if [window.size(0), window.size(1)] != place[8:]:
-        window = window[place[6] : place[6] + place[8], place[7] : place[7] + place[9]].contiguous()
+    flip, vertical_flip = place[4:6]
+    part_top, part_left, part_height, part_width = place[6:]
+
+    if [region.size(0), region.size(1)] != [part_height, part_width]:
+        region = region[
+            part_top : part_top + part_height, part_left : part_left + part_width
+        ].contiguous()
 
     # in this order: only so is the image channels_last, which PyTorch resizes faster
-    image = window.unsqueeze(0).permute(0, 3, 1, 2)
+    image = region.unsqueeze(0).permute(0, 3, 1, 2)
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
 
     if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
         image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
 
-    if place[4] == 1:
+    if flip == 1:
         image = image.flip([3])
-    return (image.flip([2]) if place[5] == 1 else image)[0]
+    return (image.flip([2]) if vertical_flip == 1 else image)[0]
 
 
 def _place_all(
-    windows: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str
+    regions: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str
 ) -> list[torch.Tensor]:
     listed: list[list[int]] = places.tolist()
-    return [_place(window, listed[i], shape, mode) for i, window in enumerate(windows)]
+    return [_place(region, listed[i], shape, mode) for i, region in enumerate(regions)]
 
 
 def _place_and_normalize_all(
-    windows: list[torch.Tensor],
+    regions: list[torch.Tensor],
     places: torch.Tensor,
     shape: list[int],
     mode: str,
@@ -263,8 +273,8 @@ def _place_and_normalize_all(
     scale: torch.Tensor,
 ) -> None:
     listed: list[list[int]] = places.tolist()
-    for i, window in enumerate(windows):
-        pixels.normalize_into(out[i], _place(window, listed[i], shape, mode), mean, scale)
+    for i, region in enumerate(regions):
+        pixels.normalize_into(out[i], _place(region, listed[i], shape, mode), mean, scale)
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
@@ -282,7 +292,7 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
         torch.set_num_threads(1)
         together.wait()
 
-    with _COUNTING:
+    with _THREAD_COUNT_LOCK:
         others = torch.get_num_threads()
         try:
             for each in [pool.submit(limit) for _ in range(threads)]:
@@ -322,8 +332,8 @@ class Buffers:
         )
         self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
         self._fresh = partial(torch.empty, dtype=torch.uint8, device="cpu", pin_memory=pinned)
-        self._memory = self._fresh if pinned else self._again
-        self._free: deque[torch.Tensor] = deque(maxlen=KEPT)
+        self._memory = self._fresh if pinned else self._reuse_memory
+        self._free: deque[torch.Tensor] = deque(maxlen=MAX_FREE_BUFFERS)
 
     def take(self, count: int, shape: Pair) -> torch.Tensor:
         """(count, 3, *shape), not initialized.
@@ -337,7 +347,7 @@ class Buffers:
                 count, shape, *self._form, self._memory if count == self._full else self._fresh
             )
 
-    def _again(self, count: int) -> torch.Tensor:
+    def _reuse_memory(self, count: int) -> torch.Tensor:
         try:
             memory = self._free.pop()
         except IndexError:

@@ -34,7 +34,7 @@ def read(
                 image = upright(file, orientation)
             check_size(name, planned.source, image.height, image.width)
 
-            window = _window(image, *map(int, planned.window))
+            window = _window(image, *map(int, planned.region))
             if window.mode != "RGB":
                 window = window.convert("RGB")
             # Pillow's NEAREST is what PyTorch calls "nearest-exact"

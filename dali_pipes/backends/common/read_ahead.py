@@ -43,10 +43,10 @@ class ReadAhead:
         self.failures = failures
         ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
         try:
-            for row in planned:
-                parts = np.array_split(row.ids, min(self._count, len(row)))
+            for planned_batch in planned:
+                parts = np.array_split(planned_batch.ids, min(self._count, len(planned_batch)))
                 reads = [self._threads.submit(self._read, part, failures) for part in parts]
-                ahead.append((row, reads))
+                ahead.append((planned_batch, reads))
 
                 # the oldest batch is yielded only when enough others are being read
                 if len(ahead) > self._batches:
@@ -70,7 +70,7 @@ class ReadAhead:
             failures.append(f"{extent}: {describe_os_error(error)}")
             return np.empty(0, np.uint8)
 
-    def explained(self, batches: Iterator[T]) -> Iterator[T]:
+    def note_failures(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches; an error among them gets a note for each image that could not be read."""
         try:
             yield from batches

@@ -29,7 +29,7 @@ def read(
 
     image = _upright(decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB), orientation)
     for transform, planned, shape in views:
-        resized = resize_window(image, name, transform, planned)
+        resized = resize_region(image, name, transform, planned)
         yield crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, shape)
 
 
@@ -42,12 +42,12 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
     return image.flip(axes) if axes else image.contiguous()
 
 
-def resize_window(
+def resize_region(
     image: torch.Tensor, name: str, transform: Transform, planned: Geometry
 ) -> torch.Tensor:
     """(3, height, width) of the planned window of a decoded image, resized."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
-    top, left, height, width = map(int, planned.window)
+    top, left, height, width = map(int, planned.region)
     window, mode = (
         image[:, top : top + height, left : left + width],
         InterpolationMode(transform.interpolation),

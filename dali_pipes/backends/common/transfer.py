@@ -15,7 +15,7 @@ from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
-MOST_KEPT = 4  # batches of another library that wait until they are copied
+MAX_PENDING_COPIES = 4  # batches of another library that wait until they are copied
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,7 +29,7 @@ def to_gpu(batches: Iterator[Delivery], device: torch.device) -> Iterator[Delive
 
 
 def finish_on_gpu(
-    batches: Iterator[tuple[PlannedBatch | None, Groups, torch.Tensor, Any]],
+    batches: Iterator[tuple[PlannedBatch, Groups, torch.Tensor, Any]],
     device: torch.device,
     finish: Callable[[Groups, Any], Groups],
 ) -> Iterator[Delivery]:
@@ -43,20 +43,18 @@ def finish_on_gpu(
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(
-        planned: PlannedBatch | None, groups: Groups, ids: torch.Tensor, more: Any
-    ) -> Delivery:
+    def start(planned: PlannedBatch, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
         with span("transfer"), torch.cuda.stream(copies):
             there = tuple(copy_to_gpu(images, device) for images in groups)
             return planned, DecodedBatch.of(finish(there, more), copy_to_gpu(ids, device))
 
-    return one_ahead(
+    return run_one_ahead(
         itertools.starmap(start, batches),
         lambda started: (started[0], hand_over(started[1], copies)),
     )
 
 
-def one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
+def run_one_ahead(begun: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
     """Yields `ready` of each one, with the next one begun already.
 
     `ready` is called before the next one is begun. If beginning the next one fails, this one is
@@ -91,7 +89,9 @@ def ids_on(device: torch.device, planned: PlannedBatch) -> torch.Tensor:
     return copy_to(device, torch.from_numpy(planned.ids))
 
 
-def grouped(views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False) -> Groups:
+def join_groups(
+    views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False
+) -> Groups:
     """The views of each group joined in one tensor.
 
     A view alone is copied only if `copy` is set or its dtype differs.
@@ -135,8 +135,8 @@ def copy_to_torch_memory(
     queued on the whole device by then is done, and PyTorch's allocator could not reuse it. A host
     that runs ahead of the GPU, as a loop of CUDA graphs may, would fill the GPU with one more batch
     for each step. A copy, in contrast, follows the rules of PyTorch's allocator, and DALI's batch
-    is kept only until it has been copied. If `MOST_KEPT` batches wait for that, the host sleeps
-    until the first is copied, which needs nothing from the library that owns it.
+    is kept only until it has been copied. If `MAX_PENDING_COPIES` batches wait for that, the host
+    sleeps until the first is copied, which needs nothing from the library that owns it.
 
     docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part
     `copies` measures them.
@@ -152,12 +152,12 @@ def copy_to_torch_memory(
             with span("transfer"):
                 # `query` tells without waiting whether a copy has ended
                 while being_copied and (
-                    len(being_copied) == MOST_KEPT or being_copied[0][0].query()
+                    len(being_copied) == MAX_PENDING_COPIES or being_copied[0][0].query()
                 ):
                     being_copied[0][0].synchronize()
                     being_copied.popleft()
                 copy = DecodedBatch.of(
-                    grouped(batch.groups, views, dtype, copy=True), batch.ids.clone()
+                    join_groups(batch.groups, views, dtype, copy=True), batch.ids.clone()
                 )
 
                 # blocking: the host sleeps while it waits, and does not spin

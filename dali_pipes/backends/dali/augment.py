@@ -6,6 +6,7 @@ pixels.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from torch.utils._pytree import register_dataclass
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Pair
 
+# An input of the graph: feed.py's `PlanInput`, which says how the plan gives it, or the node of the
+# graph that replaces it.
+Input = TypeVar("Input")
 _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 # operations that take a number (`parameters`)
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
@@ -25,7 +29,7 @@ _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision
 
 
 @dataclass(frozen=True, slots=True)
-class SlotInputs:
+class SlotInputs(Generic[Input]):
     """The graph's inputs for each sample's operation in one slot; all are on the CPU.
 
     An input that no operation of the slot needs is None.
@@ -34,17 +38,18 @@ class SlotInputs:
     slot: Slot
     shape: Pair  # height and width of the images
     # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
-    chosen: dict["Function", DataNode]
-    parameter: DataNode | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
-    matrix: DataNode | None = None  # of the affine operations, FLOAT of shape (2, 3)
-    mask: DataNode | None = None  # the bits that Posterize keeps, a UINT8 scalar
+    chosen: dict["Function", Input]
+    parameter: Input | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
+    matrix: Input | None = None  # of the affine operations, FLOAT of shape (2, 3)
+    mask: Input | None = None  # the bits that Posterize keeps, a UINT8 scalar
 
 
 register_dataclass(SlotInputs)
-Function = Callable[[DataNode, SlotInputs], DataNode]
+NodesOfSlot = SlotInputs[DataNode]
+Function = Callable[[DataNode, NodesOfSlot], DataNode]
 
 
-def augment(image: DataNode, slots: list[SlotInputs]) -> DataNode:
+def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
     """Images of (height, width, 3) uint8 after one operation from each slot.
 
     Call it where DALI's conditionals are enabled.
@@ -83,19 +88,19 @@ def posterize_masks(ops: Codes, magnitudes: Numbers) -> NDArray[np.uint8]:
     return (256 - 2.0 ** (8 - bits)).astype(np.uint8)
 
 
-def _affine(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _affine(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     interpolation = (
         types.INTERP_NN if inputs.slot.interpolation == "nearest" else types.INTERP_LINEAR
     )
     return fn.warp_affine(image, matrix=inputs.matrix, fill_value=0, interp_type=interpolation)
 
 
-def _contrast(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _contrast(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     mean = fn.reductions.mean(_gray(image), axes=[0, 1], keep_dims=True)
     return _blend(image, mean, inputs.parameter)
 
 
-def _sharpness(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _sharpness(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     if min(inputs.shape) < 3:
         return image
 
@@ -110,11 +115,11 @@ def _sharpness(image: DataNode, inputs: SlotInputs) -> DataNode:
     return _floor(image * (1.0 - share) + smooth * share)
 
 
-def _solarize(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _solarize(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     return image ^ fn.cast((image >= inputs.parameter) * 255, dtype=_U8)
 
 
-def _autocontrast(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _autocontrast(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     darkest = fn.cast(fn.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     brightest = fn.cast(fn.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=_FLOAT)
     # 1 in a channel of one value only: its pixels stay, and nothing is divided by 0
@@ -123,7 +128,7 @@ def _autocontrast(image: DataNode, inputs: SlotInputs) -> DataNode:
     return fn.cast(math.floor((image - darkest * (1.0 - flat)) / scale), dtype=_U8)
 
 
-def _hue(image: DataNode, inputs: SlotInputs) -> DataNode:
+def _hue(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     """HSV's hue shifted by a share of the full circle; the other two channels stay."""
     color = fn.cast(image, dtype=_FLOAT) * np.float32(1 / 255)
     red, green, blue = (color[:, :, channel : channel + 1] for channel in range(3))

@@ -1,9 +1,9 @@
 """NVIDIA DALI as a backend: an ExternalSource takes the plan, and DALI delivers the batches.
 
 On a GPU, and with resize=dali, the graph makes finished images, which a DALIGenericIterator returns
-(`_batches`). Otherwise, on the CPU, the graph only decodes windows, and `Finisher` makes images of
-them in threads (`_finished`). Each way, the planned batches that are inside DALI wait in an
-`InWork`.
+(`_deliver_graph_outputs`). Otherwise, on the CPU, the graph only decodes regions, and `Finisher`
+makes images of them in threads (`_finish_regions`). Each way, the planned batches that are inside
+DALI wait in an `InWork`.
 """
 
 import gc
@@ -25,11 +25,11 @@ from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.common.transfer import copy_to_torch_memory, grouped, to_gpu
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
-from dali_pipes.backends.dali.graph import decoder_options, image_graph, uses_engine, window_graph
+from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
@@ -68,7 +68,6 @@ class DaliBackend(Backend):
     """
 
     _config: DaliConfig
-    _takes_the_plan = True
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
@@ -118,14 +117,14 @@ class DaliBackend(Backend):
                     f"{what}: {WITH_UTILITY} (dali-pipes doctor); DALI said: {error}"
                 ) from None
 
-        return self._read_ahead.explained(batches) if self._read_ahead else batches
+        return self._read_ahead.note_failures(batches) if self._read_ahead else batches
 
     def _start(self, in_work: InWork) -> Iterator[Delivery]:
         self._pipeline = self.pipeline(iter(in_work))
         if self._resizes_with_torch:
             self._pipeline.build()
-            return self._finished(self._pipeline, in_work)
-        return self._batches(self._pipeline, in_work)
+            return self._finish_regions(self._pipeline, in_work)
+        return self._deliver_graph_outputs(self._pipeline, in_work)
 
     def _cpus(self) -> Set[int]:
         """The CPUs of `config.cpus`; all if the kernel does not say which are near the GPU."""
@@ -143,61 +142,65 @@ class DaliBackend(Backend):
     def _resizes_with_torch(self) -> bool:
         return self.device_id is None and self._config.resize == "torch"
 
-    def _finished(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
-        """Batches of which DALI decodes the windows on the CPU, and PyTorch makes the images.
+    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+        """Batches of which DALI decodes the regions on the CPU, and PyTorch makes the images.
 
         They are delivered on the device where they arrive.
         """
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
         self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
         batches = self._finisher(
-            (in_work.take(number), windows) for number, windows in windows_of(pipeline)
+            (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
         return to_gpu(batches, self._device) if to_pinned else batches
 
-    def _batches(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+    def _deliver_graph_outputs(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
         """Batches that DALI's graph finishes, on the device where they arrive.
 
         On a GPU they are in PyTorch's memory.
         """
         counts = [len(group) for group in self._transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
-        outputs = DALIGenericIterator(
+        iterator = DALIGenericIterator(
             [pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL
         )
 
         def delivery(output: dict[str, torch.Tensor]) -> Delivery:
-            planned = in_work.take_first() if self._takes_the_plan else None
             batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-
-            # DALI delivers in order. On the CPU that is checked; on a GPU the host would have to
-            # wait for the device to read the ids.
-            if planned and self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
-                raise RuntimeError(
-                    f"DALI delivered samples {batch.ids.tolist()} in place of "
-                    f"{planned.ids.tolist()}"
-                )
-            return planned, batch
+            return self._planned_for(batch, in_work), batch
 
         def decoded() -> Iterator[dict[str, torch.Tensor]]:
             while True:
                 with span("decode"):
-                    found = next(outputs, None)
-                if found is None:
+                    outputs = next(iterator, None)
+                if outputs is None:
                     return
-                yield found[0]
+                yield outputs[0]
 
         # `output` goes along, since it owns the memory of the batch
-        made = ((output, delivery(output)) for output in decoded())
+        deliveries = ((output, delivery(output)) for output in decoded())
         dtype = TORCH_DTYPES[self._transform.dtype]
         if self.device_id is not None:
-            return copy_to_torch_memory(made, dtype, counts)
+            return copy_to_torch_memory(deliveries, dtype, counts)
 
         batches = (
-            (each, DecodedBatch.of(grouped(batch.groups, counts, dtype), batch.ids))
-            for _, (each, batch) in made
+            (each, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
+            for _, (each, batch) in deliveries
         )
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
+
+    def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
+        """The planned batch of what DALI's graph has just delivered.
+
+        DALI delivers in order. On the CPU that is checked; on a GPU the host would have to wait for
+        the device to read the ids.
+        """
+        planned = in_work.take_first()
+        if self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
+            raise RuntimeError(
+                f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}"
+            )
+        return planned
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these planned batches, not yet built.
@@ -256,7 +259,7 @@ class DaliBackend(Backend):
         on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
         text, pixels = pixels_of(transform, batch_size)
 
-        # the windows in DALI's queue are left out: their size depends on the draws
+        # the regions in DALI's queue are left out: their size depends on the draws
         if not config.graph_finishes:
             yield Need(
                 f"{FINISHED} batches {text}",
@@ -339,21 +342,21 @@ def to_batch(
     return DecodedBatch.of(views, ids.flatten().long())
 
 
-def windows_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """Yields the number of each planned batch with its windows, (height, width, 3) uint8.
+def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """Yields the number of each planned batch with its regions, (height, width, 3) uint8.
 
-    The windows own their memory.
+    The regions own their memory.
     """
     while True:
         try:
             with span("decode"):
-                windows, numbers = pipeline.run()
+                decoded, numbers = pipeline.run()
         except StopIteration:
             return
 
         # torch.from_dlpack asks for streams and devices first, which takes three times as long
-        made = [torch._C._from_dlpack(windows[place].__dlpack__()) for place in range(len(windows))]
-        yield int(numbers.at(0)), made
+        regions = [torch._C._from_dlpack(decoded[at].__dlpack__()) for at in range(len(decoded))]
+        yield int(numbers.at(0)), regions
 
 
 @pipeline_def
@@ -364,14 +367,14 @@ def _planned_pipeline(
     region: bool,
     planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
-    windows: bool,
+    only_decodes: bool,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs = planned_inputs(manifest, transform, windows)
+    inputs = planned_inputs(manifest, transform, only_decodes)
     inputs = plan_nodes(manifest, inputs, planned, read_ahead)
 
-    if windows:
-        return window_graph(inputs, transform, decoder, region), inputs.number
+    if only_decodes:
+        return region_graph(inputs, transform, decoder, region), inputs.number
 
     ids = inputs.ids if device == "cpu" else inputs.ids.gpu()
     return *image_graph(inputs, transform, decoder, region, device), ids

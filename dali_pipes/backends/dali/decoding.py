@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 
@@ -98,7 +98,7 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    # decode the planned window only; else the whole image, from which the window is cropped
+    # decode the planned region only; else the whole image, from which the region is cropped
     region: bool
     why: str  # one line
     # whether a decoder without the JPEG engine makes the same bits of an image each time

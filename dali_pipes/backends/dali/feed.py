@@ -7,11 +7,12 @@ arrays batch by batch.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from nvidia.dali import fn, types
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -51,17 +52,17 @@ class PlanInput:
 @do_not_convert  # DALI's conditionals support only a part of Python
 def plan_nodes(
     manifest: Manifest,
-    inputs: PlanInputs,
+    inputs: PlanInputs[PlanInput],
     planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
-) -> PlanInputs:
+) -> PlanInputs[DataNode]:
     """The inputs with a node of the graph in place of each `PlanInput`.
 
     All come out of one source. Call it in a pipeline definition. `read_ahead` reads images from
     shards; without it each image is a separate file, which DALI reads.
     """
     leaves, form = tree_flatten(inputs)
-    every = [each for each in leaves if isinstance(each, PlanInput)]
+    every = [leaf for leaf in leaves if isinstance(leaf, PlanInput)]
 
     origin, *rest = fn.external_source(
         source=_Feed(manifest, planned, read_ahead, every),
@@ -73,10 +74,10 @@ def plan_nodes(
     )
 
     nodes = iter(rest)
-    made: PlanInputs = tree_unflatten(
-        [next(nodes) if isinstance(each, PlanInput) else each for each in leaves], form
+    nodes_of_graph: PlanInputs[DataNode] = tree_unflatten(
+        [next(nodes) if isinstance(leaf, PlanInput) else leaf for leaf in leaves], form
     )
-    return replace(made, encoded=_encoded(origin, read_ahead))
+    return replace(nodes_of_graph, encoded=_encoded(origin, read_ahead))
 
 
 def _encoded(origin: Any, read_ahead: ReadAhead | None) -> Any:
@@ -118,48 +119,52 @@ class _Feed:
 
 
 @do_not_convert
-def planned_inputs(manifest: Manifest, transform: Transform, windows: bool = False) -> PlanInputs:
-    """The inputs of the image graph; with `windows` those of the window graph only."""
+def planned_inputs(
+    manifest: Manifest, transform: Transform, only_decodes: bool = False
+) -> PlanInputs[PlanInput]:
+    """The inputs of the image graph; with `only_decodes` those of the region graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
-    if windows:
+    if only_decodes:
         return replace(
             inputs,
             number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
         )
     views = views_of(transform)
-    made = [_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)]
-    return replace(inputs, ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids), views=made)
-
-
-def _stored_inputs() -> PlanInputs:
-    """The inputs of the window graph, if the plan is made for pixels as stored."""
-    return _region_inputs(
-        lambda planned: (planned.geometry.source, planned.region[:, :2], planned.region[:, 2:])
+    return replace(
+        inputs,
+        ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids),
+        views=[_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)],
     )
 
 
-def _upright_inputs(manifest: Manifest) -> PlanInputs:
-    """The inputs of the window graph, if the plan is made for upright pixels.
+def _stored_inputs() -> PlanInputs[PlanInput]:
+    """The inputs of the region graph, if the plan is made for pixels as stored."""
+    return _region_inputs(
+        lambda planned: _StoredRegion(
+            planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
+        )
+    )
+
+
+def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
+    """The inputs of the region graph, if the plan is made for upright pixels.
 
     They are the region in the stored image, and how it is turned.
     """
 
-    def stored(
-        planned: PlannedBatch,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        size, start, shape = planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
+    def stored(planned: PlannedBatch) -> _StoredRegion:
+        image, start, size = planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
         orientations = manifest.take_orientations(planned.ids)
         mirrored = np.stack(
             [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
         )
 
         # the way back from upright to stored: first undo the mirroring, then swap the axes
-        start = np.where(mirrored, size - start - shape, start)
+        start = np.where(mirrored, image - start - size, start)
         transposed = np.isin(orientations, TRANSPOSED)[:, None]
-        first, second, third = (
-            np.where(transposed, each[:, ::-1], each) for each in (size, start, shape)
+        return _StoredRegion(
+            *(np.where(transposed, each[:, ::-1], each) for each in (image, start, size))
         )
-        return first, second, third
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
         return PlanInput(
@@ -175,94 +180,112 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs:
     return replace(_region_inputs(stored), turn=turn)
 
 
-def _region_inputs(
-    stored: Callable[
-        [PlannedBatch], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-    ],
-) -> PlanInputs:
-    """The inputs that say which region of a stored image is decoded.
+class _StoredRegion(NamedTuple):
+    """The region of each stored image that is decoded, (N, 2) pixels each, y before x."""
 
-    `stored` returns the size of the stored images, and the start and the shape of the regions, each
-    (N, 2).
-    """
+    image: NDArray[np.int64]  # height and width of the image
+    start: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+
+def _region_inputs(stored: Callable[[PlannedBatch], _StoredRegion]) -> PlanInputs[PlanInput]:
+    """The inputs that say which region of a stored image is decoded."""
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
-        size = stored(planned)[0]
-        return size[:, :1] * WIDTHS + size[:, 1:]
+        image = stored(planned).image
+        return image[:, :1] * WIDTHS + image[:, 1:]
 
-    def relative(planned: PlannedBatch, which: int) -> NDArray[np.float64]:
+    def anchor(planned: PlannedBatch) -> NDArray[np.float64]:
         region = stored(planned)
-        # rounding to float32 must not move a region out of the image
-        return (region[which] / region[0]).clip(0, 1)
+        return _relative(region.start, region.image)
+
+    def shape(planned: PlannedBatch) -> NDArray[np.float64]:
+        region = stored(planned)
+        return _relative(region.size, region.image)
 
     return PlanInputs(
         source=PlanInput(_T.INT64, 1, source),
-        anchor=PlanInput(_T.FLOAT, 1, lambda planned: relative(planned, 1)),
-        shape=PlanInput(_T.FLOAT, 1, lambda planned: relative(planned, 2)),
+        anchor=PlanInput(_T.FLOAT, 1, anchor),
+        shape=PlanInput(_T.FLOAT, 1, shape),
     )
 
 
-def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs:
-    """The inputs of one view.
+def _relative(pixels: NDArray[np.int64], image: NDArray[np.int64]) -> NDArray[np.float64]:
+    # rounding to float32 must not move a region out of the image
+    return (pixels / image).clip(0, 1)
 
-    `is_part` says that the region holds the windows of other views too.
+
+def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs[PlanInput]:
+    """The inputs of one view; None for what its transform does not need.
+
+    `is_part` says that what is decoded holds the regions of other views too.
     """
 
-    def made(
+    def view_input(
         dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]
     ) -> PlanInput:
         return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
 
     def start(planned: PlannedBatch) -> NDArray[np.int64]:
-        return planned.views[number].geometry.window[:, :2] - planned.region[:, :2]
+        return planned.views[number].geometry.region_start - planned.region[:, :2]
 
-    crops, erases = transform.crops, transform.augmenter.erases
-    # an input that this transform does not need is falsy, and left out below
-    inputs = {
-        "start": is_part and PlanInput(_T.INT32, 1, start),
-        "size": is_part and made(_T.INT32, 1, lambda view: view.geometry.window[:, 2:]),
-        "flip": made(_T.INT32, 0, lambda view: view.geometry.flip),
-        "vertical_flip": getattr(transform, "vertical_flip", 0)
-        and made(_T.INT32, 0, lambda view: view.geometry.vertical_flip),
-        "resize": crops
-        and transform.resizes
-        and made(_T.FLOAT, 1, lambda view: view.geometry.resize),
-        "crop": crops and made(_T.INT32, 1, lambda view: view.geometry.crop),
-        "canvas": transform.pads_batches
-        and made(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))),
-        "erased": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
-        "erased_shape": erases and made(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
-    }
+    inputs: ViewInputs[PlanInput] = ViewInputs(
+        flip=view_input(_T.INT32, 0, lambda view: view.geometry.flip),
+        slots=[
+            _slot_inputs(number, place, slot, transform.shape)
+            for place, slot in enumerate(transform.augmenter.slots)
+        ],
+    )
 
-    slots = [
-        _slot_inputs(number, place, slot, transform.shape)
-        for place, slot in enumerate(transform.augmenter.slots)
-    ]
+    if is_part:
+        inputs = replace(
+            inputs,
+            start=PlanInput(_T.INT32, 1, start),
+            size=view_input(_T.INT32, 1, lambda view: view.geometry.region_size),
+        )
+    if getattr(transform, "vertical_flip", 0):
+        vertical_flip = view_input(_T.INT32, 0, lambda view: view.geometry.vertical_flip)
+        inputs = replace(inputs, vertical_flip=vertical_flip)
 
-    return ViewInputs(**{name: each for name, each in inputs.items() if each}, slots=slots)
+    if transform.crops:
+        inputs = replace(inputs, crop=view_input(_T.INT32, 1, lambda view: view.geometry.crop))
+        if transform.resizes:
+            resize = view_input(_T.FLOAT, 1, lambda view: view.geometry.resize)
+            inputs = replace(inputs, resize=resize)
+    if transform.pads_batches:
+        canvas = view_input(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1)))
+        inputs = replace(inputs, canvas=canvas)
+
+    if transform.augmenter.erases:
+        inputs = replace(
+            inputs,
+            erased=view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
+            erased_shape=view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
+        )
+
+    return inputs
 
 
-def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs:
-    def drawn(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs[PlanInput]:
+    def draws_of(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         augmentation = planned.views[number].augmentation
         return augmentation.ops[:, place], augmentation.magnitudes[:, place]
 
-    def chosen(codes: list[int]) -> PlanInput:
-        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(drawn(planned)[0], codes))
+    def is_chosen(codes: list[int]) -> PlanInput:
+        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(draws_of(planned)[0], codes))
 
-    ops, by_function = (
-        set(slot.ops),
-        {function: chosen(codes) for function, codes in functions(slot).items()},
-    )
+    ops = set(slot.ops)
+    by_function = {function: is_chosen(codes) for function, codes in functions(slot).items()}
+    inputs: SlotInputs[PlanInput] = SlotInputs(slot, shape, by_function)
 
-    inputs = {
-        "parameter": ops & set(NUMBERED)
-        and PlanInput(_T.FLOAT, 0, lambda planned: parameters(*drawn(planned))),
-        "matrix": ops & set(AFFINE)
-        and PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*drawn(planned), shape)),
-        "mask": "Posterize" in ops
-        and PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*drawn(planned))),
-    }
-    return SlotInputs(
-        slot, shape, by_function, **{name: each for name, each in inputs.items() if each}
-    )
+    if ops & set(NUMBERED):
+        parameter = PlanInput(_T.FLOAT, 0, lambda planned: parameters(*draws_of(planned)))
+        inputs = replace(inputs, parameter=parameter)
+    if ops & set(AFFINE):
+        matrix = PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*draws_of(planned), shape))
+        inputs = replace(inputs, matrix=matrix)
+    if "Posterize" in ops:
+        mask = PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*draws_of(planned)))
+        inputs = replace(inputs, mask=mask)
+
+    return inputs

@@ -1,12 +1,12 @@
-"""The image graph: from encoded bytes to windows, and on to finished pixels.
+"""The image graph: from encoded bytes to regions, and on to finished pixels.
 
-All are plain functions of the plan's inputs and the device. `window_graph` checks the header,
+All are plain functions of the plan's inputs and the device. `region_graph` checks the header,
 decodes and turns the image upright; `view_graph` slices, resizes, crops, flips, augments,
 normalizes and erases each view; `image_graph` is both.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
-from dali_pipes.backends.config import DaliConfig
-from dali_pipes.backends.dali.augment import SlotInputs, augment
+from dali_pipes.backends.dali.augment import Input, SlotInputs, augment
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 
@@ -43,55 +43,59 @@ _WITHOUT_ENGINE: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PlanInputs:
-    """The graph's inputs for each sample; all are on the CPU."""
+class PlanInputs(Generic[Input]):
+    """The graph's inputs for each sample; all are on the CPU.
+
+    `PlanInputs[PlanInput]` says how the plan gives them; `PlanInputs[DataNode]` are the nodes of
+    the graph.
+    """
 
     # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
-    source: DataNode
+    source: Input
     # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image's size.
     # A region that leaves the image crashes the process; a relative one stays inside, even if the
     # file has been replaced by a smaller one since the scan.
-    anchor: DataNode
-    shape: DataNode
-    ids: DataNode | None = None  # of the samples, INT64 scalars; None: not needed
+    anchor: Input
+    shape: Input
+    ids: Input | None = None  # of the samples, INT64 scalars; None: not needed
     # of the planned batch, as `InWork` has it, INT64 scalars; None: not needed
-    number: DataNode | None = None
-    views: list["ViewInputs"] = field(default_factory=list)  # what is made of the region
-    encoded: DataNode | None = None  # the image's encoded bytes
+    number: Input | None = None
+    views: list["ViewInputs[Input]"] = field(default_factory=list)  # what is made of the region
+    encoded: Input | None = None  # the image's encoded bytes
     # what makes a stored region upright; None: it is taken as stored
-    turn: "TurnInputs | None" = None
+    turn: "TurnInputs[Input] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
-class TurnInputs:
+class TurnInputs(Generic[Input]):
     """What EXIF's orientation means for each sample; all inputs are on the CPU.
 
     First rows become columns, then both axes may be mirrored.
     """
 
-    turns: DataNode  # whether anything is done, a BOOL scalar
-    transposes: DataNode  # a BOOL scalar
-    flip: DataNode  # 1 to mirror left to right
-    vertical_flip: DataNode  # 1 to mirror top to bottom
+    turns: Input  # whether anything is done, a BOOL scalar
+    transposes: Input  # a BOOL scalar
+    flip: Input  # 1 to mirror left to right
+    vertical_flip: Input  # 1 to mirror top to bottom
 
 
 @dataclass(frozen=True, slots=True)
-class ViewInputs:
+class ViewInputs(Generic[Input]):
     """The graph's inputs for each sample of one view; all are on the CPU."""
 
-    # start, size: the view's window in the region, (y, x) and (height, width); None: all of it
-    start: DataNode | None = None
-    size: DataNode | None = None
+    # start, size: the view's own region in what is decoded, (y, x) and (height, width); None: all
+    start: Input | None = None
+    size: Input | None = None
     # flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never
-    flip: DataNode | None = None
-    vertical_flip: DataNode | None = None
-    resize: DataNode | None = None  # height and width to resize to; None: the output size
-    crop: DataNode | None = None  # top and left of the output in the resized image; None: all of it
-    canvas: DataNode | None = None  # height and width of the output; None: those of the transform
-    slots: list[SlotInputs] = field(default_factory=list)  # the operations of augmentation
+    flip: Input | None = None
+    vertical_flip: Input | None = None
+    resize: Input | None = None  # height and width to resize to; None: the output size
+    crop: Input | None = None  # top and left of the output in the resized image; None: all of it
+    canvas: Input | None = None  # height and width of the output; None: those of the transform
+    slots: list[SlotInputs[Input]] = field(default_factory=list)  # the operations of augmentation
     # erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none
-    erased: DataNode | None = None
-    erased_shape: DataNode | None = None
+    erased: Input | None = None
+    erased_shape: Input | None = None
 
 
 for _each in (PlanInputs, TurnInputs, ViewInputs):
@@ -99,7 +103,11 @@ for _each in (PlanInputs, TurnInputs, ViewInputs):
 
 
 def image_graph(
-    inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool, device: str
+    inputs: PlanInputs[DataNode],
+    transform: Transform,
+    decoder: dict[str, Any],
+    region: bool,
+    device: str,
 ) -> tuple[DataNode, ...]:
     """The images of each view, (height, width, 3) or (3, height, width), on `device`.
 
@@ -110,7 +118,7 @@ def image_graph(
         region: decode the planned region only, not the whole image.
         device: "cpu" or "gpu".
     """
-    image = window_graph(inputs, transform, decoder, region)
+    image = region_graph(inputs, transform, decoder, region)
     return tuple(
         [
             view_graph(image, inputs.views[place], each, device)
@@ -119,7 +127,9 @@ def image_graph(
     )
 
 
-def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device: str) -> DataNode:
+def view_graph(
+    image: DataNode, inputs: ViewInputs[DataNode], transform: Transform, device: str
+) -> DataNode:
     """One view of decoded regions: arguments as for `image_graph`."""
     if inputs.start is not None:
         image = fn.slice(image, inputs.start, inputs.size, axes=[0, 1])
@@ -145,8 +155,8 @@ def view_graph(image: DataNode, inputs: ViewInputs, transform: Transform, device
     )
 
 
-def window_graph(
-    inputs: PlanInputs, transform: Transform, decoder: dict[str, Any], region: bool
+def region_graph(
+    inputs: PlanInputs[DataNode], transform: Transform, decoder: dict[str, Any], region: bool
 ) -> DataNode:
     """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
 
@@ -173,7 +183,7 @@ def uses_engine(decoder: dict[str, Any]) -> bool:
 
 
 def _decode(
-    encoded: DataNode, inputs: PlanInputs, decoder: dict[str, Any], region: bool
+    encoded: DataNode, inputs: PlanInputs[DataNode], decoder: dict[str, Any], region: bool
 ) -> DataNode:
     if region:
         return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
@@ -183,7 +193,7 @@ def _decode(
 def _decode_gray_apart(
     encoded: DataNode,
     components: DataNode,
-    inputs: PlanInputs,
+    inputs: PlanInputs[DataNode],
     decoder: dict[str, Any],
     region: bool,
 ) -> DataNode:
@@ -202,7 +212,7 @@ def _decode_gray_apart(
     return image
 
 
-def _upright(image: DataNode, inputs: TurnInputs) -> DataNode:
+def _upright(image: DataNode, inputs: TurnInputs[DataNode]) -> DataNode:
     if inputs.turns:
         if inputs.transposes:
             image = fn.transpose(image, perm=[1, 0, 2], transpose_layout=False, output_layout="HWC")
@@ -244,7 +254,7 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
     )
 
 
-def erase(image: DataNode, inputs: ViewInputs, dtype: types.DALIDataType) -> DataNode:
+def erase(image: DataNode, inputs: ViewInputs[DataNode], dtype: types.DALIDataType) -> DataNode:
     """Sets the region to zero; `dtype` is that of the image.
 
     DALI's GPU operator has no float16, though the CPU's has: ERASE_SUPPORTED_TYPES in its

@@ -83,10 +83,10 @@ def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
         has_answered: whether the store has answered this process before. Its name and the login
             were right then, so an error of these may pass.
     """
-    for each in _causes(error):
-        if isinstance(each, TimeoutError):
+    for cause in _causes(error):
+        if isinstance(cause, TimeoutError):
             return None
-        if fault := _judge_one(each, url, has_answered, shorten(error)):
+        if fault := _judge_one(cause, url, has_answered, shorten(error)):
             return fault
 
     is_missing = isinstance(error, FileNotFoundError | NotADirectoryError) and not _hides_another(

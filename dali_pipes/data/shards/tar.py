@@ -162,7 +162,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
                     )
                 size = int(records[b"size"])
             name = records.get(b"path") or long_name or _short_name(header)
-            if any(each.startswith(b"GNU.sparse") for each in records):
+            if any(record.startswith(b"GNU.sparse") for record in records):
                 kind = b"S"
             if kind in b"123456":  # links, devices and folders have no content, whatever their size
                 size = 0
@@ -277,7 +277,9 @@ def _choose(
         if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask
     ]
     labels = {
-        field: fields[field] for each in _LABEL_EXTENSIONS if (field := each.encode()) in fields
+        field: fields[field]
+        for extension in _LABEL_EXTENSIONS
+        if (field := extension.encode()) in fields
     }
 
     if not images:

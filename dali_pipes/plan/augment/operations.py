@@ -76,9 +76,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Operations on N flipped 8-bit images, in K slots one after the other, and regions to erase.
+    """Operations on N flipped 8-bit images, in K slots one after the other.
 
-    The regions are erased in the normalized images.
+    Then the images are normalized, and rectangles of them are erased.
     """
 
     ops: Codes  # (N, K) indices into `OPS`
@@ -87,11 +87,11 @@ class Augmentation:
     # Posterize: bits that stay; Solarize: the threshold as a share of 255;
     # Hue: a share of the full circle; GaussianBlur: sigma in pixels.
     magnitudes: Numbers
-    # (N, 4) top, left, height and width of the region set to zero; no height: none
+    # (N, 4) top, left, height and width of the rectangle set to zero; no height: none
     erased: NDArray[np.int64]
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
-        return Augmentation(*(getattr(self, each.name)[places] for each in fields(self)))
+        return Augmentation(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:

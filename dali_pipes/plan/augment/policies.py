@@ -224,7 +224,7 @@ class RandomGrayscale(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
-        return _one("Color", np.full_like(happens, -1), happens < self.p)
+        return _single_op("Color", np.full_like(happens, -1), happens < self.p)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -246,7 +246,7 @@ class RandomSolarize(Policy):
         happens, *_ = draws.uniform(first)
         # halfway between two pixel values, so that no rounding moves the threshold onto another one
         between = (self.threshold - 0.5) / 255
-        return _one("Solarize", np.full_like(happens, between), happens < self.p)
+        return _single_op("Solarize", np.full_like(happens, between), happens < self.p)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -275,7 +275,7 @@ class GaussianBlur(Policy):
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         strength, happens, _, _ = draws.uniform(first)
         low, high = self.sigma
-        return _one("GaussianBlur", low + (high - low) * strength, happens < self.p)
+        return _single_op("GaussianBlur", low + (high - low) * strength, happens < self.p)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -294,12 +294,12 @@ class RandomRotation(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         angle, *_ = draws.uniform(first)
-        return _one("Rotate", self.degrees * (2 * angle - 1), np.ones(len(angle), bool))
+        return _single_op("Rotate", self.degrees * (2 * angle - 1), np.ones(len(angle), bool))
 
 
 @dataclass(kw_only=True, slots=True)
 class RandomErasing(Options):
-    """A region of random area and aspect set to zero after normalization, with probability `p`;
+    """A rectangle of random area and aspect set to zero after normalization, with probability `p`;
     always the last of the policies.
 
     Zhong et al., "Random erasing data augmentation" (AAAI 2020): the first of ten attempts that
@@ -318,7 +318,7 @@ class RandomErasing(Options):
     def __post_init__(self) -> None:
         check_options(self)
 
-    def regions(self, draws: Draws, first: int, shape: tuple[int, int]) -> NDArray[np.int64]:
+    def rectangles(self, draws: Draws, first: int, shape: tuple[int, int]) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""
         area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
         happens = draws.uniform(first + _TRIES)[0] < self.p
@@ -333,18 +333,18 @@ class RandomErasing(Options):
         # argmax of booleans is the first attempt that fits
         at = np.arange(len(fits)), fits.argmax(axis=1)
         height, width = height[at], width[at]
-        regions = np.stack(
+        rectangles = np.stack(
             [top[at] * (shape[0] - height + 1), left[at] * (shape[1] - width + 1), height, width],
             axis=1,
         )
-        return np.where((happens & fits[at])[:, None], regions, 0).astype(np.int64)
+        return np.where((happens & fits[at])[:, None], rectangles, 0).astype(np.int64)
 
 
 def _signed(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbers:
     return np.where(operations.SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
 
 
-def _one(
+def _single_op(
     op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]
 ) -> tuple[Codes, Numbers]:
     return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[
@@ -372,77 +372,78 @@ class Augmenter:
     """A list of policies, ready to draw.
 
     Args:
-        given: names, mappings of a name and options, or policies.
+        policies: names, mappings of a name and options, or policies.
 
     Raises:
         ConfigError: a name or an option does not exist, or RandomErasing is not the last.
     """
 
-    def __init__(self, given: Sequence[Any]):
-        if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+    def __init__(self, policies: Sequence[Any]):
+        if isinstance(policies, (str, Mapping)) or not isinstance(policies, Sequence):
             raise ConfigError(
-                f"transform.augment is {given!r}; it takes a list of policies: [TrivialAugmentWide]"
+                f"transform.augment is {policies!r}; it takes a list of policies: "
+                "[TrivialAugmentWide]"
             )
 
-        self.policies = [_policy(each) for each in given]
-        self._drawing = [each for each in self.policies if isinstance(each, Policy)]
+        self.policies = [_parse_policy(policy) for policy in policies]
+        self._op_policies = [policy for policy in self.policies if isinstance(policy, Policy)]
 
         # RandomErasing works on the normalized image, after all other operations
-        rest = [each for each in self.policies if isinstance(each, RandomErasing)]
-        if self.policies != self._drawing + rest[:1]:
+        rest = [policy for policy in self.policies if isinstance(policy, RandomErasing)]
+        if self.policies != self._op_policies + rest[:1]:
             raise ConfigError(
                 "transform.augment: RandomErasing works on the normalized image; put it last, "
                 "and only once"
             )
 
-        self._erasing = rest[0] if rest else None
-        self.slots = tuple(slot for each in self._drawing for slot in each.slots)
+        self._erase_policy = rest[0] if rest else None
+        self.slots = tuple(slot for policy in self._op_policies for slot in policy.slots)
         self.erases = bool(rest)
 
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
         """Draws the operations for `count` images of this height and width."""
         ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
 
-        for place, policy in enumerate(self._drawing):
+        for place, policy in enumerate(self._op_policies):
             more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
             ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
 
-        first = _FIRST_DRAW + len(self._drawing) * DRAWS
+        first = _FIRST_DRAW + len(self._op_policies) * DRAWS
         erased = (
-            self._erasing.regions(draws, first, shape)
-            if self._erasing
+            self._erase_policy.rectangles(draws, first, shape)
+            if self._erase_policy
             else np.zeros((count, 4), np.int64)
         )
 
         return Augmentation(ops, magnitudes, erased)
 
 
-def _policy(given: Any) -> Any:
-    if isinstance(given, (Policy, RandomErasing)):
-        return given
+def _parse_policy(value: Any) -> Any:
+    if isinstance(value, (Policy, RandomErasing)):
+        return value
 
     options = (
-        {"name": given}
-        if isinstance(given, str)
-        else dict(given)
-        if isinstance(given, Mapping)
+        {"name": value}
+        if isinstance(value, str)
+        else dict(value)
+        if isinstance(value, Mapping)
         else {}
     )
 
     name = options.get("name")
     if not isinstance(name, str) or name not in POLICIES:
-        if type(given).__module__.startswith("torchvision."):
+        if type(value).__module__.startswith("torchvision."):
             instead = "transform_from_torch(transform) makes a whole transform of torchvision's"
             raise ConfigError(
-                f"transform.augment: {type(given).__name__} is torchvision's; {instead}, or "
+                f"transform.augment: {type(value).__name__} is torchvision's; {instead}, or "
                 "write its name"
             )
         instead = "options go as {name: NAME, option: value}"
         raise ConfigError(
-            f"transform.augment: {shown(given)} is none of {', '.join(POLICIES)}; {instead}"
+            f"transform.augment: {shown(value)} is none of {', '.join(POLICIES)}; {instead}"
         )
 
-    known = [each.name for each in fields(POLICIES[name])]
+    known = [field.name for field in fields(POLICIES[name])]
     if unknown := {str(option) for option in options} - set(known):
         raise ConfigError(
             f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes "

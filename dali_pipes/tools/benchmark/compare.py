@@ -135,11 +135,11 @@ def collect_sweep(folder: Path, console: Console) -> None:
     given = [result["provenance"]["overrides"] for result in results]
     options = [
         # "+" adds an option in Hydra; overrides such as "~name" have no value
-        dict(each.lstrip("+").split("=", 1) for each in overrides if "=" in each)
+        dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
         for overrides in given
     ]
-    names = list(dict.fromkeys(name for each in options for name in each))
-    swept = [name for name in names if len({each.get(name) for each in options}) > 1]
+    names = list(dict.fromkeys(name for option in options for name in option))
+    swept = [name for name in names if len({option.get(name) for option in options}) > 1]
 
     rows = [
         [*(each.get(name, "") for name in swept), *cells(result, arm)]

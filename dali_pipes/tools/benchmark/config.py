@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.backends.config import DataLoaderConfig
 from dali_pipes.errors import ConfigError, check_choice, check_min, option
+from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import LoadersConfig
 
 

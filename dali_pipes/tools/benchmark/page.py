@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
+from dali_pipes.measure.arms import makes_images
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import ComparedFigure, Result, Trial
 from dali_pipes.measure.wording import (
@@ -284,8 +284,11 @@ def _svg(draw: Callable[[Axes], None], height: float) -> str:
 def write_page(folder: Path) -> None:
     """Reads result.json, trials/ and samples/ of a run's folder, and writes report.html there."""
     result: Result = json.loads((folder / "result.json").read_text())
+    # NUMBER_PHASE_ROUND_ARM.json, and an arm's name may have anything in it
     trials = [
-        json.loads(file.read_text()) for file in sorted((folder / "trials").glob("*_round_*.json"))
+        json.loads(file.read_text())
+        for file in sorted((folder / "trials").glob("*.json"))
+        if file.name.split("_")[1] == "round"
     ]
 
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
@@ -371,7 +374,7 @@ def compared(result: Result) -> list[str]:
 
 
 def _makes_images(result: Result, arm: str) -> bool:
-    return entry_of(from_dict(result["work"]["loaders"][arm])).makes_images
+    return makes_images(from_dict(result["work"]["loaders"][arm]))
 
 
 def _median_trial(trials: Sequence[Trial]) -> Trial:

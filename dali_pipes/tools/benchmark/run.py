@@ -1,7 +1,7 @@
 """Runs a benchmark from start to end.
 
     arms that cannot run here are left out
-    images → page cache → agreement of the pixels      (`gate`: ends the run if they differ)
+    images → page cache → agreement of the pixels      (`check_agreement`: may end the run)
     workers of DataLoader arms without `num_workers`   (`_with_best_workers`)
     rounds of trials, with the control                 (`_measure`)
     result.json, report.html, the table                (`_result`)
@@ -20,14 +20,14 @@ import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import entry_of
-from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.agreement import check_agreement
+from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
-from dali_pipes.measure.protocol import Trials, Turn, images_of, rounds, turns
+from dali_pipes.measure.protocol import TrialKey, Trials, images_of, list_trials, rounds
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
-from dali_pipes.measure.stats import LEAST_PAIRS
+from dali_pipes.measure.stats import MIN_PAIRS
 from dali_pipes.measure.wording import print_result
-from dali_pipes.measure.worker_process import ArmError, ended_in_order
+from dali_pipes.measure.worker_process import ArmError, exit_on_signals
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import new_folder
 from dali_pipes.system.progress import track
@@ -60,7 +60,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
     left_out = _left_out(config)
     arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
-    makers = [arm for arm, loader in arms.items() if entry_of(loader).makes_images]
+    makers = [arm for arm, loader in arms.items() if makes_images(loader)]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
     say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
@@ -78,15 +78,17 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     folder = new_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart)
     with console.status("comparing pixels"):
-        agreement = gate(config, trials.work, arms, baseline, trials.cpus, folder / "samples")
+        agreement = check_agreement(
+            config, trials.work, arms, baseline, trials.cpus, folder / "samples"
+        )
 
     failed: dict[str, str] = {}
-    with ended_in_order(), contextlib.closing(trials):
+    with exit_on_signals(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
         trials.close()  # ends suspended arms with numbers of workers that were not kept
 
         if not config.restart:
-            control = baseline if config.pairs >= LEAST_PAIRS else None
+            control = baseline if config.pairs >= MIN_PAIRS else None
             failed |= trials.start(
                 {arm: loader for arm, loader in arms.items() if arm not in failed}, control
             )
@@ -147,7 +149,7 @@ def _with_best_workers(
         arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None
     }
     tries = [
-        Turn("workers", workers, arm)
+        TrialKey("workers", workers, arm)
         for arm in free
         for order in rounds(candidates, 2, seed)
         for workers in order
@@ -156,9 +158,9 @@ def _with_best_workers(
     found: dict[str, dict[int, list[float]]] = {
         arm: {workers: [] for workers in candidates} for arm in free
     }
-    for turn in track(tries, lambda turn: f"{turn.arm}: {turn.number} workers", len(tries)):
-        if trial := _try(trials, turn, free[turn.arm].on_cores(turn.number), failed):
-            found[turn.arm][turn.number].append(trial_figures(trial)["images_per_s"])
+    for key in track(tries, lambda key: f"{key.arm}: {key.number} workers", len(tries)):
+        if trial := _try(trials, key, free[key.arm].on_cores(key.number), failed):
+            found[key.arm][key.number].append(trial_figures(trial)["images_per_s"])
 
     rates = {
         arm: {str(workers): fmean(each) for workers, each in rate.items()}
@@ -205,18 +207,20 @@ def _measure(
         )
         return False
 
-    plan = turns(list(arms), baseline, config.pairs, config.seed, in_time)
-    return [trial for turn in plan if (trial := _try(trials, turn, arms[turn.arm], failed))]
+    plan = list_trials(list(arms), baseline, config.pairs, config.seed, in_time)
+    return [trial for key in plan if (trial := _try(trials, key, arms[key.arm], failed))]
 
 
-def _try(trials: Trials, turn: Turn, loader: LoaderConfig, failed: dict[str, str]) -> Trial | None:
+def _try(
+    trials: Trials, key: TrialKey, loader: LoaderConfig, failed: dict[str, str]
+) -> Trial | None:
     """Runs one trial; None if the arm fails. It is then in `failed`, and is not run again."""
-    if turn.arm in failed:
+    if key.arm in failed:
         return None
     try:
-        return trials.run(turn, loader)
+        return trials.run(key, loader)
     except ArmError as error:
-        failed[turn.arm] = str(error)
+        failed[key.arm] = str(error)
         return None
 
 
@@ -236,7 +240,7 @@ def _result(
     """
     pairs = max((trial["round"] for trial in done), default=0)
     # with fewer rounds there is no control, and trials that were begun for it are not used
-    phases = ("round", "control") if pairs >= LEAST_PAIRS else ("round",)
+    phases = ("round", "control") if pairs >= MIN_PAIRS else ("round",)
 
     figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
     found, facts = (
@@ -283,5 +287,5 @@ def _planning(arms: Arms) -> list[tuple[str, str]]:
         (native, planned)
         for native, one in arms.items()
         for planned, other in arms.items()
-        if entry_of(one).planned_by == entry_of(other).name and graph(one) == graph(other)
+        if (row := arm_of(one)) and row.planned_by is type(other) and graph(one) == graph(other)
     ]

@@ -94,7 +94,9 @@ class DataLoaderProgram(TrainingProgram):
             for each in arrays_of(next(iter(self._loader)))
             if isinstance(each, torch.Tensor) and not each.is_cuda
         ]
-        return sum(each.nbytes for each in tensors), all(each.is_pinned() for each in tensors)
+        return sum(tensor.nbytes for tensor in tensors), all(
+            tensor.is_pinned() for tensor in tensors
+        )
 
     def count(self, batch: Any) -> int:
         return count_items(batch, self._loader.batch_size)
@@ -350,7 +352,7 @@ def _samples(dataset: Any) -> list[tuple[str, int]]:
     samples = getattr(dataset, "samples", None)
     # other data sets have a `samples` too, of another kind
     if not isinstance(samples, list) or not all(
-        isinstance(each, tuple) and len(each) == 2 for each in samples
+        isinstance(sample, tuple) and len(sample) == 2 for sample in samples
     ):
         return []
     if not all(isinstance(path, (str, Path)) and isinstance(label, int) for path, label in samples):
@@ -380,8 +382,8 @@ def _lengths(batch: Any) -> Iterator[int]:
         return
     if isinstance(batch, (list, tuple)) and _are_samples(batch):
         yield len(batch)
-    for each in _parts(batch):
-        yield from _lengths(each)
+    for part in _parts(batch):
+        yield from _lengths(part)
 
 
 def _are_samples(batch: Sequence[Any]) -> bool:
@@ -403,7 +405,7 @@ def arrays_of(batch: Any) -> list[Any]:
     """Returns all arrays in a batch of any structure."""
     if isinstance(batch, (torch.Tensor, np.ndarray)):
         return [batch]
-    return [array for each in _parts(batch) for array in arrays_of(each)]
+    return [array for part in _parts(batch) for array in arrays_of(part)]
 
 
 def _parts(batch: Any) -> list[Any]:
@@ -418,7 +420,7 @@ def _fields(batch: Any) -> list[Any]:
     if isinstance(batch, (str, bytes, type(None), int, float)):
         return []
     if is_dataclass(batch):
-        return [getattr(batch, each.name) for each in fields(batch)]
+        return [getattr(batch, field.name) for field in fields(batch)]
     return list(vars(batch).values()) if hasattr(batch, "__dict__") else []
 
 

@@ -218,7 +218,7 @@ class Examination:
 
     def _is_late(self, share: float = 1.0) -> bool:
         spent = time.monotonic() - self._begin > share * self._budget.limit_s
-        return spent or any(each.is_late for each in self._ends)
+        return spent or any(end.is_late for end in self._ends)
 
     def _leave_out(self, what: str, end: LoopEnded | None = None) -> None:
         self._left_out.append(what)

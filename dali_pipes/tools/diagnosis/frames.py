@@ -97,10 +97,10 @@ def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
     first, as its jumps back show them.
     """
     ends: dict[int, int] = {}
-    for each in dis.get_instructions(code):
+    for instruction in dis.get_instructions(code):
         # JUMP_BACKWARD_NO_INTERRUPT is that of `yield from` and `await`, no loop of the source
-        if "BACKWARD" in each.opname and "NO_INT" not in each.opname:
-            ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
+        if "BACKWARD" in instruction.opname and "NO_INT" not in instruction.opname:
+            ends[instruction.argval] = max(instruction.offset, ends.get(instruction.argval, 0))
     return sorted(
         ((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True
     )

@@ -631,15 +631,15 @@ def _loop(code: CodeType, offset: int) -> int | None:
     """
     # JUMP_BACKWARD_NO_INTERRUPT belongs to `yield from` and `await`, not to a loop of the source
     ranges = [
-        (each.argval, each.offset)
-        for each in dis.get_instructions(code)
-        if "BACKWARD" in each.opname and "NO_INT" not in each.opname
+        (instruction.argval, instruction.offset)
+        for instruction in dis.get_instructions(code)
+        if "BACKWARD" in instruction.opname and "NO_INT" not in instruction.opname
     ]
     # a loop that yields goes from item to item; that of a generator expression is inside one item
     yields = [
-        each.offset
-        for each in dis.get_instructions(code)
-        if each.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"
+        instruction.offset
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"
     ]
     around = [
         (a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)

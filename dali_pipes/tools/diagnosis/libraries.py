@@ -48,9 +48,9 @@ def _answer_instead(owner: Any, name: str, is_examining: IsExamining, answer: An
     """Makes a method or property of a class give this answer while a loop is examined."""
     original = getattr(owner, name)
     if isinstance(original, property):
-        setattr(
-            owner, name, property(lambda self: answer if is_examining() else original.fget(self))
-        )  # type: ignore[misc]
+        read = original.fget
+        assert read is not None
+        setattr(owner, name, property(lambda self: answer if is_examining() else read(self)))
         return
 
     @wraps(original)

@@ -32,15 +32,15 @@ def patch_of(file: Path, options: dict[str, Any], line: int | None = None) -> st
     try:
         text = file.read_text()
         calls = [
-            each
-            for each in _calls(ast.parse(text))
-            if line is None or each.lineno <= line <= (each.end_lineno or 0)
+            call
+            for call in _calls(ast.parse(text))
+            if line is None or call.lineno <= line <= (call.end_lineno or 0)
         ]
     except (OSError, ValueError, SyntaxError):
         return ""
 
     # **options may hold any of the options
-    if len(calls) != 1 or any(each.arg is None for each in calls[0].keywords):
+    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
         return ""
 
     changed = _change(text, calls[0], options)
@@ -76,7 +76,7 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
 
     edits, added = list[tuple[int, int, str]](), list[str]()
     given: dict[str | None, ast.expr] = dict(zip(_POSITIONS, call.args, strict=False))
-    given |= {each.arg: each.value for each in call.keywords}
+    given |= {keyword.arg: keyword.value for keyword in call.keywords}
     for name, value in options.items():
         if name in given:
             node = given[name]
@@ -94,7 +94,7 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
             added.append(f"{name}={value!r}")
 
     if added:
-        nodes = [*call.args, *(each.value for each in call.keywords)]
+        nodes = [*call.args, *(keyword.value for keyword in call.keywords)]
         last = max((place(each.end_lineno, each.end_col_offset) for each in nodes), default=None)
         if last is None:
             # in front of the closing parenthesis

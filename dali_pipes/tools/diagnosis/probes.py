@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from dali_pipes.loader.loader import Loader
-from dali_pipes.measure.trial import endless
+from dali_pipes.measure.trial import repeat_epochs
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.tools.diagnosis.items import ItemProfile
 from dali_pipes.tools.diagnosis.span import Span, Step, Training, watch
@@ -173,7 +173,7 @@ def loader_feed(
     loader: Loader, slow: Callable[[Any], list[tuple[str, float]]] = lambda batch: []
 ) -> Feed:
     """Returns the feed of a loader of dali_pipes that has been started."""
-    return Feed(endless(loader), lambda: loader.batches_left == len(loader), slow=slow)
+    return Feed(repeat_epochs(loader), lambda: loader.batches_left == len(loader), slow=slow)
 
 
 class Probes:

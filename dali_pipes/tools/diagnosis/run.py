@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import gpu_of
-from dali_pipes.measure.worker_process import FreshProcess
+from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.child import Controller
 from dali_pipes.system.cpus import available_cpus
@@ -55,7 +55,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     if config.model.compile:
         check_compiler()
 
-    if not (entry_of(config.loader).trains and entry_of(config.loader).makes_images):
+    if not is_for_training(config.loader):
         raise ConfigError(
             "this loader is for benchmarks only, not for training; use loader=dali, dali_cpu "
             "or torch"
@@ -135,7 +135,7 @@ def _other_programs(config: DiagnoseConfig, manifest: str) -> Iterator[None]:
     with ExitStack() as stack:
         others = [
             stack.enter_context(
-                FreshProcess(
+                MeasuringProcess(
                     f"{__name__}:train",
                     job,
                     f"program {number + 1}",

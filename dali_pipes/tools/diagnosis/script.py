@@ -346,9 +346,9 @@ def _start_program(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child
             descendants = psutil.Process(process.pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        for each in descendants:  # those in sessions of their own are not in the group
+        for descendant in descendants:  # those in sessions of their own are not in the group
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+                descendant.kill()
         process.wait()
         guard.dismiss()
         os.close(reading)

@@ -64,25 +64,25 @@ def find_faults(dataset: Any) -> list[str]:
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]
 
-    kinds = [each.kind for each in stages]
+    kinds = [stage.kind for stage in stages]
     if "shuffle" in kinds and "batch" in kinds[: kinds.index("shuffle")]:
         faults.append(
             "wrong: shuffle() comes after batch(), so batches of always the same elements are "
             "shuffled; shuffle first"
         )
-    if any(each.is_fixed for each in stages):
+    if any(stage.is_fixed for stage in stages):
         faults.append(
             "wrong: shuffle(reshuffle_each_iteration=False) gives every epoch the same order"
         )
 
-    for each in stages:
-        if _is_serial(each, dataset):
+    for stage in stages:
+        if _is_serial(stage, dataset):
             faults.append(
-                f"{each} makes one element at a time; give it num_parallel_calls=tf.data.AUTOTUNE"
+                f"{stage} makes one element at a time; give it num_parallel_calls=tf.data.AUTOTUNE"
             )
-        if each.has_python:
+        if stage.has_python:
             faults.append(
-                f"{each} calls Python, of which one thread runs at a time; use TensorFlow's "
+                f"{stage} calls Python, of which one thread runs at a time; use TensorFlow's "
                 "own operations"
             )
 
@@ -131,7 +131,7 @@ class TfDataProgram(TrainingProgram):
     def __init__(self, dataset: Any, step: Step | None = None):
         self._dataset, self._step = dataset, step
         stages = read_pipeline(dataset)
-        self._serial = [each for each in stages if _is_serial(each, dataset)]
+        self._serial = [stage for stage in stages if _is_serial(stage, dataset)]
         # TensorFlow decides how many threads make batches, and changes it while it runs: one core
         # may be all that it uses, so a loader that uses less than half of one waits
         self.workers = 1
@@ -187,7 +187,7 @@ class TfDataProgram(TrainingProgram):
     def fixes(self, verdict: str) -> list[Fix]:
         stages = read_pipeline(self._dataset)
         if not verdict.startswith(("prep-bound", "fetch-bound")) or any(
-            each.kind == "cache" for each in stages
+            stage.kind == "cache" for stage in stages
         ):
             return []
         what = (
@@ -214,9 +214,9 @@ def _read_stage(dataset: Any) -> Stage:
 
     # a stateless operation draws new numbers only if its seed comes from outside the function
     draws = [
-        each
-        for each in nodes
-        if each.startswith("Random") or (each.startswith("StatelessRandom") and state)
+        node
+        for node in nodes
+        if node.startswith("Random") or (node.startswith("StatelessRandom") and state)
     ]
 
     return Stage(
@@ -224,7 +224,7 @@ def _read_stage(dataset: Any) -> Stage:
         name=name,
         is_parallel=is_parallel,
         is_random=bool(draws),
-        has_python=any(each in _PYTHON for each in nodes),
+        has_python=any(node in _PYTHON for node in nodes),
         is_fixed=kind == "shuffle" and getattr(dataset, "_reshuffle_each_iteration", None) is False,
     )
 

@@ -250,7 +250,9 @@ def causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list
     """
     starved = _machine_causes(found, one_off)
     others = [*_loader_causes(found, one_off, workers), *_step_causes(found, one_off)]
-    dear = sorted((each for each in others if each.loss >= MIN_COST), key=lambda each: -each.loss)
+    dear = sorted(
+        (other for other in others if other.loss >= MIN_COST), key=lambda each: -each.loss
+    )
     if starved or dear:
         return [*starved, *dear]
 

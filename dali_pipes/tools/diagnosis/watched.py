@@ -105,7 +105,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         others = (each for each in sys.meta_path if each is not self)
         spec = next(
-            (found for each in others if (found := each.find_spec(name, path, target))), None
+            (found for other in others if (found := other.find_spec(name, path, target))), None
         )
 
         if spec is not None and spec.loader is not None:
@@ -815,7 +815,7 @@ def main() -> None:
     faulthandler.register(LIMIT_SIGNAL, file=dump, all_threads=False, chain=True)
     # modules that have been imported already are changed now
     hooks = watch.hooks()
-    for name in [each for each in hooks if each in sys.modules]:
+    for name in [hook for hook in hooks if hook in sys.modules]:
         hooks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, AfterImport(hooks))
 

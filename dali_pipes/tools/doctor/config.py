@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.errors import check_choice, check_min, check_options, option
 

@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali import Pipeline, __version__, fn, pipeline_def, types
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.loader.decode_probe import STIR
+from dali_pipes.loader.decode_probe import IDLE_BELOW
 from dali_pipes.system.nvml import Gpu
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.machine import uuid
@@ -48,7 +48,7 @@ def jpeg_engines() -> Finding:
         )
 
     # the counter is the whole GPU's, not this process's
-    if idle > STIR:
+    if idle > IDLE_BELOW:
         return warning(
             f"unknown: another process keeps them {idle:.0%} busy",
             "run this again when it has ended",
@@ -58,10 +58,10 @@ def jpeg_engines() -> Finding:
     for fancy in (True, False):
         pipeline = _pipeline(encoded, BATCH, 0, hw_decoder_load=1.0, jpeg_fancy_upsampling=fancy)
         busy = highest_use(gpu, pipeline.run, SECONDS) or 0.0
-        if busy > STIR:
+        if busy > IDLE_BELOW:
             break
 
-    if busy <= STIR:
+    if busy <= IDLE_BELOW:
         return warning(
             (f"not used: their counter stayed at {busy:.0%} while DALI decoded baseline JPEGs"),
             _why_not(),

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_probe import CLOSE, FAR, Probed, probe, try_regions
+from dali_pipes.loader.decode_compare import CLOSE, FAR
+from dali_pipes.loader.decode_probe import ProbeResult, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
@@ -136,7 +137,7 @@ def images_of(
         return failed(str(error), remedy(loader))
 
 
-def judge_probe(probed: Probed, loader: DaliConfig) -> Finding:
+def judge_probe(probed: ProbeResult, loader: DaliConfig) -> Finding:
     shares = {"JPEG engines": probed.nvjpg, "SM": probed.sm}
     mean = (
         f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"

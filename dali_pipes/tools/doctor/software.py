@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 import numpy as np
 import torch
 
-from dali_pipes.backends.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
@@ -107,7 +107,10 @@ def cuda_major(distribution: str) -> int | None:
 
 def installed() -> dict[str, str]:
     """The versions of Python and of the distributions that loading and training depend on."""
-    names = {(each.metadata["Name"] or "").lower(): each.version for each in distributions()}
+    names = {
+        (distribution.metadata["Name"] or "").lower(): distribution.version
+        for distribution in distributions()
+    }
     relevant = {
         name: version for name, version in sorted(names.items()) if _RELEVANT.fullmatch(name)
     }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import changes
+from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.system.files import written
 
 NAME = "_predict.json"  # readers of a folder of Parquet files skip names that begin with "_"
@@ -64,7 +64,7 @@ def claim(
     then = json.loads(file.read_text())["facts"]
     if changed := [
         f"{name} was {before}, and now is {after}"
-        for name, before, after in changes(then, {**then, **facts})
+        for name, before, after in iter_changes(then, {**then, **facts})
     ]:
         raise ConfigError(
             f"{out} was begun differently: {'; '.join(changed)}; restore that, or choose "

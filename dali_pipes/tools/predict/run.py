@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import BadSampleError, ConfigError
-from dali_pipes.loader.fingerprint import described
-from dali_pipes.loader.loader import Loader, build_loader
+from dali_pipes.loader.build import build_loader
+from dali_pipes.loader.fingerprint import to_json_value
+from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
@@ -49,7 +50,7 @@ def predict(config: PredictConfig) -> None:
             "the transform is random, or not normalized (uint8), and the outputs would "
             "mean nothing; use transform=eval"
         )
-    if not entry_of(config.loader).follows_plan:
+    if not is_for_training(config.loader):
         raise ConfigError(
             "this loader is for benchmarks only, and does not say which image is which; use "
             "loader=dali or torch"
@@ -105,7 +106,7 @@ def _facts(
     config: PredictConfig, manifest: Manifest, model: Model, device: torch.device
 ) -> dict[str, Any]:
     """Returns what decides the outputs bit for bit, on one kind of machine."""
-    loader = described(config.loader)
+    loader = to_json_value(config.loader)
     # the loader's threads do not change the pixels
     loader.pop(config.loader.cores_option, None)
     options = ("precision", "batch_size", "part_batches", "threads")
@@ -114,8 +115,8 @@ def _facts(
         **{name: value for name in options if (value := getattr(config, name)) is not None},
         "output": f"top-{config.k}" if config.output == "topk" else config.output,
         "images": [manifest.fingerprint, len(manifest.problems)],
-        "model": {**described(config.model), "name": model.name, "sha256": model.files},
-        "transform": described(config.transform),
+        "model": {**to_json_value(config.model), "name": model.name, "sha256": model.files},
+        "transform": to_json_value(config.transform),
         "loader": loader,
         "device": device.type,
         "versions": provenance({}, [])["versions"],
@@ -164,7 +165,9 @@ def _write_parts(
 
 
 def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
-    return {name: torch.cat([each[name] for each in outputs]).cpu().numpy() for name in outputs[0]}
+    return {
+        name: torch.cat([output[name] for output in outputs]).cpu().numpy() for name in outputs[0]
+    }
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:

@@ -18,7 +18,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.scanning.masks import mask_problem
 from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.plan.coordinates import turned
+from dali_pipes.plan.coordinates import turn_mask
 
 TEXT, MASK, COLUMNS = "txt", "mask.png", "json"  # not .png, by which a mask would be a second image
 _TARGETS = ("text", "mask")
@@ -93,7 +93,7 @@ class Beside:
     def sizes(self) -> list[list[int]]:
         """The sizes in bytes of each sample's members; a mask's is its size in the source."""
         sizes = [
-            [len(each) for each in self.members(sample_id).values()]
+            [len(member) for member in self.members(sample_id).values()]
             for sample_id in range(len(self._source))
         ]
 
@@ -156,7 +156,7 @@ def _resize_mask(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
     """Turns a mask and resizes it to (H, W) by nearest neighbor, so that no new value appears."""
     with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette
-    values = turned(values.astype(np.uint8) if values.dtype == bool else values, orientation)
+    values = turn_mask(values.astype(np.uint8) if values.dtype == bool else values, orientation)
 
     rows, columns = map(_nearest, values.shape, to)
     made = Image.fromarray(np.ascontiguousarray(values[rows[:, None], columns]))

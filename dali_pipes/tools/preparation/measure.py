@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.config import TorchConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.measure.agreement import difference
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import Trials, turns
+from dali_pipes.measure.protocol import Trials, list_trials
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.files import new_folder
@@ -107,8 +107,8 @@ def measure(
 
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}
     done = [
-        trials[turn.arm].run(turn, config.loader)
-        for turn in turns([*trials], BEFORE, config.pairs, config.seed)
+        trials[key.arm].run(key, config.loader)
+        for key in list_trials([*trials], BEFORE, config.pairs, config.seed)
     ]
 
     facts = {arm: each.facts() for arm, each in trials.items()}

@@ -23,7 +23,7 @@ from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import check_choice, check_min, check_options, option
-from dali_pipes.loader.loader import build_loader
+from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
 

@@ -139,8 +139,10 @@ def _omissions(manifest: Manifest) -> Table:
     table = Table("not used, because", "how many", title="left out")
     units = {"image": "", "object": " objects", "folder": " folders", "file": ", no images"}
 
-    for each in manifest.omissions:
-        table.add_row(escape(printable(each.kind)), f"{each.number:,}{units[each.unit]}")
+    for omission in manifest.omissions:
+        table.add_row(
+            escape(printable(omission.kind)), f"{omission.number:,}{units[omission.unit]}"
+        )
     return table
 
 
@@ -179,7 +181,8 @@ def _summary(manifest: Manifest) -> Table:
     if manifest.columns:
         table.add_row("columns", escape(", ".join(manifest.columns)))
     table.add_row(
-        "not used", f"{sum(each.number for each in manifest.omissions if each.unit == 'image'):,}"
+        "not used",
+        f"{sum(omission.number for omission in manifest.omissions if omission.unit == 'image'):,}",
     )
 
     if len(manifest):

@@ -18,9 +18,9 @@ from rich.console import Console
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.agreement import gate
+from dali_pipes.measure.agreement import check_agreement
 from dali_pipes.measure.figures import arm_figures
-from dali_pipes.measure.protocol import Trials, Turn, images_of
+from dali_pipes.measure.protocol import TrialKey, Trials, images_of
 from dali_pipes.measure.results import Trial
 from dali_pipes.measure.users_loader import work_of
 from dali_pipes.measure.wording import control_line, interval, print_runs
@@ -80,8 +80,8 @@ def _tune(config: TuneConfig) -> None:
     if lacks_gpu(config.loader):
         say(console, "No GPU here: DALI on its CPU backend.")
 
-    def run(turn: Turn, setting: Setting) -> Trial:
-        return trials.run(turn, setting.applied_to(config.loader), setting.batch_size)
+    def run(key: TrialKey, setting: Setting) -> Trial:
+        return trials.run(key, setting.applied_to(config.loader), setting.batch_size)
 
     race = Race(default, others, config.seed)
     try:
@@ -99,7 +99,9 @@ def _tune(config: TuneConfig) -> None:
         }
         work = replace(trials.work, batch_size=winner.batch_size)
         # before the comparison: it ends the run if the two deliver other pixels
-        agreement = gate(config, work, loaders, "default", trials.cpus, folder / "samples")
+        agreement = check_agreement(
+            config, work, loaders, "default", trials.cpus, folder / "samples"
+        )
         compared = {
             **compare(run, default, winner, config.pairs, config.seed),
             "agreement": agreement,

@@ -16,9 +16,9 @@ import numpy as np
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.figures import arm_figures, by_rounds
-from dali_pipes.measure.protocol import Turn, rounds
+from dali_pipes.measure.protocol import TrialKey, rounds
 from dali_pipes.measure.results import ArmFigures, Trial
-from dali_pipes.measure.stats import LEAST_PAIRS, Ratio
+from dali_pipes.measure.stats import MIN_PAIRS, Ratio
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -26,7 +26,7 @@ from dali_pipes.tools.tuning.settings import Setting
 
 ROUNDS = 2  # rounds of each rung: an order and its reverse
 # one trial of a setting; raises ArmError if its process failed
-Run = Callable[[Turn, Setting], Trial]
+Run = Callable[[TrialKey, Setting], Trial]
 
 # In this order: PyTorch and CUDA; DALI's allocators and nvJPEG; C++, Python and the kernel; a
 # worker that was killed, or died of a full /dev/shm; a process that ended by SIGKILL, which the
@@ -49,7 +49,7 @@ _LIMITS = {  # limit: its figure, unit and format
 
 
 def ran_out_of_memory(error: ArmError) -> bool:
-    return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.wrote}"))
+    return bool(_OUT_OF_MEMORY.search(f"{error}\n{error.output}"))
 
 
 def limits(config: TuneConfig) -> dict[str, float | None]:
@@ -78,7 +78,7 @@ class Race:
 
     Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization
     (AISTATS 2016). The default takes part in every round: settings are ranked by their paired ratio
-    to it, and a setting that is slower than it never wins. From `LEAST_PAIRS` rounds on there are
+    to it, and a setting that is slower than it never wins. From `MIN_PAIRS` rounds on there are
     intervals, and settings that they cannot distinguish run no longer. The race measures nothing
     itself.
 
@@ -117,7 +117,7 @@ class Race:
                     if setting not in self.out or (setting == self.default and self.default_runs):
                         yield number, setting
 
-            if ROUNDS * (rung + 1) >= LEAST_PAIRS:
+            if ROUNDS * (rung + 1) >= MIN_PAIRS:
                 self._drop_what_is_noise()
             left = self.left()
             self._drop_slower(left[-(-len(left) // 2) :], "slower")
@@ -201,7 +201,7 @@ class Race:
     def _drop_what_is_noise(self) -> None:
         def are_faster(settings: Sequence[Setting], reference: Setting) -> bool:
             """Whether one of them is, beyond the interval."""
-            ratios = [self._ratio(reference, each) for each in settings]
+            ratios = [self._ratio(reference, setting) for setting in settings]
             return any(
                 ratio is not None and ratio.low is not None and ratio.low > 1 for ratio in ratios
             )
@@ -295,7 +295,7 @@ def _draw_settings(
 
 def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number: int) -> None:
     try:
-        race.add(setting, run(Turn("search", number, str(setting).replace(" ", ",")), setting))
+        race.add(setting, run(TrialKey("search", number, str(setting).replace(" ", ",")), setting))
     except ArmError as error:
         if ran_out_of_memory(error):
             race.drop_as_large(setting)

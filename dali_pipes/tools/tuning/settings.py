@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.tools.tuning.config import TuneConfig
 
@@ -103,7 +105,7 @@ def choices(config: TuneConfig, cores: int) -> Choices:
     """Returns the values of each option: those that were asked for, or those that make sense with
     this number of cores.
     """
-    found = config.loader.search_space(cores)
+    found = search_space(config.loader, cores)
     if not found:
         raise ConfigError(
             f"loader={config.loader_name} has no settings to search; choose dali, "
@@ -122,6 +124,38 @@ def choices(config: TuneConfig, cores: int) -> Choices:
         if not values:
             raise ConfigError(f"search.{name} is empty; give the values to try, or leave it out")
     return found | asked
+
+
+def search_space(loader: LoaderConfig, cores: int) -> Choices:
+    """Returns the options that change a loader's speed but not its pixels, with the values that are
+    worth trying on this number of cores.
+    """
+    if type(loader) is TorchConfig:
+        return {"num_workers": _shares(cores, 1 / 2, 1, 3 / 2, 2), "prefetch_factor": [1, 2, 4]}
+    # those that inherit its options, as the arms of a comparison, are not searched
+    if type(loader) is not DaliConfig:
+        return {}
+
+    found: Choices = {
+        "num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2),
+        "prefetch_queue_depth": [1, 2, 4],
+    }
+    if loader.decodes_on == "cpu":
+        return found
+
+    # with `exact` the engine gets no image, whatever this value is
+    if not loader.exact:
+        found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
+    # ImageNet's images have fewer pixels than the default, so only lower values move their Huffman
+    # decoding to the GPU
+    return found | {
+        "decode": ["auto", "whole"],
+        "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1],
+    }
+
+
+def _shares(cores: int, *shares: float) -> list[int]:
+    return sorted({max(1, int(share * cores)) for share in shares})
 
 
 def _differs_in_one(setting: Setting, default: Setting) -> bool:

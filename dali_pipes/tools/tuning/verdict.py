@@ -9,8 +9,8 @@ from typing import cast
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import turns
-from dali_pipes.measure.results import Agreement, Compared, Figures, Trial
+from dali_pipes.measure.protocol import list_trials
+from dali_pipes.measure.results import Agreement, Compared, RunFigures, Trial
 from dali_pipes.measure.wording import comparison, interval
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -18,7 +18,7 @@ from dali_pipes.tools.tuning.search import Race, Run, over_limit, ran_out_of_mem
 from dali_pipes.tools.tuning.settings import Setting
 
 
-class Comparison(Figures):
+class Comparison(RunFigures):
     """The winner (`tuned`) against the default.
 
     Attributes:
@@ -56,12 +56,12 @@ def compare(run: Run, default: Setting, winner: Setting, pairs: int, seed: int) 
         ArmError: a trial failed for another reason, or one of the default.
     """
     arms, done = {"default": default, "tuned": winner}, list[Trial]()
-    for turn in turns(list(arms), "default", pairs, seed):
+    for key in list_trials(list(arms), "default", pairs, seed):
         try:
-            done.append(run(turn, arms[turn.arm]))
+            done.append(run(key, arms[key.arm]))
         except ArmError as error:
             # only the winner may run out of memory: the default then stays
-            if turn.arm == "default" or not ran_out_of_memory(error):
+            if key.arm == "default" or not ran_out_of_memory(error):
                 raise
             return {
                 "arms": {},

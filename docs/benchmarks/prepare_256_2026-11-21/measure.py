@@ -27,7 +27,7 @@ def windows(before, after, transform):
     for epoch in range(EPOCHS):
         draws = Draws(0, epoch, np.arange(len(before)))
         scale = np.tile(after.sizes / before.sizes, 2)
-        one, other = (transform.geometry(each.sizes, draws).window for each in (before, after))
+        one, other = (transform.geometry(each.sizes, draws).region for each in (before, after))
         off.append(np.abs(one * scale - other).max(axis=1))
     found = np.concatenate(off)
     return {

@@ -17,7 +17,7 @@ import pyarrow as pa
 import dali_pipes as dp
 from dali_pipes.data.table.schema import SCHEMA
 from dali_pipes.plan import permutation
-from dali_pipes.plan.sampling import named
+from dali_pipes.plan.sampling import parse_sampling
 from dali_pipes.system.provenance import provenance
 
 matplotlib.use("svg")
@@ -73,7 +73,7 @@ def plan(manifest, sampling, batch=BATCH):
         cut = len(manifest) // 3
         parts = [manifest.subset(np.arange(cut)), manifest.subset(np.arange(cut, len(manifest)))]
         manifest = dp.Manifest.mix({"a": (parts[0], 0.5), "b": (parts[1], 0.5)})
-    return dp.Plan(manifest, dp.TrainTransform(), batch, sampling=named(sampling))
+    return dp.Plan(manifest, dp.TrainTransform(), batch, sampling=parse_sampling(sampling))
 
 
 def cost(count):
@@ -82,7 +82,7 @@ def cost(count):
     """
     manifest, found = images(np.arange(count) % 1000), {}
     for name, sampling in SAMPLINGS.items():
-        permutation.stored.cache_clear()
+        permutation.stored_permutation.cache_clear()
         setup, planned = cpu(lambda sampling=sampling: plan(manifest, sampling))
         setup += cpu(lambda planned=planned: planned.batch(0, 0))[0]
         rows = planned.iter_from(0, 1)
@@ -99,8 +99,8 @@ def cost(count):
 
 def uniform(count):
     """The ids of one batch of a uniform order, where it is stored and where it is a bijection."""
-    permutation.stored.cache_clear()
-    order = named("uniform").order(range(count), 0, BATCH)
+    permutation.stored_permutation.cache_clear()
+    order = parse_sampling("uniform").order(range(count), 0, BATCH)
     first, _ = cpu(lambda: order.ids(0, np.arange(BATCH)))
     later = [
         cpu(lambda step=step: order.ids(0, np.arange(1024) + 1024 * step))[0]
@@ -136,7 +136,7 @@ def draw():
             shown = dp.Manifest.mix(parts)
             group, sampling = shown.columns["source"], {"name": "mixture", "epoch_size": 18}
         planned = dp.Plan(
-            shown, dp.TrainTransform(), 6, sampling=named(sampling), last_batch="partial"
+            shown, dp.TrainTransform(), 6, sampling=parse_sampling(sampling), last_batch="partial"
         )
         epochs = [planned.order(epoch) for epoch in range(2)]
         rows = [ids[start : start + 6] for ids in epochs for start in range(0, len(ids), 6)]

@@ -17,7 +17,7 @@ from PIL import Image
 from s3_server import s3_server
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.cli.hydra import as_hydra_reads
+from dali_pipes.cli.hydra import spell_word
 from dali_pipes.data.scanning.patterns import Pattern, expand_braces, is_pattern
 from dali_pipes.data.scanning.shards import list_shards
 from dali_pipes.data.scanning.splits import split_of
@@ -364,16 +364,16 @@ def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_
     ],
 )
 def test_the_command_line_takes_patterns(word, value):
-    assert OverridesParser.create().parse_override(as_hydra_reads(word, "train")).value() == value
+    assert OverridesParser.create().parse_override(spell_word(word, "train")).value() == value
 
 
 def test_a_sweep_takes_patterns():
     parsed = OverridesParser.create().parse_override(
-        as_hydra_reads("data.train=/a/{0,1}.tar,/b/{2..3}.tar", "train", sweeps=True)
+        spell_word("data.train=/a/{0,1}.tar,/b/{2..3}.tar", "train", sweeps=True)
     )
     assert list(parsed.sweep_string_iterator()) == ['"/a/{0,1}.tar"', '"/b/{2..3}.tar"']
     for word in ("data.train=choice(/a,[b])", "data.train=[a,b]", "lr={a}"):
-        assert as_hydra_reads(word, "train", sweeps=True) == word
+        assert spell_word(word, "train", sweeps=True) == word
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ from PIL import Image
 import dali_pipes as dp
 import dali_pipes.data.scanning.shards as reading
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.scanning import files
+from dali_pipes.measure.arms import DaliNativeConfig
+from dali_pipes.measure.arms.native_loader import NativeLoader
 
 
 @pytest.fixture
@@ -226,9 +227,4 @@ def test_exif_is_read(tmp_path):
 
 def test_dali_native_says_that_it_cannot(folder):
     with pytest.raises(dp.ConfigError, match="these images are in shards; use DaliConfig"):
-        dp.build_loader(
-            scan(folder),
-            DaliNativeConfig(device="cpu"),
-            transform=dp.TrainTransform(size=32),
-            batch_size=4,
-        )
+        NativeLoader(scan(folder), DaliNativeConfig(device="cpu"), dp.TrainTransform(size=32), 4)

@@ -58,6 +58,8 @@ def page(tmp_path_factory):
                 (tmp_path / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(
                     json.dumps(made)
                 )
+        # a control of an arm whose name looks like a trial of a round
+        (tmp_path / "trials/9_control_1_torch_round_1_x.json").write_text("not for the page")
         for name in [
             f"{arm}_{number}{kind}"
             for arm in ("torch", "dali")

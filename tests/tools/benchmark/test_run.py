@@ -11,9 +11,9 @@ from later import later
 from made_up import trial
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.data.config import DataConfig
 from dali_pipes.measure import agreement
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 
@@ -25,7 +25,7 @@ LOADERS = {
     "torch": dp.TorchConfig(num_workers=2),
     "dali_cpu": dp.DaliConfig(device="cpu", resize="dali"),
     "dali_native": DaliNativeConfig(device="cpu"),
-    "synthetic": dp.SyntheticConfig(),
+    "synthetic": SyntheticConfig(),
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 
@@ -37,7 +37,7 @@ class MadeUp:
         self.ran, self.failing, self.rate = [], {}, lambda arm, loader: RATES[arm]
         self.agreement = AGREES
         monkeypatch.setattr(tool.Trials, "run", lambda _, *arguments: self.run(*arguments))
-        monkeypatch.setattr(agreement, "_compared", lambda job, _: self.compare(job))
+        monkeypatch.setattr(agreement, "_compare_in_process", lambda job, _: self.compare(job))
         monkeypatch.setattr(
             "dali_pipes.tools.benchmark.run.write_page",
             lambda folder: (folder / "report.html").write_text("page"),

@@ -76,7 +76,7 @@ def test_beside_another_program(diagnose):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("loader=synthetic", "this loader is for benchmarks only"),
+        ("loader=synthetic", "loader=synthetic is for benchmarks only, in the group arm"),
         ("rounds=0", "rounds is 0"),
         ("model.name=resnet", "model.name is 'resnet'"),
         ("data.train=/no/such", "/no/such: no such folder"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from planted import compute
 
-from dali_pipes.tools.diagnosis.probes import covered
+from dali_pipes.tools.diagnosis.probes import union_length
 from dali_pipes.tools.diagnosis.span import Round, Span, drive, gaps, watch
 
 
@@ -138,8 +138,8 @@ def test_on_a_gpu_only_what_it_stood_still_is_waiting():
 
 
 def test_intervals_that_overlap_count_once():
-    assert covered([(0, 2), (1, 3), (10, 11), (10.5, 10.6)]) == pytest.approx(4)
-    assert covered([]) == 0
+    assert union_length([(0, 2), (1, 3), (10, 11), (10.5, 10.6)]) == pytest.approx(4)
+    assert union_length([]) == 0
 
 
 def test_a_step_that_is_faster_after_a_wait_is_what_the_model_can_do():

@@ -10,10 +10,10 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.backends.dali import decoding
 from dali_pipes.loader import decode_compare, decode_probe
-from dali_pipes.loader.decode_probe import Probed
+from dali_pipes.loader.decode_probe import ProbeResult
+from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.system.child import Answer, ChildError
 from dali_pipes.tools.doctor import images
 from dali_pipes.tools.doctor.config import DoctorConfig
@@ -22,7 +22,7 @@ from dali_pipes.tools.doctor.run import all_checks
 
 CPU = torch.device("cpu")
 SIMPLER = "loader.jpeg_fancy_upsampling=false, with other pixels"
-FINE = Probed(
+FINE = ProbeResult(
     images=60,
     mean=0.12,
     far={},
@@ -40,7 +40,7 @@ FINE = Probed(
 
 
 def with_(**changes):
-    return Probed(**{name: getattr(FINE, name) for name in Probed.__slots__} | changes)
+    return ProbeResult(**{name: getattr(FINE, name) for name in ProbeResult.__slots__} | changes)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -82,13 +81,12 @@ def test_a_mistake_of_the_user_is_no_finding(doctor, argument, message):
     assert line.startswith("error: ") and message in line
 
 
-REPO = Path(__file__).parents[3]
-SCRIPT = [str(REPO / "scripts/doctor.py")]
+MODULE = ["-m", "dali_pipes.cli", "doctor"]
 # what the installed command does
 COMMAND = ["-c", "from dali_pipes.cli import main; main()", "doctor"]
 
 
-def process(*arguments, cwd, program=SCRIPT, **options):
+def process(*arguments, cwd, program=MODULE, **options):
     command = [sys.executable, *program, *arguments, f"data.cache_dir={cwd}"]
     environment = {**os.environ, "PYTHONPATH": f"{cwd}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.run(
@@ -147,7 +145,7 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     assert "DALI (software)" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("program", [SCRIPT, COMMAND], ids=["script", "command"])
+@pytest.mark.parametrize("program", [MODULE, COMMAND], ids=["module", "command"])
 def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, program):
     (tmp_path / "torch.py").write_text(
         "raise ImportError('libcudnn.so.9: cannot open shared object file')\n"

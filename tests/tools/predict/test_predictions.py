@@ -19,6 +19,7 @@ from tools.predict.conftest import EVAL, NETWORK, contents
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import DaliPipesError
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.tools.predict import parts
 from dali_pipes.tools.predict.run import predict
 from dali_pipes.training import checkpoint
@@ -341,7 +342,7 @@ WRONG = {
     "are two models": {"function": "my_functions:means", "model": ModelConfig(name=NETWORK)},
     "the transform is random": {"transform": dp.TrainTransform(size=32)},
     "not normalized": {"transform": dp.EvalTransform(size=32, resize=36, dtype="uint8")},
-    "for benchmarks only": {"loader": dp.SyntheticConfig()},
+    "for benchmarks only": {"loader": SyntheticConfig()},
     "no such checkpoint": {"checkpoint": "none.pt"},
     "neither a checkpoint of training nor a state dict": {"checkpoint": "text.pt"},
     r"weights.pt: not the weights of this model .* Missing key": {

@@ -6,7 +6,7 @@ import pytest
 from tools.tuning.conftest import MadeUp, setting
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.protocol import Turn
+from dali_pipes.measure.protocol import TrialKey
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.search import Race, trials_of
 from dali_pipes.tools.tuning.verdict import winner_of
@@ -180,7 +180,7 @@ def test_trials_that_take_longer_than_the_first_end_the_search_in_time(bench):
     race = Race(DEFAULT, OTHERS, 0)
     plan = race.plan(lambda: bench.now < 100)
     for number, each in plan:
-        race.add(each, bench(Turn("search", number, "arm"), each))
+        race.add(each, bench(TrialKey("search", number, "arm"), each))
     assert bench.now == 100 and winner_of(race) in (DEFAULT, *OTHERS)
 
 

@@ -1,12 +1,14 @@
+from dataclasses import fields
+
 import pytest
 import torch
 from tools.tuning.conftest import config
 
 import dali_pipes as dp
-from dali_pipes.backends.config import DaliNativeConfig
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig
 from dali_pipes.tools.tuning.config import SearchConfig
-from dali_pipes.tools.tuning.settings import settings
+from dali_pipes.tools.tuning.settings import search_space, settings
 
 
 def names(setting):
@@ -96,10 +98,17 @@ def test_without_workers_nothing_is_prefetched():
 
 
 @pytest.mark.parametrize(
+    "loader", [dp.TorchConfig(), dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu")]
+)
+def test_what_is_searched_are_options_of_the_loader(loader):
+    assert search_space(loader, 4).keys() <= {each.name for each in fields(loader)}
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (
-            {"loader": dp.SyntheticConfig(), "loader_name": "synthetic"},
+            {"loader": SyntheticConfig(), "loader_name": "synthetic"},
             "loader=synthetic has no settings to search",
         ),
         (

@@ -35,7 +35,7 @@ def bench(monkeypatch):
     bench.agreement = dict(AGREES)
     monkeypatch.setattr(
         agreement,
-        "_compared",
+        "_compare_in_process",
         lambda *_: {
             **bench.agreement,
             "images": 9,

@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).parents[3]
 QUICK = [
     "experiment=quick",
     "pairs=1",
@@ -79,7 +77,7 @@ def test_tune_then_use(command, image_folder, tmp_path, loader):
 
 
 MISTAKES = {
-    "nothing to search": (["loader=synthetic"], "loader=synthetic has no settings to search"),
+    "nothing to search": (["loader=tfdata"], "loader=tfdata has no settings to search"),
     "unknown option": (["search.threads=[1]"], "threads"),
     "an option of another loader": (
         ["loader=torch", "search.num_threads=[1]"],
@@ -114,9 +112,9 @@ def test_interrupted_by_the_user(image_folder, tmp_path):
     (tmp_path / "conf/loader").mkdir(parents=True)
     (tmp_path / "conf/loader/tuned_x.yaml").write_text("before\n")
     asked = [*QUICK, *folders(tmp_path), f"data.train={image_folder}", "loader=torch", "minutes=5"]
-    script = [sys.executable, str(REPO / "scripts/tune.py"), *asked]
+    command = [sys.executable, "-m", "dali_pipes.cli", "tune", *asked]
     job = subprocess.Popen(
-        script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
     until = time.monotonic() + 100
     while not list(tmp_path.glob("runs/*/trials/*.json")) and time.monotonic() < until:

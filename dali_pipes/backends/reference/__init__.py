@@ -1,1 +1,0 @@
-"""Reference loaders for measurements: upper bounds, and DALI without the plan."""

@@ -1,0 +1,1 @@
+"""TensorFlow's tf.data on the CPU."""

@@ -1,0 +1,1 @@
+"""PyTorch's DataLoader on the CPU, with Pillow or torchvision."""

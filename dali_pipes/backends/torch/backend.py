@@ -1,0 +1,237 @@
+"""The CPU baseline: PyTorch's DataLoader with Pillow or torchvision in its worker processes.
+
+The DataLoader's sampler yields planned batches in place of indices, so that each worker makes a
+whole batch; `_Images` is the dataset.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
+
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.common import pillow, pixels
+from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.common.in_work import InWork
+from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
+from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
+from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.system.memory import Need
+from dali_pipes.system.traces import span
+
+NumberedBatch = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
+# the number of the planned batch, groups of images, their erased regions
+WorkerResult = tuple[int, Groups, Groups]
+
+
+class TorchBackend(Backend):
+    """Carries out a plan with a DataLoader; every worker makes whole batches."""
+
+    _config: TorchConfig
+
+    def _prepare(self) -> None:
+        config = self._config
+        in_worker = not config.sends_bytes
+        self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
+        workers = self._workers = config.num_workers or 0
+
+        # creates the path arrays before the workers are forked, so that all share one copy
+        self._manifest.extent(0)
+        self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
+        self._sampler = _PlanSampler()
+        self._iterator: Any = None
+
+        # the DataLoader refuses these options without workers
+        of_workers = (
+            ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
+        )
+        options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
+        self._loader: DataLoader[WorkerResult] | None = DataLoader(
+            self._images,
+            sampler=self._sampler,
+            batch_size=None,
+            num_workers=workers,
+            pin_memory=config.pin_memory and self._device.type == "cuda",
+            worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
+            # a separate one, so that the model's random numbers do not depend on the loader
+            generator=torch.Generator("cpu"),
+            **options,
+        )
+
+    def explain(self) -> str:
+        workers = f"in {self._workers} processes" if self._workers else "in this process"
+        decoder = "Pillow" if self._config.decoder == "pil" else "torchvision"
+        return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
+
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        if self._loader is None:
+            raise RuntimeError("the loader is closed")
+
+        in_work = InWork(planned)
+        self._sampler.numbered = ((id(each), each) for each in in_work)
+
+        # persistent workers serve the new iterator; others would go on with the old one
+        if not self._loader.persistent_workers:
+            self._end_workers()
+
+        self._iterator = iter(self._loader)
+
+        decoded = (
+            (in_work.take(number), groups, erased) for number, groups, erased in self._iterator
+        )
+        if self._device.type == "cuda":
+            with_ids = (
+                (each, groups, torch.from_numpy(each.ids), erased)
+                for each, groups, erased in decoded
+            )
+            return finish_on_gpu(with_ids, self._device, self._finish)
+        return ((each, self._to_batch(each, groups, erased)) for each, groups, erased in decoded)
+
+    def _to_batch(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
+        return DecodedBatch.of(self._finish(groups, erased), torch.from_numpy(planned.ids))
+
+    def _finish(self, groups: Groups, erased: Groups) -> Groups:
+        return tuple(map(self._normalizer, groups, erased)) if self._normalizer else tuple(groups)
+
+    def close(self) -> None:
+        self._end_workers()
+        self._images.reader.close()
+        self._loader = self._iterator = None
+
+    @classmethod
+    def memory_needs(
+        cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
+    ) -> Iterator[Need]:
+        text, count = pixels.pixels_of(transform, batch_size)
+        batch = count * (1 if config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
+        if ahead := config.concurrency.ahead:
+            what = f"{ahead} batches {text} of {config.num_workers} workers"
+            yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
+        yield Need(f"a batch {text}", "host", batch, "batch_size")
+
+    def _end_workers(self) -> None:
+        end_workers(self._iterator)
+
+
+class _PlanSampler(Sampler[NumberedBatch]):
+    """Gives planned batches to the DataLoader in place of indices."""
+
+    def __init__(self) -> None:
+        self.numbered: Iterator[NumberedBatch] = iter(())
+
+    def __iter__(self) -> Iterator[NumberedBatch]:
+        return self.numbered
+
+
+class _Images(Dataset[WorkerResult]):
+    def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
+        self._manifest, self._transforms = manifest, views_of(transform)
+        self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
+        self._upright = transform.exif == "apply"
+        self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
+        self._memory_format = (
+            transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
+        )
+
+    def __getitem__(self, numbered: NumberedBatch) -> WorkerResult:
+        number, planned = numbered
+        n, form = len(planned), (self._dtype, self._memory_format, _memory)
+        groups = tuple(
+            pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups
+        )
+        outs = [out for images in groups for out in torch.split(images, n)]
+        views = list(map(_ViewWriter, self._transforms, planned.views, outs))
+        orientations = (
+            self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+        )
+
+        # image by image: each is read and decoded once, for all of its views
+        for at, sample_id in enumerate(planned.ids):
+            extent = self._manifest.extent(sample_id)
+            encoded = self.reader.read(extent)
+            with span("decode"):
+                decoded = self._decode(
+                    encoded,
+                    str(extent),
+                    [view.decode_request(at) for view in views],
+                    orientations[at],
+                )
+                for view, image in zip(views, decoded, strict=True):
+                    view.write(at, image)
+
+        erased = tuple(
+            torch.from_numpy(np.concatenate([view.augmentation.erased for view in views]))
+            for views in planned.groups
+        )
+
+        if self._normalize:
+            for images, regions in zip(groups, erased, strict=True):
+                pixels.erase(images, regions)
+        return number, groups, erased
+
+
+class _ViewWriter:
+    """One view of a batch's images, written into `out`, (N, 3, H, W)."""
+
+    def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
+        self._transform, self._planned, self._out = transform, planned, out
+        self._slots, self._pixels = (
+            transform.augmenter.slots,
+            np.empty((*planned.shape, 3), np.uint8),
+        )
+        self._normalization = pixels.normalization(transform, planned.shape[1])
+
+    def decode_request(self, at: int) -> pillow.View:
+        """What to decode of image `at`: the transform, the geometry, and the output's shape."""
+        return self._transform, self._planned.geometry.take(at), self._planned.shape
+
+    def write(self, at: int, decoded: np.ndarray) -> None:
+        self._pixels[:] = decoded
+        image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
+        pixels.finish_into(
+            self._out[at],
+            image,
+            self._slots,
+            drawn.ops[at],
+            drawn.magnitudes[at],
+            self._normalization,
+        )
+
+
+def _memory(count: int) -> torch.Tensor:
+    """Uninitialized bytes; in a worker they are in shared memory.
+
+    The main process then sees them without a copy, as it does with torch's `default_collate`.
+    """
+    if get_worker_info() is None:
+        return torch.empty(count, dtype=torch.uint8, device="cpu")
+    storage = torch.UntypedStorage._new_shared(count)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+
+
+def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
+    """The function that decodes an image; torchvision is imported only if it is used.
+
+    torchvision takes longer to import than PyTorch.
+    """
+    if decoder == "pil":
+        return pillow.read
+    from dali_pipes.backends.common import torchvision_decode
+
+    return torchvision_decode.read
+
+
+def _leave_ctrl_c_to_the_main_process(worker: int) -> None:
+    """Makes a worker ignore SIGINT.
+
+    A terminal sends it to all processes of a program, and a training run still finishes its step
+    and saves.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

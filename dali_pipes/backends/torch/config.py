@@ -1,0 +1,54 @@
+"""The options of PyTorch's DataLoader."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+
+from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
+from dali_pipes.errors import check_choice, check_min, option
+
+
+@dataclass(kw_only=True, slots=True)
+class TorchConfig(LoaderConfig):
+    """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
+
+    Attributes:
+        decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding; Pillow for what is not JPEG).
+        num_workers: worker processes; None: as many as the cores that this process may use; 0:
+            decode in this process.
+        pin_memory: copy batches to page-locked memory, if they go on to a GPU.
+        prefetch_factor: batches in flight per worker.
+        persistent_workers: keep the workers when an epoch is abandoned.
+        multiprocessing_context: "fork", "spawn" or "forkserver"; None: Python's default.
+        normalize_on: "worker" normalizes in the worker processes; "device" sends uint8 and
+            normalizes where the batch arrives; "auto" is "device" if that is a GPU.
+    """
+
+    decoder: str = option("pil", check_choice, ("pil", "torchvision"))
+    num_workers: int | None = option(None, check_min, 0, MAX_COUNT)
+    pin_memory: bool = True
+    prefetch_factor: int = option(2, check_min, 1, MAX_COUNT)
+    persistent_workers: bool = True
+    multiprocessing_context: str | None = option(
+        None, check_choice, (None, "fork", "spawn", "forkserver")
+    )
+    normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
+
+    def on_device(self, device: torch.device) -> Self:
+        if self.normalize_on != "auto":
+            return self
+        return replace(self, normalize_on="device" if device.type == "cuda" else "worker")
+
+    @property
+    def sends_bytes(self) -> bool:
+        """Whether workers send uint8 pixels, which are normalized where the batch arrives.
+
+        With normalize_on=auto they do so if that is a GPU.
+        """
+        return self.normalize_on != "worker"
+
+    @property
+    def concurrency(self) -> Concurrency:
+        workers = self.num_workers or 0
+        return Concurrency(max(1, workers), max(1, workers), workers * self.prefetch_factor)

@@ -1,0 +1,1 @@
+"""torchvision's JPEG decoder on a GPU."""

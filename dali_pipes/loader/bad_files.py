@@ -1,0 +1,142 @@
+"""Finds the files that made a batch fail.
+
+Backends cannot tell: DALI's errors name no file, or the wrong one. So `find_bad_samples` decodes
+the files of the batch one by one.
+"""
+
+import errno
+import itertools
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+import numpy as np
+import torch
+
+from dali_pipes.backends.base import Backend
+from dali_pipes.data.limits import PIXEL_LIMIT
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
+from dali_pipes.data.scanning.decoders import decode_size
+from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error, examine
+from dali_pipes.data.scanning.masks import mask_problem
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.system.cpus import available_cpus
+
+_CONTROLS = 4  # samples of other batches that are tried; one must succeed to blame a whole batch
+_PROCESS_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are no file's fault
+
+
+def find_bad_samples(
+    manifest: Manifest,
+    planned: PlannedBatch,
+    backend: Backend,
+    controls: Iterable[PlannedBatch],
+    ignore_index: int,
+) -> dict[int, str]:
+    """Returns the samples of a failed batch that cannot be delivered as they were scanned, each
+    with the reason, by id.
+
+    The files are decoded one by one with Pillow; if all succeed, one by one with the backend
+    itself. A file is to blame if it fails there twice while another file succeeds: a backend that
+    is broken would fail with any file.
+
+    Args:
+        controls: batches of one sample of other batches, tried if all samples of this one fail.
+        ignore_index: a value in masks that need not be a class.
+    """
+    # a batch may have a sample more than once
+    places = np.unique(planned.ids, return_index=True)[1]
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        reasons = pool.map(
+            lambda sample_id: _problem(manifest, sample_id, ignore_index),
+            planned.ids[places].tolist(),
+        )
+        found = {
+            int(planned.ids[place]): reason
+            for place, reason in zip(places, reasons, strict=True)
+            if reason
+        }
+    if found:
+        return found
+
+    alone = {int(planned.ids[place]): planned.take(np.array([place])) for place in places}
+    suspects = [sample_id for sample_id, each in alone.items() if _error_of(each, backend)]
+    if not suspects:
+        return {}
+
+    # if all fail, samples of other batches tell whether the backend is broken
+    others = [] if len(suspects) < len(alone) else list(itertools.islice(controls, _CONTROLS))
+    others_work = len(suspects) < len(alone) or any(
+        _error_of(other, backend) is None for other in others
+    )
+    # with no other file to compare with, the backend's error must name a decoder
+    only_file = not others and len({manifest.name(sample_id) for sample_id in alone}) == 1
+
+    # a second time, since a read may have failed for a moment
+    again = {sample_id: _error_of(alone[sample_id], backend) for sample_id in suspects}
+    return {
+        sample_id: f"this loader cannot decode it ({' '.join(str(error).split())[:300]})"
+        for sample_id, error in again.items()
+        if error and (others_work or (only_file and _names_a_decoder(error)))
+    }
+
+
+def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
+    try:
+        encoded = manifest.read(sample_id)
+    except OSError as error:
+        return None if error.errno in _PROCESS_ERRNOS else describe_os_error(error)
+
+    # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
+    header = examine(
+        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=PIXEL_LIMIT), judge=False
+    )
+    if header.problem:
+        return header.problem
+    ((height, width),) = manifest.take_sizes(np.array([sample_id]))
+    # before decoding: a file that was replaced may be larger than any scan allows
+    if (header.height, header.width) != (height, width):
+        return (
+            f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
+        )
+
+    try:
+        decode_size(encoded.tobytes())
+    except MemoryError:
+        return None
+    except Exception as error:  # whatever the decoder raises, this file is bad
+        return f"cannot be decoded ({error})"
+    return _mask_problem(manifest, sample_id, ignore_index)
+
+
+def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
+    mask = manifest.mask_extent(sample_id)
+    if not mask:
+        return None
+
+    try:
+        file = BytesIO(Reader(keep=1).read(mask).data)
+        if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
+            values = manifest.mask_values.decode(file)
+            why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
+    except OSError as error:
+        why = None if error.errno in _PROCESS_ERRNOS else describe_os_error(error)
+    return why and f"its mask {mask}: {why}"
+
+
+def _error_of(single: PlannedBatch, backend: Backend) -> Exception | None:
+    """The backend's error with a batch of one sample; None if it succeeds, or if the error says
+    nothing about the file.
+    """
+    try:
+        next(backend.stream(iter([single])))
+    except (MemoryError, torch.OutOfMemoryError):
+        return None
+    except Exception as error:  # of any type; the caller asks whether other files cause it too
+        return error
+    return None
+
+
+def _names_a_decoder(error: Exception) -> bool:
+    return any(word in str(error).lower() for word in ("decod", "peek_image_shape", "truncated"))

@@ -1,0 +1,127 @@
+"""build_loader(): checks what a loader is made of, and builds it.
+
+Arguments of the wrong kind are refused first (mistakes.py), then images and options that do not fit
+together. The plan is made and compared with that of the other ranks (ranks.py), and the backend is
+choose_sampling by the config (backends/registry.py).
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.registry import entry_of
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import LARGEST_SEED, check_choice, checks_arguments
+from dali_pipes.loader.classes import refuse_other_classes
+from dali_pipes.loader.decode_probe import try_regions
+from dali_pipes.loader.device import resolve_device
+from dali_pipes.loader.fetching import check_room
+from dali_pipes.loader.fingerprint import fingerprint
+from dali_pipes.loader.loader import Loader
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
+from dali_pipes.loader.mixing import check_fits
+from dali_pipes.loader.ranks import choose_rank, compare_ranks
+from dali_pipes.plan.flips import check_flips
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
+from dali_pipes.plan.sampling import Sampling, choose_sampling
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.modes import in_own_modes
+
+
+@checks_arguments(
+    DATALOADER_OPTIONS,
+    batch_size=(1, LARGEST_BATCH),
+    seed=(0, LARGEST_SEED),
+    max_bad_fraction=(0, 1),
+)
+@in_own_modes
+def build_loader(
+    manifest: Manifest,
+    config: LoaderConfig,
+    *,
+    transform: Transform,
+    batch_size: int,
+    seed: int = 0,
+    rank: Rank | None = None,
+    shuffle: bool | None = None,
+    sampling: Sampling | Mapping[str, Any] | str | None = None,
+    last_batch: str | None = None,
+    on_bad_sample: str = "raise",
+    max_bad_fraction: float = 0.01,
+    strict: bool = False,
+    device: str | torch.device = "auto",
+    batch_transform: BatchTransform | None = None,
+) -> Loader:
+    """Builds a loader of `manifest` with the backend that `config` belongs to. All other options
+    mean the same for every backend.
+
+    Args:
+        batch_size: images per batch and rank.
+        rank: this process's part; by default all, with a warning under torchrun. `Rank.from_env()`
+            reads it from torchrun or SLURM. Where the process group has as many ranks, they are
+            compared: all must load the same images in the same way.
+        shuffle: a new order each epoch; by default for training transforms only.
+        sampling: which samples make an epoch and in which order, instead of `shuffle`: a Sampling,
+            its name, or {"name": …} with its options (docs/sampling.md).
+        last_batch: "drop", "partial", "pad" or "even" (see `Plan`); by default "drop" for training
+            transforms, else "partial".
+        on_bad_sample: "raise" stops at an image that cannot be decoded and names it; "substitute"
+            delivers another image in its place and lists the bad one in `bad_samples`. The other
+            image is of the same class or source where the sampling can give one, else of the same
+            batch, or of the batches around it if that whole batch is bad.
+        max_bad_fraction: the share of the images that may be bad: those that the scan found, and
+            with "substitute" also those that are found while loading.
+        strict: makes an error of images and objects that the scan left out; without it the log
+            counts them in one line.
+        device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if
+            there is one.
+        batch_transform: changes each batch, on the device: MixUp, CutMix, RandomChoice, or your own
+            function of a batch and its random numbers (docs/mixing.md).
+
+    Raises:
+        ConfigError: options cannot work, or a GPU is asked for where there is none.
+        ManifestError: the scan has left out more images than `max_bad_fraction` allows; or a class
+            has another number than in the images that are trained on.
+        OmissionError: `strict` is set, and the scan has left something out.
+    """
+    refuse_other_kinds(manifest, config, transform, rank, sampling, batch_transform)
+    # own copies: what the caller sets later has no effect; replace() checks what was set until now
+    config, transform = replace(deepcopy(config)), replace(deepcopy(transform))
+    check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+    check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
+
+    manifest.tell_omissions(strict)
+    manifest.refuse_bad_images(max_bad_fraction)
+    refuse_other_classes(manifest, transform.training)
+
+    plan = Plan(
+        manifest,
+        transform,
+        batch_size,
+        seed=seed,
+        sampling=choose_sampling(sampling, shuffle, manifest, transform.training),
+        rank=choose_rank(rank),
+        last_batch=last_batch or ("drop" if transform.training else "partial"),
+    )
+    check_room(plan)
+    transform.check(manifest)
+    check_flips(manifest, transform)
+    if batch_transform is not None:
+        check_fits(batch_transform, manifest)
+
+    backend, target = entry_of(config).load(), resolve_device(device, config)
+    config = config.on_cores()
+    # cached: each size of images has a backend of its own, and what this GPU decodes stays the same
+    probe = cache(partial(try_regions, manifest, transform.exif, config, batch_size, target))
+    build_backend = partial(
+        backend, manifest, config=config, batch_size=batch_size, device=target, probe=probe
+    )
+
+    compare_ranks(plan, fingerprint(plan, transform, batch_transform))
+    return Loader(plan, transform, build_backend, on_bad_sample, max_bad_fraction, batch_transform)

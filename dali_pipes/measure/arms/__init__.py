@@ -1,0 +1,105 @@
+"""What exists only to be compared: a file for each arm, and here a row for each.
+
+    native               DALI's own reader and random crop, without the plan
+    decoding             decoding alone, on the CPU
+    cached               a few real batches, again and again
+    synthetic            constant images, on the device already
+    users_dataloader     a DataLoader of the user's own
+
+The core knows none of them. Those that follow the plan are backends, which are made known to
+`build_loader` here; the others are an `UnplannedLoader`. `arm_of` tells what a comparison must know
+of a loader.
+"""
+
+from dataclasses import dataclass
+
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.registry import BackendEntry, add_backend
+from dali_pipes.measure.arms.cached import CachedConfig
+from dali_pipes.measure.arms.decoding import DecodingConfig
+from dali_pipes.measure.arms.native import DaliNativeConfig
+from dali_pipes.measure.arms.synthetic import SyntheticConfig
+from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
+
+__all__ = [
+    "ARMS",
+    "Arm",
+    "CachedConfig",
+    "DaliNativeConfig",
+    "DataLoaderConfig",
+    "DecodingConfig",
+    "SyntheticConfig",
+    "arm_of",
+    "makes_images",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arm:
+    """What a comparison must know of one of these arms.
+
+    Attributes:
+        name: in conf/arm, where the schema of its options is called NAME_schema.
+        config: the class of its options.
+        made_by: "module:Class" of its `Backend`, or of its `UnplannedLoader`.
+        follows_plan: it is a backend, which delivers the samples of the plan.
+        makes_images: it reads and decodes images for each batch, and does not repeat earlier ones.
+        planned_by: the options of the loader that does the same by the plan.
+    """
+
+    name: str
+    config: type[LoaderConfig]
+    made_by: str
+    follows_plan: bool = True
+    makes_images: bool = True
+    planned_by: type[LoaderConfig] | None = None
+
+
+ARMS = (
+    Arm(
+        name="dali_native",
+        config=DaliNativeConfig,
+        made_by="dali_pipes.measure.arms.native_loader:NativeLoader",
+        follows_plan=False,
+        planned_by=DaliConfig,
+    ),
+    Arm(
+        name="decoding",
+        config=DecodingConfig,
+        made_by="dali_pipes.measure.arms.decoding_backend:DecodingBackend",
+    ),
+    Arm(
+        name="dataloader",
+        config=DataLoaderConfig,
+        made_by="dali_pipes.measure.arms.users_dataloader:UsersLoader",
+        follows_plan=False,
+    ),
+    Arm(
+        name="cached",
+        config=CachedConfig,
+        made_by="dali_pipes.measure.arms.cached:CachedBackend",
+        makes_images=False,
+    ),
+    Arm(
+        name="synthetic",
+        config=SyntheticConfig,
+        made_by="dali_pipes.measure.arms.synthetic:SyntheticBackend",
+        makes_images=False,
+    ),
+)
+
+for _arm in ARMS:
+    if _arm.follows_plan:
+        add_backend(BackendEntry(name=_arm.name, config=_arm.config, backend=_arm.made_by))
+
+
+def arm_of(config: LoaderConfig) -> Arm | None:
+    """The row whose options these are; None for a loader that one trains with."""
+    return next((arm for arm in ARMS if arm.config is type(config)), None)
+
+
+def makes_images(config: LoaderConfig) -> bool:
+    """Whether each batch is read and decoded."""
+    arm = arm_of(config)
+    return arm is None or arm.makes_images

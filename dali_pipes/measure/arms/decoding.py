@@ -1,0 +1,21 @@
+"""The options of decoding alone; decoding_backend.py does it."""
+
+from dataclasses import dataclass
+
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.errors import check_choice, option
+
+
+@dataclass(kw_only=True, slots=True)
+class DecodingConfig(DaliConfig):
+    """Decoding alone, on the CPU, with DALI; the images are dropped: what a CPU loader of the same
+    images costs at least.
+
+    Attributes:
+        decode: "region" decodes the planned regions, "whole" the whole images, of which the regions
+            are copied.
+    """
+
+    device: str = option("cpu", check_choice, ("cpu",))
+    decode: str = option("region", check_choice, ("region", "whole"))
+    resize: str = option("torch", check_choice, ("torch",))

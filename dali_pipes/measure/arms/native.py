@@ -1,0 +1,21 @@
+"""The options of DALI without the plan; native_loader.py loads with them."""
+
+from dataclasses import dataclass
+
+from dali_pipes.backends.dali.config import DECODE, DaliConfig
+from dali_pipes.errors import check_choice, option
+
+
+@dataclass(kw_only=True, slots=True)
+class DaliNativeConfig(DaliConfig):
+    """DALI's own readers.file and image_random_crop, outside the plan: for benchmarks, not for
+    training.
+
+    By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI):
+    no fancy upsampling, and regions where they work. With `jpeg_fancy_upsampling` images are
+    decoded as by DaliConfig, and the difference is what the plan costs.
+    """
+
+    decode: str = option("probe", check_choice, DECODE)
+    jpeg_fancy_upsampling: bool = False
+    resize: str = option("dali", check_choice, ("dali",))

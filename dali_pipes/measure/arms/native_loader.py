@@ -1,0 +1,142 @@
+"""DALI without the plan: its own reader shuffles, and its decoder draws the crops.
+
+Against the arm of `DaliConfig` that decodes alike, it shows what the plan costs.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import Pipeline, fn, pipeline_def
+from nvidia.dali.data_node import DataNode
+
+from dali_pipes.backends.base import Batch, DecodedBatch
+from dali_pipes.backends.common.in_work import InWork
+from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.graph import RESIZE, normalize
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
+from dali_pipes.loader.decode_probe import try_regions
+from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import TrainTransform, Transform
+
+
+class NativeLoader(UnplannedLoader):
+    """The batches of `DaliNativeBackend`, with the labels of their images."""
+
+    def __init__(
+        self, manifest: Manifest, config: DaliConfig, transform: Transform, batch_size: int
+    ):
+        super().__init__(len(manifest), batch_size)
+        config, self._device = config.on_cores(), arrival_device(config)
+        self._manifest = manifest
+        probe = partial(try_regions, manifest, transform.exif, config, batch_size, self._device)
+        self._backend = DaliNativeBackend(
+            manifest, transform, config, batch_size, self._device, probe
+        )
+
+    @property
+    def decodes(self) -> str:
+        return self._backend.explain()
+
+    def _batches(self) -> Iterator[Batch]:
+        for _, batch in self._backend.stream(iter(())):
+            labels = self._manifest.take_labels(batch.ids.cpu().numpy())
+            yield Batch(
+                batch.images,
+                copy_to(self._device, torch.from_numpy(np.ascontiguousarray(labels))),
+                batch.ids.to(self._device, non_blocking=True),
+            )
+
+    def close(self) -> None:
+        self._backend.close()
+
+
+class DaliNativeBackend(DaliBackend):
+    """DALI's own graph: readers.file shuffles, and image_random_crop draws the crop.
+
+    Its batches belong to no planned ones.
+    """
+
+    def _prepare(self) -> None:
+        self._refuse_views()
+        if not isinstance(self._transform, TrainTransform):
+            raise ConfigError(
+                "DaliNativeConfig supports only the training transform; use DaliConfig for "
+                "evaluation"
+            )
+        if (
+            self._transform.augmenter.policies
+            or self._transform.sizes
+            or self._transform.vertical_flip
+        ):
+            raise ConfigError(
+                "DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use "
+                "DaliConfig"
+            )
+
+        # boxes and masks move with the plan's crop, which this graph does not take
+        if any(map(self._manifest.has_target, ("boxes", "mask"))):
+            raise ConfigError(
+                "DaliNativeConfig draws its crops itself, so boxes and masks cannot follow "
+                "them; use DaliConfig"
+            )
+        if not self._manifest.whole_files:
+            raise ConfigError(
+                "DaliNativeConfig reads files of one image each, and these images are in "
+                "shards; use DaliConfig"
+            )
+
+        super()._prepare()
+
+    def explain(self) -> str:
+        return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
+
+    def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> Any:
+        return None
+
+    def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
+        return _native_pipeline(
+            self._manifest,
+            self._transform,
+            self._decoder,
+            self.decoding.region,
+            **self._settings,
+            **options,
+        )
+
+
+@pipeline_def
+def _native_pipeline(
+    manifest: Manifest, transform: TrainTransform, decoder: dict[str, Any], region: bool
+) -> tuple[DataNode, DataNode]:
+    device = "cpu" if Pipeline.current().device_id is None else "gpu"
+    files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
+    encoded, ids = fn.readers.file(
+        files=files,
+        labels=list(range(len(files))),
+        random_shuffle=True,
+        read_ahead=True,
+        name="reader",
+    )
+
+    crop: dict[str, Any] = {
+        "random_area": list(transform.scale),
+        "random_aspect_ratio": list(transform.ratio),
+        # as torchvision's RandomResizedCrop, and so the plan
+        "num_attempts": 10,
+    }
+
+    resize = RESIZE[transform.interpolation] | {"size": transform.shape}
+    if region:
+        image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
+    else:
+        image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **crop)
+
+    image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
+    return image, ids

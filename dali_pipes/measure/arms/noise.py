@@ -1,0 +1,46 @@
+"""Images that nobody decodes, for arms that deliver no real ones."""
+
+import torch
+
+from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.common.transfer import ids_on
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
+
+
+class Noise:
+    """Batches of the transform's views, dtype and memory format, always of the same noise."""
+
+    def __init__(self, transform: Transform, batch_size: int, device: torch.device):
+        self._device = device
+        self._groups = [
+            _noise(group[0], batch_size * len(group), device) for group in transform.groups
+        ]
+
+    def of(self, planned: PlannedBatch) -> DecodedBatch:
+        parts = zip(self._groups, planned.groups, strict=True)
+        groups = [
+            images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]]
+            for images, views in parts
+        ]
+        return DecodedBatch.of(groups, ids_on(self._device, planned))
+
+
+def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
+    """(count, 3, H, W) noise of the transform's largest shape."""
+    shape = (count, 3, *transform.shape)
+    # a separate generator: the program's own random numbers stay as they are
+    steps = torch.randint(
+        0,
+        256,
+        shape,
+        generator=torch.Generator("cpu").manual_seed(0),
+        dtype=torch.uint8,
+        device="cpu",
+    )
+
+    images = (
+        steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
+    )
+    return images.to(device, memory_format=MEMORY_FORMATS[transform.memory_format])

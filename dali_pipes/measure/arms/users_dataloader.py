@@ -1,0 +1,74 @@
+"""A PyTorch DataLoader of the user's own, as an arm."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dali_pipes.backends.base import DecodedBatch
+from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError, check_min, option
+from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.functions import named_function
+
+
+@dataclass(kw_only=True, slots=True)
+class DataLoaderConfig(LoaderConfig):
+    """A PyTorch DataLoader of your own, outside the plan: for comparisons.
+
+    Attributes:
+        function: module:function, which takes no arguments and returns it; also a module in the
+            working directory.
+        num_workers: those it has.
+    """
+
+    function: str = ""
+    num_workers: int = option(0, check_min, 0, MAX_COUNT)
+
+    @property
+    def concurrency(self) -> Concurrency:
+        return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
+
+
+class UsersLoader(UnplannedLoader):
+    """The images of the DataLoader that a function makes, epoch after epoch.
+
+    The samples are not known, so all ids are 0. The transform is the DataLoader's own.
+    """
+
+    def __init__(
+        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
+    ):
+        super().__init__(len(manifest), batch_size)
+        self._config, self._device = config, arrival_device(config)
+        self._loader = named_function(config.function)()
+        self._iterator: Any = None
+
+    @property
+    def decodes(self) -> str:
+        return f"the DataLoader of {self._config.function}, with {self._config.num_workers} workers"
+
+    def _batches(self) -> Iterator[DecodedBatch]:
+        while True:
+            self._iterator = iter(self._loader)
+            for batch in self._iterator:
+                images = _images_of(batch).to(self._device, non_blocking=True)
+                ids = torch.zeros(len(images), dtype=torch.int64, device=self._device)
+                yield DecodedBatch(images, ids)
+
+    def close(self) -> None:
+        end_workers(self._iterator)
+        self._iterator = None
+
+
+def _images_of(batch: Any) -> torch.Tensor:
+    """The first tensor of 4 dimensions in a batch, which may have any structure."""
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor) and leaf.ndim == 4:
+            return leaf
+    raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")

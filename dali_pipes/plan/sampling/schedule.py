@@ -1,0 +1,75 @@
+"""Several samplings, one after the other."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError, check_options
+from dali_pipes.plan.order import Order
+from dali_pipes.plan.sampling.base import Sampling, parse_sampling
+
+
+@dataclass(kw_only=True, slots=True)
+class Schedule(Sampling):
+    """One sampling after the other.
+
+    Attributes:
+        schedule: maps an epoch to the sampling from then on, the first to that of epoch 0: {0:
+            "balanced", 10: "uniform"}; with options it is {"name": "weighted", "weights": "loss"},
+            or a Sampling. All have epochs of the same size.
+    """
+
+    schedule: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        phases = {
+            int(epoch): sampling
+            for epoch, sampling in self.schedule.items()
+            if str(epoch).isdecimal()
+        }
+        if 0 not in phases or len(phases) < len(self.schedule):
+            raise ConfigError(
+                f"sampling.schedule is {self.schedule}; it takes epochs and samplings, and "
+                "begins with that of epoch 0, such as "
+                "{0: balanced, 10: uniform}"
+            )
+
+        self.schedule = {epoch: self._parse_phase(phases[epoch]) for epoch in sorted(phases)}
+
+    def _parse_phase(self, value: Any) -> Sampling:
+        sampling = parse_sampling(value)
+        if isinstance(sampling, Schedule):
+            raise ConfigError(
+                "sampling.schedule: a schedule within a schedule; put all epochs into one"
+            )
+        return (
+            sampling
+            if sampling.epoch_size or not self.epoch_size
+            else replace(sampling, epoch_size=self.epoch_size)
+        )
+
+    def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
+        orders = {
+            since: each.order(manifest, seed, global_batch_size)
+            for since, each in self.schedule.items()
+        }
+
+        sizes = {since: each.epoch_size for since, each in orders.items()}
+        if len(set(sizes.values())) > 1:
+            multiple = (
+                f"set sampling.epoch_size to a multiple of the global batch of {global_batch_size}"
+            )
+            raise ConfigError(
+                f"sampling.schedule has epochs of different sizes, {sizes}; {multiple}"
+            )
+
+        return orders
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        return self.orders(manifest, seed, global_batch_size)[0]
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        return {"kind": "Schedule"} | {
+            str(since): each.state(manifest) for since, each in self.schedule.items()
+        }

@@ -1,0 +1,126 @@
+"""The window shuffle: an order that needs a few shards at a time.
+
+`plan/windows.py` and, for mixtures, `plan/mixed_windows.py` cut the shards into lanes and windows.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dali_pipes.data.image_table import Shards
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.shards.copies import cache_bytes
+from dali_pipes.errors import (
+    ConfigError,
+    check_if_given,
+    check_int,
+    check_number,
+    check_options,
+    option,
+)
+from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
+from dali_pipes.plan.order import Order
+from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling
+from dali_pipes.plan.sampling.mixture import mixed_shares, mixture_state
+from dali_pipes.plan.windows import PlainLanes, describe_multiples
+from dali_pipes.system.nodes import nodes_of_run
+
+
+@dataclass(kw_only=True, slots=True)
+class Windows(Sampling):
+    """Every image once, in an order that needs a few shards at a time, for shards that do not all
+    fit onto a machine.
+
+    The shards are dealt to lanes in a new random order each epoch; a lane reads window after window
+    of whole shards, permutes the samples of each, and has its own share of every global batch. Of a
+    stratified `Manifest.mix` each source has windows of its own.
+
+    Attributes:
+        lanes: how many; the ranks divide them, or are divided by them. None: one for each machine
+            of the run.
+        window_gb: 10**9 bytes of shards that a window of a lane has at most. None: half of what the
+            machine's cache of copies may hold for the lane, so that it holds the next window too.
+        times: how often an image comes, side by side, as `Repeated` has them.
+    """
+
+    lanes: int | None = option(None, check_if_given, check_int, 1, 2**16)
+    window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
+    times: int = option(1, check_int, 1, MAX_SAMPLES)
+
+    takes_mixtures: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        nodes = nodes_of_run() or 1
+        self.lanes = self.lanes or nodes
+
+        self.window_gb = (
+            self.window_gb or cache_bytes() // (2 * math.ceil(self.lanes / nodes)) / 1e9
+        )
+
+    def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        assert self.lanes and self.window_gb
+        if global_batch_size % self.times:
+            fits = describe_multiples(global_batch_size, self.times * self.lanes)
+            raise ConfigError(
+                f"sampling.times={self.times} does not divide a global batch of "
+                f"{global_batch_size}; {fits} would do"
+            )
+
+        shards, window = _shards(manifest), round(self.window_gb * 1e9)
+        if manifest.mixture:
+            return self._mixed(manifest, shards, window, global_batch_size, seed)
+
+        size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
+        cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
+        lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
+        # only if the images of a shard are not side by side in the manifest
+        apart = (np.diff(shards.numbers) < 0).any()
+        members = np.argsort(shards.numbers, kind="stable") if apart else None
+
+        def at(places: Int) -> Int:
+            numbers = lanes.at(places // self.times)
+            return numbers if members is None else members[numbers]
+
+        return Order(size, at, repeats=self.times > 1 or size != len(manifest), lanes=lanes)
+
+    def _mixed(
+        self, manifest: Manifest, shards: Shards, window: int, global_batch_size: int, seed: int
+    ) -> Order:
+        mixture, batch = manifest.mixture, global_batch_size // self.times
+        assert mixture and self.lanes
+        if mixture.mode != "stratified":
+            raise ConfigError(
+                "sampling=windows is for stratified mixtures, and this one is proportional; "
+                "leave its `mode` out"
+            )
+
+        shares, size = (
+            mixed_shares(manifest, max(batch // self.lanes, 1), seed),
+            self._size(manifest, global_batch_size),
+        )
+        source = manifest.columns["source"]
+        of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
+        each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
+
+        lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
+        return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
+
+    def state(self, manifest: Manifest) -> dict[str, Any]:
+        digest = hashlib.sha256(_shards(manifest).bytes.tobytes()).hexdigest()[:16]
+        state = {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
+        return Sampling.state(self, manifest) | state | mixture_state(manifest)
+
+
+def _shards(manifest: Manifest) -> Shards:
+    shards = manifest.shards
+    if not shards.bytes.all():
+        raise ConfigError(
+            f"sampling=windows is for shards, and {manifest.root} has images that are "
+            "files of their own; pack them by `dali-pipes "
+            "prepare to=shards`, or leave sampling out"
+        )
+    return shards

@@ -1,0 +1,299 @@
+"""What all transforms have in common: the options of every transform, and those of the random ones.
+
+A transform sets size, dtype, layout, normalization, crop and augmentation, and it only plans:
+`geometry` draws where the pixels of each image come from, and `augmenter` draws the operations on
+them. Backends carry that out. `groups` lists the views that are made of an image.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
+from dali_pipes.errors import (
+    ConfigError,
+    Options,
+    check_choice,
+    check_int,
+    check_number,
+    check_options,
+    check_range,
+    option,
+    plain,
+    shown,
+)
+from dali_pipes.plan.augment.policies import Augmenter
+from dali_pipes.plan.geometry import Geometry, Pair
+from dali_pipes.plan.philox import Draws
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+# the names that PyTorch and TensorFlow have for them
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
+# with others a pixel in half precision would be infinite or 0
+_MEANS, _STDS = (-10, 10), (1e-4, 1e4)
+LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
+
+
+def _check_colors(
+    option: str, values: Sequence[float], positive: bool = False
+) -> tuple[float, ...]:
+    """The three numbers as a tuple; YAML has only lists."""
+    if not isinstance(values, (list, tuple)) or len(values) != 3:
+        raise ConfigError(
+            f"{option} is {shown(values)}; it takes three numbers, for red, green and blue"
+        )
+
+    for value in values:
+        try:
+            check_number(option, value, -math.inf, math.inf)
+        except ConfigError:
+            raise ConfigError(
+                f"{option} is {shown(list(values))}; it takes three finite numbers"
+            ) from None
+
+    if positive and min(values) <= 0:
+        raise ConfigError(f"{option} is {list(values)}; it must be positive")
+    low, high = _STDS if positive else _MEANS
+    if not all(low <= value <= high for value in values):
+        # such as 123.7 in place of 0.485
+        instead = "divide those of values from 0 to 255 by 255"
+        raise ConfigError(
+            f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to "
+            f"{high:g}: {instead}"
+        )
+
+    return tuple(values)
+
+
+def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
+    """One whole number as it is, or as many as one of `lists` names, as a tuple.
+
+    YAML has only lists.
+    """
+    value = plain(value)
+    several = isinstance(value, (list, tuple))
+    numbers = tuple(value) if several else (value,)
+
+    whole = all(
+        isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
+        for number in numbers
+    )
+    if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
+        too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
+        limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
+        raise ConfigError(
+            f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or "
+            f"{' or '.join(lists)}"
+        )
+
+    return numbers if several else value
+
+
+def check_size(option: str, value: object) -> Any:
+    height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
+    return height if height == width else (height, width)
+
+
+def shape_of(size: Any) -> Pair:
+    """Height and width of a `Transform.size`."""
+    return (size, size) if isinstance(size, int) else size
+
+
+@dataclass(kw_only=True, slots=True)
+class Transform(Options, ABC):
+    """Size, dtype, layout and normalization of the delivered images; the base of all transforms.
+
+    Attributes:
+        size: of the images, in pixels: one number for squares, or (height, width).
+        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; antialiased but
+            for the last.
+        mean, std: per channel, of values in [0, 1]; not applied to uint8.
+        dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not
+            normalized).
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width)
+            in both.
+        exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns
+            them upright.
+        min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are
+            removed.
+        ignore_index: the value of a mask's pixels outside the image.
+    """
+
+    size: Any = option(224, check_size)
+    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
+    mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
+    std: tuple[float, float, float] = option(IMAGENET_STD, _check_colors, True)
+    dtype: str = option("fp32", check_choice, tuple(DTYPES))
+    memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
+    exif: str = option("ignore", check_choice, ("ignore", "apply"))
+    min_box_size: float = option(1.0, check_number, 0, 2**16)
+    ignore_index: int = option(255, check_int, 0, 2**16 - 1)
+
+    # whether each batch has a height and width of its own, which hold all of its images
+    pads_batches: ClassVar[bool] = False
+    # whether `geometry_around` depends on the objects; those whose box's centre is outside the
+    # region are then removed
+    crops_around_boxes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    def training(self) -> bool:
+        """Whether it is for training.
+
+        Training shuffles and drops the last partial batch by default; evaluation does neither.
+        """
+        return True
+
+    @property
+    def crops(self) -> bool:
+        """Whether the output is a crop of the resized image, and not all of it."""
+        return getattr(self, "resize", ()) != self.shape
+
+    @property
+    def resizes(self) -> bool:
+        """Whether images are resized: not with resize=None, if the transform has this option."""
+        return getattr(self, "resize", ()) is not None
+
+    @property
+    def shape(self) -> Pair:
+        """Height and width of the images, in pixels."""
+        return shape_of(self.size)
+
+    @property
+    def largest_shape(self) -> Pair:
+        """Height and width in the epoch with the most pixels."""
+        return max(map(shape_of, self.every_size), key=math.prod)
+
+    def check(self, manifest: Manifest) -> None:
+        """Raises a ConfigError if it cannot be carried out on all of these images.
+
+        It is called when a loader is built.
+        """
+
+    @property
+    def augmenter(self) -> Augmenter:
+        """Further operations on the pixels."""
+        return Augmenter(getattr(self, "augment", []))
+
+    @property
+    def groups(self) -> tuple[tuple["Transform", ...], ...]:
+        """The views that are made of each image; those of one name and shape are a group.
+
+        For most transforms the only view is the transform itself.
+        """
+        return ((self,),)
+
+    def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
+        """The geometry of these images in one batch, and the batch's height and width.
+
+        The part of it that an image does not cover is black.
+        """
+        return geometry, self.shape
+
+    def size_at(self, epoch: int) -> Any:
+        """The size of the images in one epoch, as in `size`."""
+        sizes = getattr(self, "sizes", {})  # of the transforms that have this option
+        since = max((size for size in sizes if size <= epoch), default=None)
+        return self.size if since is None else sizes[since]
+
+    def at(self, epoch: int) -> Self:
+        """The transform of one epoch."""
+        size = self.size_at(epoch)
+        return self if size == self.size else replace(self, size=size)
+
+    @property
+    def every_size(self) -> set[Any]:
+        """The sizes of all epochs, as in `size`."""
+        return {self.size_at(epoch) for epoch in (0, *getattr(self, "sizes", {}))}
+
+    @abstractmethod
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        """The geometry of images whose heights and widths are `source`, (N, 2)."""
+
+    def geometry_around(
+        self, source: NDArray[np.int64], objects: Objects, draws: Draws
+    ) -> Geometry:
+        """As `geometry`, for images with these objects, whose boxes are in pixels of `source`."""
+        return self.geometry(source, draws)
+
+
+def views_of(transform: Transform) -> list[Transform]:
+    """All views of its groups, in one list."""
+    return [view for group in transform.groups for view in group]
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomTransform(Transform):
+    """A random crop, random flips, then the policies of `augment`; the base of the training
+    transforms.
+
+    Attributes:
+        flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
+        augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
+            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
+        sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10:
+            192}; `size` before the first of these epochs.
+    """
+
+    flip: float = option(0.5, check_range, 0, 1)
+    vertical_flip: float = option(0.0, check_range, 0, 1)
+    augment: list[Any] = field(default_factory=list)
+    sizes: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        self.augment = Augmenter(self.augment).policies
+        self.sizes = _parse_sizes(self.sizes)
+
+        narrowest = min(min(shape_of(size)) for size in self.every_size)
+        # the blur reflects the image at its edges, which takes fewer pixels than the image has
+        for slot in self.augmenter.slots:
+            if slot.kernel_size // 2 >= narrowest:
+                problem = (
+                    f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
+                )
+                raise ConfigError(
+                    f"transform.augment: GaussianBlur: {problem}; kernel_size can be "
+                    f"{2 * narrowest - 1} at most"
+                )
+
+    @property
+    def flips_or_augments(self) -> bool:
+        """Whether any image may be flipped or augmented."""
+        return bool(self.flip or self.vertical_flip or self.augment)
+
+    def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(2, N) which images are flipped left to right and top to bottom.
+
+        `numbers` are (2, N) random numbers in [0, 1).
+        """
+        return numbers < np.array([[self.flip], [self.vertical_flip]])
+
+
+def _parse_sizes(value: object) -> dict[int, Any]:
+    """The sizes by integer epochs; JSON has only strings as keys."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
+    try:
+        sizes = {
+            int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
+        }
+    except ConfigError:
+        sizes = {}
+
+    if len(sizes) < len(pairs):
+        raise ConfigError(
+            f"transform.sizes is {value}; it takes epochs from 0 and sizes in pixels from "
+            f"1, such as {{0: 128, 10: 192}}"
+        )
+
+    return sizes

@@ -1,0 +1,29 @@
+"""The central crop with random flips."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import check_if_given, option
+from dali_pipes.plan.geometry import FLIP_DRAW, Geometry, center_crop
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms.base import RandomTransform, check_pixels
+
+
+@dataclass(kw_only=True, slots=True)
+class CenterCropTransform(RandomTransform):
+    """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, then random flips.
+
+    Attributes:
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
+    """
+
+    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return center_crop(
+            source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2])
+        )

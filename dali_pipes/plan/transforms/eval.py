@@ -1,0 +1,43 @@
+"""The central crop, with which image classifiers are evaluated."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.errors import OptionError, check_if_given, check_options, option
+from dali_pipes.plan.geometry import Geometry, center_crop
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms.base import Transform, check_pixels
+
+
+@dataclass(kw_only=True, slots=True)
+class EvalTransform(Transform):
+    """The shorter side resized, then a central crop: torchvision's Resize(resize) and
+    CenterCrop(size).
+
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). What the crop has outside the
+    image is black.
+
+    Attributes:
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
+    """
+
+    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if isinstance(self.resize, int) and self.resize < min(self.shape):
+            raise OptionError(
+                type(self),
+                f"resize is {self.resize}, less than the size of {self.size}, so there is "
+                "nothing to crop; "
+                "set resize to the size or more",
+            )
+
+    training: ClassVar[bool] = False
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        return center_crop(source, self.resize, self.shape, np.zeros((2, len(source)), bool))

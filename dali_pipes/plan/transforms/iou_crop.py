@@ -1,0 +1,170 @@
+"""SSD's crop around boxes: torchvision's references train SSD with it."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
+from dali_pipes.errors import (
+    ConfigError,
+    OptionError,
+    check_int,
+    check_number,
+    check_ordered_pair,
+    option,
+    shown,
+)
+from dali_pipes.plan.geometry import (
+    BOXES_DRAW,
+    FLIP_DRAW,
+    Geometry,
+    Int,
+    whole_image_geometry,
+)
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms.base import RandomTransform, check_size
+
+# how often a smallest overlap is drawn, and the most trials for each; their 50 · 501 draws fit into
+# the draw numbers from `BOXES_DRAW` on
+_PICKS, _MOST_TRIALS = 50, 500
+
+
+@dataclass(kw_only=True, slots=True)
+class IoUCropTransform(RandomTransform):
+    """torchvision's RandomIoUCrop, resized to `size`, and random flips: Liu et al., "SSD" (ECCV
+    2016).
+
+    The region holds the centre of some box whose overlap with it (intersection over union) is at
+    least a number drawn from `sampler_options`; boxes whose centre it does not hold are removed. An
+    image without boxes is taken as a whole, as is any other after fifty such numbers without a
+    region: torchvision goes on until there is one, or the whole image is drawn.
+
+    Attributes:
+        scale: smallest and largest share of the image's height, and of its width.
+        ratio: smallest and largest width / height of the region.
+        sampler_options: smallest overlaps; from 1 on: the whole image.
+        trials: regions that are tried for each number drawn.
+    """
+
+    size: Any = option(300, check_size)
+    scale: tuple[float, float] = option((0.3, 1.0), check_ordered_pair)
+    ratio: tuple[float, float] = option((0.5, 2.0), check_ordered_pair)
+    sampler_options: list[float] = field(
+        default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
+    )
+    trials: int = option(40, check_int, 1, _MOST_TRIALS)
+
+    crops: ClassVar[bool] = False
+    crops_around_boxes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        RandomTransform.__post_init__(self)
+        if self.scale[1] > 1:
+            raise OptionError(
+                type(self),
+                (
+                    f"scale is {list(self.scale)}; a region is not larger than its image, so 1 is "
+                    "the most"
+                ),
+            )
+
+        if not isinstance(self.sampler_options, (list, tuple)):
+            raise OptionError(
+                type(self),
+                (f"sampler_options is {shown(self.sampler_options)}; it takes a list of overlaps"),
+            )
+        if not self.sampler_options:
+            raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
+
+        for each in self.sampler_options:
+            check_number("IoUCropTransform.sampler_options", each, 0, 10)
+
+    def check(self, manifest: Manifest) -> None:
+        if not manifest.has_target("boxes"):
+            raise ConfigError(
+                f"IoUCropTransform crops around boxes, and {manifest.root} has none; use "
+                "TrainTransform, or data with boxes"
+            )
+
+    def geometry(self, source: Int, draws: Draws) -> Geometry:
+        """The geometry of images without boxes: the whole image."""
+        to = np.tile(self.shape, (len(source), 1))
+        flips = self.flips(draws.uniform(FLIP_DRAW)[:2])
+        return whole_image_geometry(source, to, np.zeros_like(source), flips)
+
+    def geometry_around(self, source: Int, objects: Objects, draws: Draws) -> Geometry:
+        planned, waiting = self.geometry(source, draws), objects.counts > 0
+
+        # torchvision's order: draw a smallest overlap, then try regions, until one fits
+        options, first = np.array(self.sampler_options), BOXES_DRAW
+        for _ in range(_PICKS):
+            if not waiting.any():
+                break
+
+            numbers = draws.uniform(first + np.arange(1 + self.trials), waiting)
+            min_overlap = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
+            regions = self._draw_regions(source[waiting], numbers[:, :, 1:])
+            boxes, counts = objects.boxes[waiting[objects.images]], objects.counts[waiting]
+            fits = _overlap(regions, boxes, counts) >= min_overlap[:, None]
+            # 1 and more stand for the whole image, which is planned already
+            is_found, places = fits.any(axis=1) & (min_overlap < 1), np.flatnonzero(waiting)
+            planned.region[places[is_found]] = regions[is_found, fits.argmax(axis=1)[is_found]]
+            waiting[places[is_found | (min_overlap >= 1)]] = False
+
+            first += 1 + self.trials
+
+        return planned
+
+    def _draw_regions(self, source: Int, numbers: NDArray[np.float64]) -> Int:
+        """(N, trials, 4) regions: top, left, height, width.
+
+        A height of 0 means that the aspect ratio is not allowed. `numbers` are (4, N, trials)
+        random numbers.
+        """
+        width, height, left, top = numbers
+        room = source[:, None]
+
+        size = (
+            room
+            * (self.scale[0] + (self.scale[1] - self.scale[0]) * np.stack([height, width], axis=2))
+        ).astype(np.int64)
+        start = ((room - size) * np.stack([top, left], axis=2)).astype(np.int64)
+
+        aspect = size[..., 1] / np.maximum(size[..., 0], 1)
+        allowed = (aspect >= self.ratio[0]) & (aspect <= self.ratio[1])
+        return np.concatenate([start, np.where(allowed[..., None], size, 0)], axis=2)
+
+
+def _overlap(regions: Int, boxes: NDArray[np.float32], counts: Int) -> NDArray[np.float64]:
+    """(N, trials) the largest intersection over union of a region and a box whose centre it holds.
+
+    -1 means that a region holds no centre.
+
+    Args:
+        regions: (N, trials, 4) top, left, height, width.
+        boxes: those of each image, one image after the other.
+        counts: (N,) how many boxes each image has, at least one.
+    """
+    corners, regions = (
+        boxes.astype(np.float64).reshape(-1, 1, 2, 2)[..., ::-1],
+        np.repeat(regions, counts, axis=0),
+    )
+    low, high, start, stop = (
+        corners[:, :, 0],
+        corners[:, :, 1],
+        regions[..., :2],
+        regions[..., :2] + regions[..., 2:],
+    )
+
+    center = (low + high) / 2
+    held = ((start < center) & (center < stop)).all(axis=2)
+
+    common = np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0).prod(axis=2)
+    either = (high - low).prod(axis=2) + regions[..., 2:].prod(axis=2) - common
+    overlap = np.divide(common, either, out=np.full(held.shape, -1.0), where=held)
+
+    # the largest of each image's boxes
+    return np.maximum.reduceat(overlap, counts.cumsum() - counts)

@@ -1,0 +1,105 @@
+"""The random crop of images that are padded, or as they are stored."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError, check_if_given, option
+from dali_pipes.plan.geometry import (
+    FLIP_DRAW,
+    SHIFT_DRAW,
+    Geometry,
+    crop_geometry,
+    resize_sizes,
+)
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms.base import RandomTransform, check_pixels, check_size, shape_of
+
+_CHECK_CHUNK = 2**20  # images whose sizes are checked at once
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomCropTransform(RandomTransform):
+    """torchvision's Resize(resize), if any, RandomCrop(size, padding, pad_if_needed) and random
+    flips.
+
+    Resize((h, w)) without a crop is size=(h, w) and resize=(h, w). `sizes` changes the size of the
+    crop only.
+
+    Attributes:
+        resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
+            stored.
+        padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top,
+            right, bottom).
+        pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are
+            refused.
+    """
+
+    size: Any = option(32, check_size)
+    resize: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    padding: Any = option(
+        0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
+    )
+    pad_if_needed: bool = False
+
+    @property
+    def crops(self) -> bool:
+        """False if the region that is decoded, or the whole resized image, is the crop already."""
+        return any(self._sides) or self.pad_if_needed or self.resize not in (None, self.shape)
+
+    @property
+    def _sides(self) -> tuple[int, int, int, int]:
+        padding: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
+        return padding * (4 // len(padding))
+
+    def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
+        numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides
+        size = resize_sizes(source, self.resize) + np.array([top + bottom, left + right])
+
+        # torchvision pads each side by all that is missing
+        more = (
+            np.maximum(np.array(self.shape) - size, 0)
+            if self.pad_if_needed
+            else np.zeros_like(size)
+        )
+
+        crop = (
+            np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
+            - more
+            - (top, left)
+        )
+
+        return crop_geometry(source, self.resize, crop, self.shape, self.flips(numbers[:2, :, 0]))
+
+    def check(self, manifest: Manifest) -> None:
+        """Refuses images that are smaller than the crop: counts them, and names the first."""
+        left, top, right, bottom = self._sides
+        needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (
+            top + bottom,
+            left + right,
+        )
+
+        if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
+            return
+
+        first, count = 0, 0
+        for start in range(0, len(manifest), _CHECK_CHUNK):
+            ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
+            sizes = resize_sizes(
+                manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize
+            )
+            small = ids[(sizes < needed).any(axis=1)]
+            first, count = first if count or not len(small) else int(small[0]), count + len(small)
+
+        if count:
+            height, width = needed.tolist()
+            raise ConfigError(
+                f"{count:,} of {len(manifest):,} images are smaller than the random crop, "
+                f"which needs a height of {height} and a "
+                f"width of {width} pixels; the first is {manifest.name(first)}. Set "
+                "transform.pad_if_needed=true or "
+                "transform.resize, or leave them out (Manifest.filter)"
+            )

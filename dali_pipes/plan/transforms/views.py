@@ -1,0 +1,120 @@
+"""Several views of each image, as self-supervised training takes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dali_pipes.errors import ConfigError, check_int, plain
+from dali_pipes.plan.augment.policies import Augmenter
+from dali_pipes.plan.geometry import Pair
+from dali_pipes.plan.transforms.base import Transform
+from dali_pipes.plan.transforms.train import TrainTransform
+
+_VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+
+
+@dataclass(kw_only=True, slots=True)
+class ViewsTransform(TrainTransform):
+    """Several views of each image, each a `TrainTransform` with random numbers of its own; the
+    image is decoded once for all.
+
+    The other options are those of every view, unless it has others.
+
+    Attributes:
+        views: by name the options of its views, with how many there are of them, such as {"global":
+            {"count": 2, "size": 224}, "local": {"count": 8, "size": 96}}; or a list of options, one
+            for each, where those of one name differ. In YAML and on the command line a list,
+            [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}]: Hydra merges
+            mappings and replaces lists.
+    """
+
+    views: Any = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.views = plain(self.views)
+        if self.sizes:
+            raise ConfigError(
+                "transform.sizes changes the size of the images, and views have sizes of their "
+                "own; set those"
+            )
+
+        if isinstance(self.views, Sequence) and not isinstance(self.views, str):
+            self.views = _group_by_name(self.views)
+        if not isinstance(self.views, Mapping) or not self.views:
+            raise ConfigError(
+                'transform.views names no view; it takes names and options: {"global": '
+                '{"count": 2, "size": 224}}'
+            )
+
+        self.views = {
+            str(name): _parse_view_options(str(name), value) for name, value in self.views.items()
+        }
+        TrainTransform.__post_init__(self)
+
+        # one name is one tensor (N, V, 3, H, W), so its views have one shape
+        for name, group in zip(self.views, self.groups, strict=True):
+            if len({each.shape for each in group}) > 1:
+                sizes = ", ".join(str(each.size) for each in group)
+                raise ConfigError(
+                    f"transform.views: {name} has views of {sizes} pixels; give those of "
+                    "each size a name of their own"
+                )
+
+    @property
+    def groups(self) -> tuple[tuple[Transform, ...], ...]:
+        shared = {each.name: getattr(self, each.name) for each in fields(TrainTransform)}
+        return tuple(
+            tuple(TrainTransform(**shared | options) for options in listed)
+            for listed in self.views.values()
+        )
+
+    @property
+    def shape(self) -> Pair:
+        """Height and width of the first view."""
+        return self.groups[0][0].shape
+
+    @property
+    def augmenter(self) -> Augmenter:
+        """The augmenter of the first view."""
+        return self.groups[0][0].augmenter
+
+    @property
+    def every_size(self) -> set[Any]:
+        return {self.groups[0][0].size}
+
+
+def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """The options of each name, from a list of options with names.
+
+    Options with the same name follow one another.
+    """
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for view in views:
+        if not isinstance(view, Mapping) or "name" not in view:
+            takes = "views such as {name: global, count: 2, size: 224}"
+            raise ConfigError(f"transform.views: {view!r} has no name; it takes {takes}")
+        options = {str(option): value for option, value in view.items() if option != "name"}
+        by_name.setdefault(str(view["name"]), []).extend(
+            _parse_view_options(str(view["name"]), options)
+        )
+    return by_name
+
+
+def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
+    """The options of each view of one name."""
+    if isinstance(value, Mapping):
+        options = dict(value)
+        count = options.pop("count", 1)
+        value = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
+
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if not listed or not value or not all(isinstance(each, Mapping) for each in value):
+        takes = "options such as {count: 2, size: 224}, or a list of them"
+        raise ConfigError(f"transform.views: {name} is {value!r}; it takes {takes}")
+    if unknown := {str(option) for each in value for option in each} - set(_VIEW_OPTIONS):
+        takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
+        raise ConfigError(
+            f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
+        )
+
+    return [dict(each) for each in value]

@@ -1,0 +1,89 @@
+"""What exists only to be compared, and that the core does not know it."""
+
+import itertools
+import re
+
+import pytest
+import torch
+
+import dali_pipes as dp
+from dali_pipes.backends.base import Backend
+from dali_pipes.backends.registry import entry_of, is_for_training, list_backends
+from dali_pipes.measure.arms import (
+    ARMS,
+    CachedConfig,
+    DaliNativeConfig,
+    DataLoaderConfig,
+    SyntheticConfig,
+    arm_of,
+    makes_images,
+)
+from dali_pipes.measure.arms.native_loader import NativeLoader
+from dali_pipes.measure.arms.users_dataloader import UsersLoader
+
+NATIVE = DaliNativeConfig(device="cpu", num_threads=2)
+TRANSFORM = dp.TrainTransform(size=32)
+
+
+def make_dataloader():
+    """Batches as people have them: the images are somewhere inside."""
+    data = [{"x": torch.full((3, 8, 8), float(number)), "y": number} for number in range(10)]
+    return torch.utils.data.DataLoader(data, batch_size=4)
+
+
+@pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.name)
+def test_an_arm_is_not_trained_with(arm):
+    config = arm.config()
+    assert arm_of(config) is arm and not is_for_training(config)
+    assert arm.name not in list_backends()
+    if arm.follows_plan:
+        assert entry_of(config).load().__name__ in arm.made_by
+        assert issubclass(entry_of(config).load(), Backend)
+    else:
+        with pytest.raises(dp.ConfigError, match=f"{arm.config.__name__} is no loader config"):
+            entry_of(config)
+
+
+@pytest.mark.parametrize("name", list_backends())
+def test_what_one_trains_with_is_no_arm(name):
+    config = list_backends()[name].config()
+    assert is_for_training(config) and arm_of(config) is None and makes_images(config)
+
+
+def test_the_arms_that_read_no_images():
+    assert [arm.name for arm in ARMS if not makes_images(arm.config())] == ["cached", "synthetic"]
+    assert not makes_images(SyntheticConfig()) and not makes_images(CachedConfig())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CachedConfig", "DaliNativeConfig", "DataLoaderConfig", "DecodingConfig", "SyntheticConfig"],
+)
+def test_names_of_0_2_are_answered(name):
+    place = f"it is an arm of comparisons now, dali_pipes.measure.arms.{name}"
+    with pytest.raises(AttributeError, match=re.escape(place)):
+        getattr(dp, name)
+
+
+def test_dali_without_the_plan_has_epochs(thumbnails):
+    with NativeLoader(thumbnails, NATIVE, TRANSFORM, 16) as loader:
+        steps = -(-len(thumbnails) // 16)
+        assert len(loader) == loader.batches_left == steps and "outside the plan" in loader.decodes
+
+        labels = thumbnails.take_labels
+        for left, batch in zip(range(steps, 0, -1), loader, strict=True):
+            assert loader.batches_left == (left - 1 or steps)
+            assert batch.images.shape == (16, 3, 32, 32)
+            assert batch.labels.tolist() == labels(batch.ids.numpy()).tolist()
+        # a loop that is left early, as the last one of a trial
+        next(iter(loader))
+        assert len(list(loader)) == steps
+
+
+def test_a_dataloader_of_ones_own(thumbnails):
+    config = DataLoaderConfig(function=f"{__name__}:make_dataloader")
+    with UsersLoader(thumbnails.subset(range(8)), config, TRANSFORM, 4) as loader:
+        batches = list(itertools.islice(itertools.chain.from_iterable([loader] * 3), 6))
+        assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
+        assert batches[1].images[0, 0, 0, 0] == 4 and batches[1].ids.tolist() == [0] * 4
+        assert "make_dataloader, with 0 workers" in loader.decodes
