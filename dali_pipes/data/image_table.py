@@ -583,10 +583,8 @@ class ImageTable:
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            paths, lengths = (
-                self.samples["path"].concatenate(ids),
-                self.samples["path"].lengths(ids),
-            )
+            column = self.samples["path"]
+            paths, lengths = column.concatenate(ids), column.lengths(ids)
             # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()

@@ -64,10 +64,9 @@ log = logging.getLogger(__name__)
 class _Value(Generic[T]):
     """An attribute of a manifest that is the one of its images."""
 
-    # to mypy a property of a class is a function of the instance
-    def __init__(self, value: "cached_property[T] | Callable[[ImageTable], T]"):
-        self._value: Any = value
-        self.__doc__ = value.__doc__
+    # the value is a cached_property, which mypy takes for the function in it
+    def __init__(self, value: Callable[[ImageTable], T]):
+        self._value, self.__doc__ = cast(cached_property[T], value), value.__doc__
 
     @overload
     def __get__(self, manifest: None, kind: type) -> Self: ...
@@ -88,10 +87,10 @@ def _method(
     """A method of a manifest that is the one of its images."""
 
     @wraps(method)
-    def call(self: "Manifest", *args: P.args, **options: P.kwargs) -> T:
+    def call(self: "Manifest", /, *args: P.args, **options: P.kwargs) -> T:
         return method(self.images, *args, **options)
 
-    return cast(Callable[Concatenate["Manifest", P], T], call)
+    return call
 
 
 @dataclass

@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels import COLUMN, distinct_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
 from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
 
-_MASK = TARGET + "mask"
 # targets that only some of the joined tables may have, and what the others get
 _OPTIONAL_TARGETS = {
     TARGET + name: value
@@ -30,7 +29,7 @@ def rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
         return table
 
     prefix = os.path.join(os.path.relpath(root, to), "")
-    for name in {"path", _MASK} & set(table.column_names):
+    for name in {"path", MASK} & set(table.column_names):
         old, kind = table[name], table[name].type
         given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
         new = pc.binary_join_element_wise(given, old, nothing)
