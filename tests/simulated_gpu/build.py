@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from . import mixing_kernels
+from . import mixing_kernels, refusal
 
 SOURCES = Path(__file__).parent / "c"
 DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c"]
@@ -42,7 +42,7 @@ def build() -> Path:
         / "simulated_gpu"
     )
     include = [*headers(), SOURCES]
-    key = hashlib.sha256(repr((FLAGS, include)).encode())
+    key = hashlib.sha256(repr((FLAGS, include, refusal.installed())).encode())
     for source in [
         Path(__file__),
         Path(mixing_kernels.__file__),

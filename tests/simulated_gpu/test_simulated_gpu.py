@@ -3,6 +3,7 @@ failures on demand.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +58,28 @@ def test_it_does_not_start_beside_a_real_one(monkeypatch, tmp_path):
         refusal.check()
 
 
-def test_it_names_a_version_that_nobody_tried(monkeypatch):
-    for known, message in ((("1.",), r"only 1\.\*"), ((), "no version of it")):
-        monkeypatch.setattr(refusal, "KNOWN", {"torch": known})
-        with pytest.raises(refusal.Refused, match=rf"does not know torch 2\.\S+, {message}; "):
+@pytest.mark.parametrize("lock", refusal.KNOWN)
+def test_it_knows_what_is_locked(lock, monkeypatch):
+    monkeypatch.setattr(refusal, "_version", locked(lock).get)
+    refusal.check()
+
+
+def test_it_names_versions_that_nobody_tried_together(monkeypatch):
+    newer = locked("dev") | {"nvidia-dali-cuda120": "2.5.0"}
+    of_two_cudas = locked("dev-cu13") | locked("dev")
+
+    for versions in (newer, of_two_cudas, {"torch": "2.12.0"}):
+        monkeypatch.setattr(refusal, "_version", versions.get)
+        with pytest.raises(refusal.Refused, match="together, but: torch 2") as refused:
             refusal.check()
+        names = [name for name in versions if name in refusal.installed()]
+        assert names and all(f"{name} {versions[name]}" in str(refused.value) for name in names)
+
+
+def locked(lock):
+    """{package: version} of a lock."""
+    text = (ROOT / f"requirements/{lock}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
 
 
 def test_its_name_says_so_and_there_are_two():

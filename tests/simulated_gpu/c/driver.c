@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#undef cuDeviceGetUuid /* a macro in the headers of CUDA 13, for _v2 */
+
 int simulated_attribute(int attribute, int device);
 
 CUresult simulated_driver_unsupported(const char *name) {

@@ -326,11 +326,17 @@ SIMULATED(cudaStreamQuery)(cudaStream_t stream) { return stream_done(stream_name
 SIMULATED(cudaStreamIsCapturing)(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
   return *status = cudaStreamCaptureStatusNone, cudaSuccess;
 }
-SIMULATED(cudaStreamGetCaptureInfo_v2)
-(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, size_t *count) {
+/* Of what else it is asked for, which differs between its versions, there is nothing where no graph is captured. */
+SIMULATED(cudaStreamGetCaptureInfo)(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id) {
   if (status) *status = cudaStreamCaptureStatusNone;
   if (id) *id = 0;
   return cudaSuccess;
+}
+SIMULATED(cudaStreamGetCaptureInfo_v2)(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id) {
+  return sim_cudaStreamGetCaptureInfo(stream, status, id);
+}
+SIMULATED(cudaStreamGetCaptureInfo_v3)(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id) {
+  return sim_cudaStreamGetCaptureInfo(stream, status, id);
 }
 SIMULATED(cudaThreadExchangeStreamCaptureMode)(enum cudaStreamCaptureMode *mode) { return cudaSuccess; }
 SIMULATED(cudaLaunchHostFunc)(cudaStream_t stream, cudaHostFn_t function, void *argument) {
@@ -439,6 +445,13 @@ SIMULATED(cudaLaunchKernelExC)(const cudaLaunchConfig_t *config, const void *ker
   return sim_cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
 }
 SIMULATED(cudaLaunchCooperativeKernel)(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+  return sim_cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+
+/* What programs compiled for CUDA 13 launch: the kernel of a function, which is known by the function here too. */
+SIMULATED(__cudaGetKernel)(cudaKernel_t *kernel, const void *function) { return *kernel = (cudaKernel_t)function, cudaSuccess; }
+SIMULATED(cudaGetKernel)(cudaKernel_t *kernel, const void *function) { return sim___cudaGetKernel(kernel, function); }
+SIMULATED(__cudaLaunchKernel)(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
   return sim_cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 
