@@ -30,7 +30,7 @@ from dali_pipes.errors import (
     checks_arguments,
     plain,
 )
-from dali_pipes.measure.arms import SyntheticConfig
+from dali_pipes.measure.arms import ARMS, SyntheticConfig
 from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
@@ -86,7 +86,7 @@ NEEDED = {  # options without which there is nothing to check
 # time
 OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
-OF_EVERY_BATCH = {"at", "size_at", "batch_offset"}
+OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes"}
 # what plans, loaders and tune ask options for, with numbers that are checked already
 OF_OPTIONS = {"order", "orders", "on_cores"}
 
@@ -97,16 +97,19 @@ def option_classes():
     """
     public = [getattr(dp, name) for name in dp.__all__]
     found = [each for each in public if inspect.isclass(each) and is_dataclass(each)]
-    found.remove(dp.Manifest)  # what is known of images is no option
+    found.remove(dp.Manifest)
     found += [
         *TRANSFORMS.values(),
         *SAMPLINGS.values(),
         *POLICIES.values(),
         *(entry.config for entry in list_backends().values()),
+        *(arm.config for arm in ARMS),
     ]
     todo = [*found, *JOBS.values()]
     while todo:
         each = todo.pop()
+        if each is dp.Manifest:  # what is known of images is no option
+            continue
         found.append(each)
         todo += [one.type for one in fields(each) if is_dataclass(one.type)]
     return sorted(

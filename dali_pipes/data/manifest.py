@@ -537,6 +537,7 @@ class Manifest:
         """
         storage.verify(self.images)
 
+    @checks_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
         """Logs in one line what is left out of how many, once for each manifest.
 
