@@ -34,7 +34,7 @@ SECONDS = 1.0
 RegionProbe = Callable[[Manifest, str, DaliConfig, int, torch.device], str]
 
 
-class _Run(NamedTuple):
+class _LoaderRun(NamedTuple):
     pixels: dict[int, NDArray[np.uint8]]  # of each image, by id
     cpu_ms: float  # CPU time per image
     bad: set[str]  # names of images that could not be decoded
@@ -95,7 +95,7 @@ def _run(
     device: str,
     probe: RegionProbe | None = None,
     use: "_GpuUse | None" = None,
-) -> _Run:
+) -> _LoaderRun:
     """Runs a loader for one epoch to get the pixels, then for some more to measure CPU time."""
     # random regions, the same ones for every config: the plan does not depend on it
     transform = TrainTransform(dtype="uint8", exif=exif)
@@ -127,7 +127,9 @@ def _run(
         }
 
         cpu_ms = _cpu_ms(loader, use)
-        return _Run(pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes)
+        return _LoaderRun(
+            pixels, cpu_ms, {name for _, name, _ in loader.bad_samples}, loader.decodes
+        )
 
 
 def _cpu_ms(loader: Any, use: "_GpuUse | None") -> float:

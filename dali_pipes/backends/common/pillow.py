@@ -34,16 +34,16 @@ def read(
                 image = upright(file, orientation)
             check_size(name, planned.source, image.height, image.width)
 
-            window = _window(image, *map(int, planned.region))
-            if window.mode != "RGB":
-                window = window.convert("RGB")
+            region = _cut_region(image, *map(int, planned.region))
+            if region.mode != "RGB":
+                region = region.convert("RGB")
             # Pillow's NEAREST is what PyTorch calls "nearest-exact"
             method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
-            resized = window.resize((int(planned.resize[1]), int(planned.resize[0])), method)
+            resized = region.resize((int(planned.resize[1]), int(planned.resize[0])), method)
             yield crop_and_flip(np.asarray(resized), planned, shape)
 
 
-def _window(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
+def _cut_region(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
     """A part of an image; the image itself, not a copy, if that is all of it.
 
     Pillow's `crop` refuses a part with more pixels than its limit, which a scan may lift.

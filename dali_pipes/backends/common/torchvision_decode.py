@@ -45,11 +45,11 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
 def resize_region(
     image: torch.Tensor, name: str, transform: Transform, planned: Geometry
 ) -> torch.Tensor:
-    """(3, height, width) of the planned window of a decoded image, resized."""
+    """(3, height, width) of the planned region of a decoded image, resized."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
     top, left, height, width = map(int, planned.region)
-    window, mode = (
+    region, mode = (
         image[:, top : top + height, left : left + width],
         InterpolationMode(transform.interpolation),
     )
-    return resize(window, planned.resize.tolist(), mode, antialias=True)
+    return resize(region, planned.resize.tolist(), mode, antialias=True)

@@ -196,7 +196,7 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
 def timeline(result: Result, trial: Trial) -> str:
     """A chart of the CPU cores in use and of the GPUs' utilization during one trial.
 
-    The window is shaded.
+    The measured span is shaded.
     """
     samples = trial["samples"]
     start = samples[0]["at"]
@@ -205,11 +205,11 @@ def timeline(result: Result, trial: Trial) -> str:
     cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
 
     def draw(axes: Axes) -> None:
-        window = [
+        span = [
             min(job["start"] for job in trial["jobs"]) - start,
             max(job["end"] for job in trial["jobs"]) - start,
         ]
-        axes.axvspan(*window, color=LINE, alpha=0.5, linewidth=0)
+        axes.axvspan(*span, color=LINE, alpha=0.5, linewidth=0)
 
         axes.plot(
             at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre"
