@@ -58,6 +58,11 @@ _TEXT_MODULES = {
     "toml",
     "tomllib",
 }  # not pickle's loads()
+# the last three are those of torchvision's image folders, which open and decode
+_DECODERS = {
+    *("imread", "imdecode", "decode_jpeg", "decode_image", "read_image"),
+    *("default_loader", "pil_loader", "accimage_loader"),
+}
 _NETWORK = {
     "requests",
     "urllib",
@@ -601,7 +606,7 @@ def _kind(name: str, module: str) -> str:
     if last in _TEXT or top in _TEXT_MODULES:
         return "text_parsing"
 
-    if last in ("imread", "imdecode", "decode_jpeg", "decode_image", "read_image"):
+    if last in _DECODERS:
         return "decode"
     if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in (
         "read",
