@@ -3,6 +3,7 @@
 The public names are those in `__all__`; a module is imported when one of its names is first used.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -113,16 +114,11 @@ _HOMES = (
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
 )
-_NAMES_OF_0_2 = {"Shard": "it is called Rank now"} | {
-    name: f"it is an arm of comparisons now, dali_pipes.measure.arms.{name}"
-    for name in (
-        "CachedConfig",
-        "DaliNativeConfig",
-        "DataLoaderConfig",
-        "DecodingConfig",
-        "SyntheticConfig",
-    )
-}
+_ARMS = "measure.arms"  # what version 0.2 had among the loaders, and what is an arm now
+_NAMES_OF_ARMS = (
+    *("CachedConfig", "DaliNativeConfig", "DataLoaderConfig"),
+    *("DecodingConfig", "SyntheticConfig"),
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -136,9 +132,15 @@ def __getattr__(name: str) -> Any:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return globals().setdefault(name, getattr(module, name))
 
+    if name in _NAMES_OF_ARMS:
+        new = f"{__name__}.{_ARMS}.{name}"
+        text = f"{__name__}.{name} is an arm of comparisons now: write {new}"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return getattr(import_module(f"{__name__}.{_ARMS}"), name)
+
     text = f"module {__name__!r} has no attribute {name!r}"
-    if name in _NAMES_OF_0_2:
-        raise AttributeError(f"{text}; {_NAMES_OF_0_2[name]}")
+    if name == "Shard":
+        raise AttributeError(f"{text}; it is called Rank now")
     raise AttributeError(
         text
         if name.startswith("_")
