@@ -138,9 +138,12 @@ def __getattr__(name: str) -> Any:
         warnings.warn(text, FutureWarning, stacklevel=2)
         return getattr(import_module(f"{__name__}.{_ARMS}"), name)
 
-    text = f"module {__name__!r} has no attribute {name!r}"
     if name == "Shard":
-        raise AttributeError(f"{text}; it is called Rank now")
+        text = f"{__name__}.Shard is called Rank now: write {__name__}.Rank"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return import_module(f"{__name__}.plan.plan").Rank
+
+    text = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(
         text
         if name.startswith("_")

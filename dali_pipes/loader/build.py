@@ -24,7 +24,7 @@ from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, accept_shard, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.plan.flips import check_flips
@@ -34,6 +34,7 @@ from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes
 
 
+@accept_shard
 @checks_arguments(
     DATALOADER_OPTIONS,
     batch_size=(1, LARGEST_BATCH),

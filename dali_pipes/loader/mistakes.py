@@ -7,9 +7,11 @@ same for what people do to a loader afterwards.
 
 import inspect
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, NoReturn
+from functools import wraps
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
@@ -20,6 +22,9 @@ from dali_pipes.errors import ConfigError, proposal, shown
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # options of a DataLoader and its like, and what is written here instead
 DATALOADER_OPTIONS = {
@@ -43,6 +48,20 @@ _NO_DATA_SET = (
     "and not into one (`loader.dataset` are its images)"
 )
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
+
+
+def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
+    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if isinstance(kwargs.get("shard"), Rank) and "rank" not in kwargs:
+            kwargs["rank"] = kwargs.pop("shard")
+            text = f"{function.__name__}: shard= is called rank= now"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def refuse_other_kinds(

@@ -411,3 +411,12 @@ def test_a_loader_is_no_data_set(thumbnails, use):
         pytest.raises(TypeError, match="a loader is no data set: it yields whole batches"),
     ):
         next(iter(use(each)))
+
+
+def test_ranks_as_version_0_2_called_them_work_on_with_a_warning(thumbnails):
+    with pytest.warns(FutureWarning, match=r"write dali_pipes\.Rank"):
+        shard = dp.Shard(1, 3)
+    with pytest.warns(FutureWarning, match="shard= is called rank= now"):
+        former = loader(thumbnails, shard=shard)
+    with former, loader(thumbnails, rank=dp.Rank(1, 3)) as present:
+        assert former.plan.rank == present.plan.rank == shard
