@@ -147,7 +147,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(
         text
         if name.startswith("_")
-        else text + import_module(f"{__name__}.errors").proposal(name, __all__)
+        else text + import_module(f"{__name__}.options").propose_name(name, __all__)
     )
 
 

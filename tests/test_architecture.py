@@ -45,6 +45,8 @@ LIBRARIES = {
 # below.
 FLOORS = [
     "errors",
+    "checks",
+    "options",
     "system",
     "data",
     "plan",
@@ -137,13 +139,16 @@ def floor_of(imported: str) -> str:
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        ('run("dali_pipes.errors:shown")', ["dali_pipes.errors"]),
+        ('run("dali_pipes.checks:describe_value")', ["dali_pipes.checks"]),
         ('hooks = {"dali_pipes.loader.loader": 1}', ["dali_pipes.loader.loader"]),
         ('HERE = "dali_pipes.system"\nrun(f"{HERE}.child:call")', ["dali_pipes.system.child"]),
         ('add("backend:DaliBackend")', ["dali_pipes.backends.dali.backend"]),
         ('add("dali.backend:DaliBackend")', []),
         ('add("loader.work:Work")', ["dali_pipes.loader.work"]),
-        ('START = "from dali_pipes.errors import shown; shown()"', ["dali_pipes.errors"]),
+        (
+            'START = "from dali_pipes.checks import describe; describe_value()"',
+            ["dali_pipes.checks"],
+        ),
         ('run(f"{__name__}:main")', []),
         ('run(f"dali_pipes.errors:{what}")', []),
         ('log("dali_pipes"), add("column:label"), error("see dali_pipes.errors")', []),
@@ -221,7 +226,8 @@ def test_tools_do_not_know_each_other(module):
 
 def test_the_house_has_few_rooms():
     entries = {each.name for each in PACKAGE.iterdir()} - {"__pycache__"}
-    assert entries == {"__init__.py", "py.typed", "errors.py", *FLOORS[1:]}
+    files = {"__init__.py", "py.typed", "errors.py", "checks.py", "options.py"}
+    assert entries == {*files, *FLOORS[3:]}
 
 
 def test_importing_the_package_loads_no_tool():

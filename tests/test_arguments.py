@@ -20,17 +20,10 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes.backends.registry import list_backends
+from dali_pipes.checks import check_int, check_min, check_number, check_range, to_python
 from dali_pipes.cli.conf import JOBS
-from dali_pipes.errors import (
-    _read_annotation,
-    check_int,
-    check_min,
-    check_number,
-    check_range,
-    checks_arguments,
-    plain,
-)
 from dali_pipes.measure.arms import ARMS, SyntheticConfig
+from dali_pipes.options import _read_annotation, check_arguments
 from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
@@ -277,22 +270,26 @@ def test_public_functions_of_adapters_are_checked(module):
         ]
         if public and needs and module.parent == PACKAGE / "adapters":
             assert any(
-                "checks_arguments" in ast.unparse(each) for each in function.decorator_list
+                "check_arguments" in ast.unparse(each) for each in function.decorator_list
             ), (function.name, needs)
 
 
 def test_plain():
     exact = [1, 1.5, True, "text", None]
     given = [np.int64(1), np.float32(1.5), np.bool_(True), np.str_("text"), None]
-    assert [(type(each), each) for each in plain(given)] == [(type(each), each) for each in exact]
-    assert plain((np.array(2), torch.tensor(3))) == (2, 3) and plain(np.array([[1, 2]])) == [[1, 2]]
-    assert type(plain(np.longdouble(1.5))) is float and plain(Fraction(1, 2)) == 0.5
+    assert [(type(each), each) for each in to_python(given)] == [
+        (type(each), each) for each in exact
+    ]
+    assert to_python((np.array(2), torch.tensor(3))) == (2, 3) and to_python(
+        np.array([[1, 2]])
+    ) == [[1, 2]]
+    assert type(to_python(np.longdouble(1.5))) is float and to_python(Fraction(1, 2)) == 0.5
     assert (
-        plain({np.int64(3): [np.float64(0.5)]}) == {3: [0.5]}
-        and type(next(iter(plain({np.int64(3): 1})))) is int
+        to_python({np.int64(3): [np.float64(0.5)]}) == {3: [0.5]}
+        and type(next(iter(to_python({np.int64(3): 1})))) is int
     )
     kept = object(), timedelta(1), torch.empty((), device="meta"), np.float64
-    assert all(plain(each) is each for each in kept)
+    assert all(to_python(each) is each for each in kept)
 
 
 @pytest.mark.parametrize("check", [check_min, check_range, check_number, check_int])
@@ -303,7 +300,7 @@ def test_checks_return_a_number_of_python(check):
 
 
 def test_a_wrong_call_is_pythons_own_error():
-    @checks_arguments(count=(1,))
+    @check_arguments(count=(1,))
     def function(count: int, factor: "float | None" = None, *, name: str = "") -> list:
         return [count, factor, name]
 

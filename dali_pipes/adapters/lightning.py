@@ -14,8 +14,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets import describe_difference
-from dali_pipes.errors import ConfigError, ManifestError, SmallDataError, checks_arguments
+from dali_pipes.errors import ConfigError, ManifestError, SmallDataError
 from dali_pipes.loader.loader import Loader
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import Rank
 
 BuildLoader = Callable[..., Loader] | None
@@ -69,7 +70,7 @@ class DataModule(LightningDataModule):
         )
 
     @batch_size.setter
-    @checks_arguments(batch_size=(1,))
+    @check_arguments(batch_size=(1,))
     def batch_size(self, batch_size: int) -> None:
         self._batch_size, self._train, self._resume = batch_size, None, None
         if self.trainer is not None:

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.adapters.accelerate import AccelerateLoader
 from dali_pipes.backends.base import Batch
-from dali_pipes.errors import checks_arguments
 from dali_pipes.loader.loader import Loader
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
@@ -30,7 +30,7 @@ class TrainerLoader(DataLoader):
         steps += ([step] for step in range(len(loader)))
         super().__init__(batches, batch_sampler=steps, collate_fn=lambda batch: batch)
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH))
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]

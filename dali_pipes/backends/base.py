@@ -16,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
+from dali_pipes.checks import describe_value
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, checks_arguments, shown
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -163,7 +165,7 @@ class Batch:
             **self.targets,
         }
 
-    @checks_arguments()
+    @check_arguments()
     def to(
         self,
         device: str | torch.device | torch.dtype | None = None,
@@ -180,7 +182,8 @@ class Batch:
             device, dtype = None, device
         if not isinstance(dtype, torch.dtype | None):
             raise ConfigError(
-                f"dtype is {shown(dtype)}; it takes one of PyTorch's, such as torch.float16"
+                f"dtype is {describe_value(dtype)}; it takes one of PyTorch's, such as "
+                "torch.float16"
             )
 
         batch = (

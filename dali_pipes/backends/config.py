@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import torch
 
-from dali_pipes.errors import Options, check_options
+from dali_pipes.options import Options, check_options
 from dali_pipes.system.cpus import available_cpus
 
 MAX_COUNT = 2**12  # threads, processes, and batches ahead

@@ -5,10 +5,12 @@ They are the group `data` of a job's options; `images.open_images` makes the man
 
 from dataclasses import dataclass, field
 
+from dali_pipes.checks import check_choice
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
-from dali_pipes.errors import ConfigError, check_choice, check_options, option
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_options, option
 
 MISSING = ("problem", "skip")
 SPLITS = ("train", "val")

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_int
 from dali_pipes.data import omissions
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
@@ -36,7 +37,8 @@ from dali_pipes.data.shards.remote import FileVersion, absolute
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import own_columns, replace_column, split_usable
-from dali_pipes.errors import ManifestError, OmissionError, check_int, checks_arguments
+from dali_pipes.errors import ManifestError, OmissionError
+from dali_pipes.options import check_arguments
 
 _SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
 # the columns of an `Extent`, in its order
@@ -427,7 +429,7 @@ class ImageTable:
         """
         return self.facts.parent_bad_images or (self.bad_images, len(self) + self.bad_images)
 
-    @checks_arguments(max_bad_fraction=(0, 1))
+    @check_arguments(max_bad_fraction=(0, 1))
     def refuse_bad_images(self, max_bad_fraction: float) -> None:
         """Raises ManifestError if more than this share of all images cannot be used."""
         bad, images = self.bad_of_whole
@@ -463,7 +465,7 @@ class ImageTable:
         """The fingerprint as the rows give it, whatever a file says."""
         return digest(self.classes, self.samples, self.take_labels, self.take_sizes)
 
-    @checks_arguments(block=(1, 2**48))
+    @check_arguments(block=(1, 2**48))
     def name_sums(self, block: int) -> list[int]:
         """CRC-32 of the names of every `block` images, one after the other.
 

@@ -1,6 +1,6 @@
 """How many pixels an image may have."""
 
-from dali_pipes.errors import check_range
+from dali_pipes.checks import check_range
 
 # the default: Pillow's own limit against decompression bombs, whatever Pillow is set to
 MAX_PIXELS = 89_478_485

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.checks import LARGEST_SEED, check_choice, check_number, describe_value
 from dali_pipes.data import sets, storage
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
@@ -46,14 +47,8 @@ from dali_pipes.data.sources.scans import cache_file
 from dali_pipes.data.table.changes import add_source
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED
-from dali_pipes.errors import (
-    LARGEST_SEED,
-    ConfigError,
-    check_choice,
-    check_number,
-    checks_arguments,
-    shown,
-)
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_arguments
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,7 +148,7 @@ class Manifest:
         return self._of(images, self._omission_log.is_done)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
+    @check_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def scan(
         cls,
         root: str | Path,
@@ -215,7 +210,7 @@ class Manifest:
         return cls._of(read_images(root, check, file, unchanged))._finish(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
+    @check_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_table(
         cls,
         file: str | Path,
@@ -279,7 +274,7 @@ class Manifest:
         return cls._of(read_table(file, root, options, check))._finish(classes, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
+    @check_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_coco(
         cls,
         annotations: str | Path,
@@ -329,7 +324,7 @@ class Manifest:
         return cls._of(read_coco(annotations, root, check))._finish(None, strict)
 
     @classmethod
-    @checks_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
+    @check_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))
     def from_masks(
         cls,
         images: str | Path,
@@ -381,7 +376,7 @@ class Manifest:
         return cls._of(pairs)._finish(None, strict)
 
     @classmethod
-    @checks_arguments()
+    @check_arguments()
     def load(cls, file: str | Path) -> Self:
         """Opens a manifest that `save` wrote.
 
@@ -398,7 +393,7 @@ class Manifest:
         return cls._of(storage.load(file))
 
     @classmethod
-    @checks_arguments(max_pixels=(1, PIXEL_LIMIT))
+    @check_arguments(max_pixels=(1, PIXEL_LIMIT))
     def open(
         cls,
         source: str | Path,
@@ -508,7 +503,7 @@ class Manifest:
         images = sets.give_classes(self.images, classes)
         return self if images is self.images else self._derive(images)
 
-    @checks_arguments()
+    @check_arguments()
     def save(self, file: str | Path) -> None:
         """Writes the manifest, completely or not at all.
 
@@ -537,7 +532,7 @@ class Manifest:
         """
         storage.verify(self.images)
 
-    @checks_arguments()
+    @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
         """Logs in one line what is left out of how many, once for each manifest.
 
@@ -605,13 +600,13 @@ class Manifest:
         """
         if not isinstance(expression, str):
             raise ConfigError(
-                f"filter is {shown(expression)}; it takes an expression as text, such as "
+                f"filter is {describe_value(expression)}; it takes an expression as text, such as "
                 "'width >= 224'"
             )
         matches = self._rows.match(expression).to_numpy(zero_copy_only=False)
         return self._choose(np.flatnonzero(matches))
 
-    @checks_arguments(seed=(0, LARGEST_SEED))
+    @check_arguments(seed=(0, LARGEST_SEED))
     def split(
         self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0
     ) -> dict[str, Self]:
@@ -656,7 +651,7 @@ class Manifest:
             )
         if other is not None:
             raise ConfigError(
-                f"concat is given {shown(other)}; it takes a list of manifests: "
+                f"concat is given {describe_value(other)}; it takes a list of manifests: "
                 "Manifest.concat([one, other])"
             )
         if not manifests:

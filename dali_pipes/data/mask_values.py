@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import to_python
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.data.shards.remote import is_remote, read_object
-from dali_pipes.errors import ConfigError, ManifestError, plain
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.cpus import available_cpus
 
 IGNORED = 255  # the default of `transform.ignore_index`
@@ -155,7 +156,7 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
     try:
         replacements = {
             int(each) if isinstance(each, str) else each: new
-            for each, new in dict(plain(value) or {}).items()
+            for each, new in dict(to_python(value) or {}).items()
         }
     except (TypeError, ValueError):
         replacements = {None: None}

@@ -29,10 +29,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_choice, check_if_given
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.upright import ANNOTATED
-from dali_pipes.errors import OptionError, check_choice, check_if_given, check_options, option
+from dali_pipes.errors import OptionError
+from dali_pipes.options import check_options, option
 
 TARGET = "target:"
 BOX_LABELS = TARGET + "box_labels"

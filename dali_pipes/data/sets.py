@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_number, describe_value
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
@@ -31,7 +32,7 @@ from dali_pipes.data.objects import TARGET
 from dali_pipes.data.omissions import merge
 from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
 from dali_pipes.data.table.samples import Samples
-from dali_pipes.errors import ConfigError, ManifestError, check_number, shown
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 
@@ -90,8 +91,8 @@ def choose_parts(
     """
     if not isinstance(fractions, Mapping):
         raise ConfigError(
-            f'fractions is {shown(fractions)}; it takes names and shares, such as {{"train": '
-            f'0.9, "val": 0.1}}'
+            f"fractions is {describe_value(fractions)}; it takes names and shares, such as "
+            '{"train": 0.9, "val": 0.1}'
         )
     fractions = {
         name: check_number(f"the share of {name!r}", share, -math.inf, math.inf)

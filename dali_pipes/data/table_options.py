@@ -3,7 +3,8 @@
 import codecs
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, check_choice
+from dali_pipes.checks import check_choice
+from dali_pipes.errors import ConfigError
 
 TASKS = ("classification", "regression")
 

@@ -16,8 +16,8 @@ import torch
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
+from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import LARGEST_SEED, check_choice, checks_arguments
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.device import resolve_device
@@ -27,6 +27,7 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, accept_shard, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
@@ -35,7 +36,7 @@ from dali_pipes.system.modes import in_own_modes
 
 
 @accept_shard
-@checks_arguments(
+@check_arguments(
     DATALOADER_OPTIONS,
     batch_size=(1, LARGEST_BATCH),
     seed=(0, LARGEST_SEED),

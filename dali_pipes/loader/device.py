@@ -5,7 +5,8 @@ import logging
 import torch
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.errors import ConfigError, NoGpuError, shown
+from dali_pipes.checks import describe_value
+from dali_pipes.errors import ConfigError, NoGpuError
 from dali_pipes.system.cuda import why_no_gpu
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def resolve_device(device: str | torch.device, config: LoaderConfig) -> torch.de
         target = torch.device("meta")  # refused in the next lines, like any other device
 
     if target.type not in ("cpu", "cuda") or isinstance(device, bool):
-        raise ConfigError(f"device is {shown(device)}; choose auto, cpu, cuda or cuda:N")
+        raise ConfigError(f"device is {describe_value(device)}; choose auto, cpu, cuda or cuda:N")
     if config.needs_gpu and target.type != "cuda":
         raise ConfigError(
             f"{what} makes batches on a GPU, but device={device} wants them elsewhere; leave "

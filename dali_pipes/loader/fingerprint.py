@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dali_pipes.backends.base import BatchTransform
-from dali_pipes.errors import plain
+from dali_pipes.checks import to_python
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -85,7 +85,7 @@ def to_json_value(value: Any) -> Any:
             "sha256": hashlib.sha256(array.tobytes()).hexdigest()[:16],
         }
 
-    value = plain(value)
+    value = to_python(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

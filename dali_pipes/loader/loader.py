@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, checks_arguments
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.mistakes import RefusesMisuse, explain_missing
@@ -34,6 +34,7 @@ from dali_pipes.loader.resume import make_state, read_state, warn_of_other_pixel
 from dali_pipes.loader.statistics import LoaderStats, StatsRecorder
 from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.loader.work import Work
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
@@ -196,7 +197,7 @@ class Loader(RefusesMisuse):
         """The epoch that the next batch belongs to, from 0."""
         return self._position.epoch
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH))
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`, which begins at its start, or, after a resume
         into this very epoch, where that goes on.
@@ -289,7 +290,7 @@ class Loader(RefusesMisuse):
             else backend.explanation
         )
 
-    @checks_arguments()
+    @check_arguments()
     def close(self, release: bool = False) -> None:
         """Ends the backend's threads and processes, after a `next()` that runs in another thread.
         The loader cannot be used afterwards.

@@ -17,8 +17,10 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, W
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import list_backends
+from dali_pipes.checks import describe_value
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, proposal, shown
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import propose_name
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
@@ -147,7 +149,7 @@ def explain_missing(kind: type, name: str) -> str:
             "in mid-epoch use load_state_dict(), and "
             "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
         )
-    return f"'{kind.__name__}' object has no attribute '{name}'{proposal(name, dir(kind))}"
+    return f"'{kind.__name__}' object has no attribute '{name}'{propose_name(name, dir(kind))}"
 
 
 def _instead_of_setting(name: str) -> str:
@@ -216,7 +218,7 @@ def _describe_kind(value: Any) -> str:
     if isinstance(value, os.PathLike):
         return f"the path {os.fspath(value)!r}"
     if value is None or isinstance(value, (str, bytes, int, float, tuple, list, dict)):
-        return shown(value)
+        return describe_value(value)
     if hasattr(value, "__name__"):
         return f"the function {value.__name__}"
     return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.checks import check_min, check_range, describe_value
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_min, check_options, check_range, shown
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_options
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
@@ -175,7 +177,7 @@ class RandomChoice:
         for each in self.transforms if is_list else [self.transforms]:
             if isinstance(each, type) or not callable(each) or not is_list:
                 raise ConfigError(
-                    f"RandomChoice is given {shown(each)}; it takes a list: "
+                    f"RandomChoice is given {describe_value(each)}; it takes a list: "
                     "RandomChoice([MixUp(…), CutMix(…)])"
                 )
 

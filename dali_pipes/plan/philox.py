@@ -10,7 +10,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dali_pipes.errors import LARGEST_SEED, checks_arguments
+from dali_pipes.checks import LARGEST_SEED
+from dali_pipes.options import check_arguments
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], "<u4")
 _WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], "<u4")
@@ -129,7 +130,7 @@ class BatchDraws:
             different.
     """
 
-    @checks_arguments(seed=(0, LARGEST_SEED), epoch=(0, LARGEST_EPOCH), place=(0, 2**56 - 1))
+    @check_arguments(seed=(0, LARGEST_SEED), epoch=(0, LARGEST_EPOCH), place=(0, 2**56 - 1))
     def __init__(self, seed: int, epoch: int, place: int, ids: NDArray[np.int64] | None = None):
         self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
 

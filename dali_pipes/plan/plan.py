@@ -15,17 +15,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import LARGEST_SEED, check_choice, check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import (
-    LARGEST_SEED,
-    ConfigError,
-    SmallDataError,
-    check_choice,
-    check_min,
-    check_options,
-    checks_arguments,
-)
+from dali_pipes.errors import ConfigError, SmallDataError
+from dali_pipes.options import check_arguments, check_options
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
@@ -224,24 +218,24 @@ class Plan:
         index, count = self.rank.index, self.rank.count
         return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH))
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
     def order(self, epoch: int) -> NDArray[np.int64]:
         """All ids of one epoch, over all ranks, in the order in which they are delivered."""
         return self._order(epoch).ids(epoch, np.arange(self.epoch_size))
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH))
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
     def make_order(self, epoch: int) -> None:
         """Makes what the first batch of this epoch would wait for, and keeps it, as a sampling does
         with the passes over its shards. It may run in a thread.
         """
         self._order(epoch).ids(epoch, np.arange(1))
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
+    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this rank; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH))
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
         """Which lane reads which shards when; None: any sample may come at any time."""
         return self._order(epoch).lanes
@@ -258,7 +252,7 @@ class Plan:
         """
         return int(self._places(step)[0])
 
-    @checks_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
+    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def iter_from(
         self, epoch: int = 0, step: int = 0, bad: NDArray[np.int64] | None = None
     ) -> Iterator[PlannedBatch]:

@@ -6,17 +6,10 @@ Each class checks its values when it is made; its docstring is the text of --hel
 from dataclasses import dataclass, field
 from typing import Any
 
+from dali_pipes.checks import check_choice, check_int, check_min, check_range
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import (
-    ConfigError,
-    OptionError,
-    check_choice,
-    check_int,
-    check_min,
-    check_options,
-    check_range,
-    option,
-)
+from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.options import check_options, option
 from dali_pipes.plan.transforms import views_of
 
 

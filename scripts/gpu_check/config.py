@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from hydra.core.config_store import ConfigStore
 
+from dali_pipes.checks import check_choice, check_min
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ConfigError, check_choice, check_min
+from dali_pipes.errors import ConfigError
 
 GPU_CHECK_PARTS = (
     *(

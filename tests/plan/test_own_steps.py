@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 from planned import labelled
 
 import dali_pipes as dp
+from dali_pipes.checks import check_int
 from dali_pipes.cli.conf import register
-from dali_pipes.errors import check_int, option
 from dali_pipes.measure.workload import from_dict, to_dict
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import crop_geometry
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling import SAMPLINGS, Sampling, parse_sampling

@@ -21,18 +21,20 @@ from dali_pipes.adapters.from_torch.steps import read, read_prefetched
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.checks import LARGEST_SEED
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import LARGEST_SEED, ConfigError, checks_arguments
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesMisuse, accept_shard
+from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
 
 @accept_shard
-@checks_arguments({"shard": "rank=Rank(index, count)"}, seed=(0, LARGEST_SEED))
+@check_arguments({"shard": "rank=Rank(index, count)"}, seed=(0, LARGEST_SEED))
 def from_torch(
     dataloader: Any,
     config: LoaderConfig | None = None,

@@ -6,7 +6,9 @@ from typing import Self
 import torch
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
+from dali_pipes.checks import check_choice, check_min, check_range
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import option
 from dali_pipes.system.cpus import parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")

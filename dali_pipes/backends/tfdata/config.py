@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.errors import check_min, option
+from dali_pipes.checks import check_min
+from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)

@@ -6,7 +6,8 @@ from typing import Self
 import torch
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.errors import check_choice, check_min, option
+from dali_pipes.checks import check_choice, check_min
+from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)

@@ -16,12 +16,13 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
+from dali_pipes.checks import check_choice
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.scanning.decoders import FORMATS, find_refusal
 from dali_pipes.data.scanning.disagreements import find_disagreement
 from dali_pipes.data.scanning.stored import open_any, orientation_of
-from dali_pipes.errors import ConfigError, ManifestError, check_choice
+from dali_pipes.errors import ConfigError, ManifestError
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and
 # two more extensions of JPEGs

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from dali_pipes.checks import check_choice
 from dali_pipes.data import storage
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
@@ -35,7 +36,7 @@ from dali_pipes.data.shards.remote import absolute, is_remote, list_objects
 from dali_pipes.data.sources.kinds import kind_of_pattern
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
-from dali_pipes.errors import ManifestError, check_choice
+from dali_pipes.errors import ManifestError
 
 INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
 

@@ -12,7 +12,8 @@ from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.backends.config import MAX_COUNT, LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
-from dali_pipes.errors import check_min, option
+from dali_pipes.checks import check_min
+from dali_pipes.options import option
 from dali_pipes.plan.plan import PlannedBatch
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.errors import check_choice, option
+from dali_pipes.checks import check_choice
+from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)

@@ -10,9 +10,11 @@ from torch.utils._pytree import tree_leaves
 from dali_pipes.backends.base import DecodedBatch
 from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
+from dali_pipes.checks import check_min
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_min, option
+from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
+from dali_pipes.options import option
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.functions import import_function
 

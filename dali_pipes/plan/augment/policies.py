@@ -13,18 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import (
-    ConfigError,
-    OptionError,
-    Options,
+from dali_pipes.checks import (
     check_choice,
     check_int,
     check_number,
-    check_options,
     check_ordered_pair,
-    option,
-    shown,
+    describe_value,
 )
+from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import (
     CODE,
@@ -440,7 +437,8 @@ def _parse_policy(value: Any) -> Any:
             )
         instead = "options go as {name: NAME, option: value}"
         raise ConfigError(
-            f"transform.augment: {shown(value)} is none of {', '.join(POLICIES)}; {instead}"
+            f"transform.augment: {describe_value(value)} is none of "
+            f"{', '.join(POLICIES)}; {instead}"
         )
 
     known = [field.name for field in fields(POLICIES[name])]

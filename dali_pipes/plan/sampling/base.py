@@ -8,16 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_choice, check_if_given, check_int
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import (
-    ConfigError,
-    Options,
-    check_choice,
-    check_if_given,
-    check_int,
-    check_options,
-    option,
-)
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.order import Order
 
 Int = NDArray[np.int64]

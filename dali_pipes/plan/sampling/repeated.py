@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dali_pipes.checks import check_int
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import check_int, option
+from dali_pipes.options import option
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.permutation import permute
 from dali_pipes.plan.philox import Kind

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_options
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_options
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import Sampling, parse_sampling
 

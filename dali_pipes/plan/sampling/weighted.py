@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, OptionError, check_options
+from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.options import check_options
 from dali_pipes.plan.order import Order, draw_by_weight
 from dali_pipes.plan.sampling.base import Sampling, classes_of
 

@@ -10,17 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dali_pipes.checks import check_if_given, check_int, check_number
 from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.errors import (
-    ConfigError,
-    check_if_given,
-    check_int,
-    check_number,
-    check_options,
-    option,
-)
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_options, option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling

@@ -14,20 +14,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.objects import Objects
-from dali_pipes.errors import (
-    ConfigError,
-    Options,
+from dali_pipes.checks import (
     check_choice,
     check_int,
     check_number,
-    check_options,
     check_range,
-    option,
-    plain,
-    shown,
+    describe_value,
+    to_python,
 )
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import Objects
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
@@ -48,7 +46,7 @@ def _check_colors(
     """The three numbers as a tuple; YAML has only lists."""
     if not isinstance(values, (list, tuple)) or len(values) != 3:
         raise ConfigError(
-            f"{option} is {shown(values)}; it takes three numbers, for red, green and blue"
+            f"{option} is {describe_value(values)}; it takes three numbers, for red, green and blue"
         )
 
     for value in values:
@@ -56,7 +54,7 @@ def _check_colors(
             check_number(option, value, -math.inf, math.inf)
         except ConfigError:
             raise ConfigError(
-                f"{option} is {shown(list(values))}; it takes three finite numbers"
+                f"{option} is {describe_value(list(values))}; it takes three finite numbers"
             ) from None
 
     if positive and min(values) <= 0:
@@ -66,8 +64,8 @@ def _check_colors(
         # such as 123.7 in place of 0.485
         instead = "divide those of values from 0 to 255 by 255"
         raise ConfigError(
-            f"{option} is {shown(list(values))}, of values from 0 to 1; it takes {low:g} to "
-            f"{high:g}: {instead}"
+            f"{option} is {describe_value(list(values))}, of values from 0 to 1; it takes "
+            f"{low:g} to {high:g}: {instead}"
         )
 
     return tuple(values)
@@ -78,7 +76,7 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
 
     YAML has only lists.
     """
-    value = plain(value)
+    value = to_python(value)
     several = isinstance(value, (list, tuple))
     numbers = tuple(value) if several else (value,)
 
@@ -90,7 +88,7 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
         too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
         limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
         raise ConfigError(
-            f"{option} is {shown(value)}; it takes whole numbers {limits}: one, or "
+            f"{option} is {describe_value(value)}; it takes whole numbers {limits}: one, or "
             f"{' or '.join(lists)}"
         )
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import check_if_given, option
+from dali_pipes.checks import check_if_given
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import FLIP_DRAW, Geometry, center_crop
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_pixels

@@ -6,17 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_int, check_number, check_ordered_pair, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import (
-    ConfigError,
-    OptionError,
-    check_int,
-    check_number,
-    check_ordered_pair,
-    option,
-    shown,
-)
+from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     BOXES_DRAW,
     FLIP_DRAW,
@@ -74,7 +68,8 @@ class IoUCropTransform(RandomTransform):
         if not isinstance(self.sampler_options, (list, tuple)):
             raise OptionError(
                 type(self),
-                (f"sampler_options is {shown(self.sampler_options)}; it takes a list of overlaps"),
+                f"sampler_options is {describe_value(self.sampler_options)}; it takes a list of "
+                "overlaps",
             )
         if not self.sampler_options:
             raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")

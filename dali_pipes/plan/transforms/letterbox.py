@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.errors import option
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import FLIP_DRAW, Geometry, Int, whole_image_geometry
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size

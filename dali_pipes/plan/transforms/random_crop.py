@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_if_given
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, check_if_given, option
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     FLIP_DRAW,
     SHIFT_DRAW,

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.errors import check_ordered_pair, option
+from dali_pipes.checks import check_ordered_pair
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     FLIP_DRAW,
     SCALE_DRAW,

@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dali_pipes.errors import ConfigError, OptionError, check_int, option, shown
+from dali_pipes.checks import check_int, describe_value
+from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     FLIP_DRAW,
     SCALE_DRAW,
@@ -34,7 +36,7 @@ def _check_lengths(option: str, value: Any) -> list[int]:
 
     if not lengths:
         raise ConfigError(
-            f"{option} is {shown(value)}; it takes whole numbers from 1 on, one or several"
+            f"{option} is {describe_value(value)}; it takes whole numbers from 1 on, one or several"
         )
 
     return [check_int(option, length, 1, LARGEST_SIDE) for length in lengths]

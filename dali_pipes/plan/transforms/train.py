@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import check_ordered_pair, option
+from dali_pipes.checks import check_ordered_pair
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import CROP_DRAW, CROP_TRIES, FLIP_DRAW, Geometry, Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dali_pipes.errors import ConfigError, check_int, plain
+from dali_pipes.checks import check_int, to_python
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
@@ -31,7 +32,7 @@ class ViewsTransform(TrainTransform):
     views: Any = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.views = plain(self.views)
+        self.views = to_python(self.views)
         if self.sizes:
             raise ConfigError(
                 "transform.sizes changes the size of the images, and views have sizes of their "

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.errors import ConfigError, check_choice, check_min, option
+from dali_pipes.checks import check_choice, check_min
+from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import LoadersConfig
+from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from dali_pipes.checks import check_int, check_min
 from dali_pipes.data.demo import make_demo_set
-from dali_pipes.errors import check_int, check_min, check_options, option
+from dali_pipes.options import check_options, option
 from dali_pipes.tools.demo.objects import make_demo_objects
 
 

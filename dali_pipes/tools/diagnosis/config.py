@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.errors import ConfigError, check_min, option
+from dali_pipes.checks import check_min
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import option
 from dali_pipes.training.config import TrainConfig
 
 

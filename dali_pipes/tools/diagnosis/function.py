@@ -8,8 +8,10 @@ from rich.console import Console
 from torch.utils.data import DataLoader
 
 from dali_pipes.adapters.from_torch.convert import ConvertedLoader
-from dali_pipes.errors import ConfigError, checks_arguments, shown
+from dali_pipes.checks import describe_value
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
+from dali_pipes.options import check_arguments
 from dali_pipes.system.progress import steps
 from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
 from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
@@ -22,7 +24,7 @@ from dali_pipes.tools.diagnosis.step_calls import StepCalls
 _PAIRS = 3  # runs with and without the fix that is verified
 
 
-@checks_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
+@check_arguments(seconds=(0, 86_400), rounds=(1, 10_000), limit=(1, 86_400))
 def diagnose(
     loader: Any,
     step: Step,
@@ -62,7 +64,7 @@ def diagnose(
     Raises:
         ConfigError: no such loader, or one without batches.
     """
-    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond checks_arguments, which wraps this
+    caller = Path(sys._getframe(2).f_code.co_filename)  # beyond check_arguments, which wraps this
     program = _program(loader, step, caller)
 
     budget = ProbeBudget(rounds, seconds, _PAIRS if verify else 0, cold, limit)
@@ -85,7 +87,7 @@ def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
 
     if not callable(step):
         raise ConfigError(
-            f"step is {shown(step)}; it takes the function that trains on a batch: "
+            f"step is {describe_value(step)}; it takes the function that trains on a batch: "
             "diagnose(loader, step)"
         )
 

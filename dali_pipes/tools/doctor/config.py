@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.checks import check_choice, check_min
 from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.errors import check_choice, check_min, check_options, option
+from dali_pipes.options import check_options, option
 
 
 @dataclass(kw_only=True, slots=True)

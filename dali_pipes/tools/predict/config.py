@@ -3,15 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from dali_pipes.checks import check_choice, check_min, check_range
 from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.errors import (
-    ConfigError,
-    check_choice,
-    check_min,
-    check_options,
-    check_range,
-    option,
-)
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import check_options, option
 from dali_pipes.training.config import ModelConfig
 
 

@@ -7,9 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dali_pipes.checks import check_choice, check_min, check_range
 from dali_pipes.data.scanning.tables import embedded_files
-from dali_pipes.errors import ConfigError, check_choice, check_min, check_range, option
+from dali_pipes.errors import ConfigError
 from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.options import option
 
 T = TypeVar("T")
 MERGE = "merge"

@@ -20,10 +20,11 @@ from rich.console import Console
 
 from dali_pipes.backends.base import Batch, Ragged
 from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.checks import check_choice, check_min
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.errors import check_choice, check_min, check_options, option
 from dali_pipes.loader.build import build_loader
+from dali_pipes.options import check_options, option
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.checks import check_choice
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.limits import check_max_pixels
@@ -22,7 +23,7 @@ from dali_pipes.data.omissions import merge, printable
 from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.data.sources.index import refuse_partial_index
 from dali_pipes.data.sources.kinds import kind_of
-from dali_pipes.errors import check_choice, check_options, option
+from dali_pipes.options import check_options, option
 from dali_pipes.system.stdout import say
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from dali_pipes.errors import check_choice, check_min, check_options, option
+from dali_pipes.checks import check_choice, check_min
 from dali_pipes.measure.config import LoadersConfig
+from dali_pipes.options import check_options, option
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,0 +1,184 @@
+"""Checks of one value, and its form in Python's own types and in an error.
+
+`check_…(option, value, …)` raises ConfigError with a text that begins with the option's name. Most
+of them return the value as one of Python's own types. Options are declared with them (options.py).
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+from dali_pipes.errors import ConfigError
+
+LARGEST_SEED = 2**64 - 1  # the key of Philox, which makes a plan's draws, has 64 bits
+
+
+def check_choice(option: str, value: object, choices: Sequence[str | None]) -> None:
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; choose one of "
+            f"{', '.join(choice for choice in choices if choice)}"
+        )
+
+
+def check_int(
+    option: str,
+    value: Any,
+    minimum: int | float | None = None,
+    maximum: int | float | None = None,
+) -> int:
+    """Returns an int as Python's; True and 3.0 are not ints. Without bounds it must fit 64 bits."""
+    value = to_python(value)
+    low = -(2**63) if minimum is None else minimum
+    high = LARGEST_SEED if maximum is None else maximum
+
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        limits = (
+            ""
+            if minimum is None
+            else f" from {minimum} on"
+            if maximum is None
+            else f" from {minimum} to {maximum}"
+        )
+        raise ConfigError(f"{option} is {describe_value(value)}; it takes whole numbers{limits}")
+    return value
+
+
+def check_number(option: str, value: Any, low: float, high: float) -> int | float:
+    """Returns a finite number from `low` to `high` as Python's; text is not a number."""
+    value = to_python(value)
+    if not _is_finite(value) or not low <= value <= high:
+        within = low > -math.inf or high < math.inf
+        limits = f" from {low:g} to {high:g}" if high < math.inf else f" from {low:g} on"
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes "
+            f"{f'numbers{limits}' if within else 'finite numbers'}"
+        )
+    number: int | float = value
+    return number
+
+
+def check_min(option: str, value: Any, minimum: float, maximum: float = math.inf) -> Any:
+    """Returns a finite number from `minimum` to `maximum` as Python's, or None."""
+    value = to_python(value)
+    if value is None:
+        return None
+
+    if not _is_finite(value):
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes numbers from {minimum:g} on"
+        )
+    if value < minimum:
+        raise ConfigError(f"{option} is {value}; it must be at least {minimum}")
+    if value > maximum:
+        raise ConfigError(f"{option} is {describe_value(value)}; it can be {maximum} at most")
+    return value
+
+
+def check_range(option: str, value: Any, low: float, high: float) -> Any:
+    """Returns a number from `low` to `high` as Python's, or None."""
+    value = to_python(value)
+    if value is not None and not _is_finite(value):
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes numbers from {low:g} to {high:g}"
+        )
+    if value is not None and not low <= value <= high:
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it must lie between {low} and {high}"
+        )
+    return value
+
+
+def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
+    """Returns two positive numbers as a tuple, the smaller first; YAML has lists only."""
+    pair = to_python(pair)
+
+    if (
+        not isinstance(pair, Sequence)
+        or len(pair) != 2
+        or not all(map(_is_finite, pair))
+        or not 0 < pair[0] <= pair[1]
+    ):
+        listed = list(pair) if isinstance(pair, tuple) else pair
+        raise ConfigError(
+            f"{option} is {describe_value(listed)}; it takes two positive numbers, the "
+            "smaller first"
+        )
+    return pair[0], pair[1]
+
+
+def check_path(option: str, value: Any) -> Any:
+    """Returns the value if it is a path or a URL, as text or as a Path."""
+    # a PathLike may also stand for bytes
+    if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
+        return value
+
+    # what has a length, such as an array or a DataLoader, is named by its type
+    what = (
+        f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        if hasattr(value, "__len__")
+        else describe_value(value)
+    )
+    what = describe_value(value) if isinstance(value, (bytes, list, tuple)) else what
+    instead = (
+        "; from_torch(dataloader) makes a loader of a DataLoader"
+        if type(value).__module__.startswith("torch")
+        else ""
+    )
+    raise ConfigError(f"{option} is {what}; it takes one path or URL{instead}")
+
+
+def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
+    """Does another check for an option that may be None."""
+    return None if value is None else check(option, value, *bounds)
+
+
+def _is_finite(value: object) -> bool:
+    """Returns whether this is a finite number, and not True or False."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False
+
+
+def to_python(value: Any) -> Any:
+    """Returns numbers and text of NumPy, PyTorch and the like as Python's own types, and their
+    arrays as lists; also within lists, tuples and dicts.
+
+    Only these can be part of a state that JSON and `torch.load(weights_only=True)` take. Anything
+    else is returned as it is.
+    """
+    # exact types: NumPy's float64 is a subclass of float
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list or kind is tuple:
+        return kind(map(to_python, value))
+    if kind is dict:
+        return {to_python(key): to_python(each) for key, each in value.items()}
+
+    # arrays and tensors; one of no dimensions is a number
+    if isinstance(getattr(value, "ndim", None), int) and hasattr(value, "tolist"):
+        try:
+            value = value.tolist()
+        except Exception:  # a tensor without data, as on the device "meta"
+            return value
+        if isinstance(value, (bool, list)):
+            return to_python(value)
+
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, (Real, Decimal)):
+        return float(value)
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def describe_value(value: object) -> str:
+    """Returns a value's repr as one line of 100 characters at most."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}…"

@@ -1,0 +1,211 @@
+"""Options and arguments whose checks are declared where they stand.
+
+    @dataclass(kw_only=True, slots=True)
+    class TorchConfig(Options):
+        num_workers: int | None = option(None, check_min, 0)
+
+        __post_init__ = check_options
+
+A dataclass of options calls `check_options` when it is made, which checks every field by its
+annotation and by the check that `option` gave it (checks.py). A public function is decorated by
+`check_arguments`, which does the same for its arguments.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field, fields
+from difflib import get_close_matches
+from functools import wraps
+from pathlib import Path
+from types import MappingProxyType, UnionType
+from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
+
+from dali_pipes.checks import (
+    check_if_given,
+    check_int,
+    check_min,
+    check_number,
+    check_path,
+    check_range,
+    describe_value,
+    to_python,
+)
+from dali_pipes.errors import ConfigError, OptionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# these check the kind of a number too, and their errors also say the bounds
+_NUMBER_CHECKS = (check_min, check_int, check_number, check_range, check_if_given)
+# the parts that an annotation of each kind may have; one of the first two must be there
+_KINDS: dict[type, tuple[Any, ...]] = {
+    int: (int, "int"),
+    float: (float, "float"),
+    bool: (bool, "bool"),
+    Path: (Path, "Path", str, "str"),
+}
+
+
+def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
+    """Returns a field of a dataclass of options, with the check that `check_options` is to do."""
+    return field(default=default, metadata={"check": (check, bounds)})
+
+
+def check_options(options: Any) -> None:
+    """Makes the value of every field of a dataclass plain, and checks it.
+
+    A field whose annotation is int, float or bool takes only such a value. A field made by `option`
+    is checked by `check(name, value, *bounds)`; what that returns becomes its value, unless it is
+    None. A field with the metadata "as_is" is left alone.
+
+    Raises:
+        OptionError: a value cannot work.
+    """
+    for each in fields(options):
+        before = getattr(options, each.name)
+        if each.metadata.get("as_is"):
+            continue
+
+        kind, (check, bounds) = _read_annotation(each.type), each.metadata.get("check", (None, ()))
+        try:
+            value = to_python(before)
+            # the checks of numbers check the kind too, and their errors also say the bounds
+            if check not in _NUMBER_CHECKS:
+                value = _check_kind(each.name, value, kind)
+            if check and (converted := check(each.name, value, *bounds)) is not None:
+                value = converted
+            value = _check_kind(each.name, value, kind)
+        except ConfigError as error:
+            raise OptionError(type(options), str(error)) from None
+
+        if value is not before:
+            object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
+
+
+class Options:
+    """The base of dataclasses of options: they take options by name only, and propose a known name
+    for an unknown one.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        names = [each.name for each in fields(cls) if each.init]  # type: ignore[arg-type]
+        if args:
+            such = f", such as {names[0]}={describe_value(args[0])}" if names else ""
+            raise TypeError(f"{cls.__name__}() takes its options by name{such}")
+        refuse_unknown(cls.__name__, options, names)
+        return super().__new__(cls)
+
+
+def check_arguments(
+    elsewhere: Mapping[str, str] = MappingProxyType({}), /, **bounds: tuple[int | float, ...]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function: checks its numbers and paths before it is called, and makes numbers
+    plain.
+
+    A parameter whose annotation is int, float, bool, or text and a path takes only such a value.
+
+    Args:
+        elsewhere: names that other libraries give to such arguments, and what to write instead.
+        bounds: the smallest and, after it, the largest value of some numbers.
+
+    Raises:
+        ConfigError: a value is of another kind, or out of bounds. A wrong call is Python's
+            TypeError; for an unknown name it proposes a known one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        kinds = {
+            name: kind
+            for name, each in signature.parameters.items()
+            if (kind := _read_annotation(each.annotation))
+        }
+        assert kinds.keys() >= bounds.keys(), (
+            f"{function.__qualname__}: bounds of what is no number"
+        )
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                call = signature.bind(*args, **kwargs)
+            except TypeError:
+                refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
+                return function(*args, **kwargs)  # raises Python's own error
+
+            for name in kinds.keys() & call.arguments.keys():
+                value = to_python(call.arguments[name])
+                call.arguments[name] = _check_kind(name, value, kinds[name], *bounds.get(name, ()))
+            return function(*call.args, **call.kwargs)
+
+        return checked
+
+    return decorate
+
+
+def refuse_unknown(
+    what: str,
+    names: Collection[str],
+    known: Collection[str],
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raises a TypeError like Python's for the first unknown keyword, and proposes a known one."""
+    if (unknown := next((name for name in names if name not in known), None)) is not None:
+        text = f"{what}() got an unexpected keyword argument {unknown!r}"
+        raise TypeError(
+            f"{text}; write {elsewhere[unknown]}"
+            if unknown in elsewhere
+            else f"{text}{propose_name(unknown, known)}"
+        )
+
+
+def propose_name(name: str, known: Collection[str]) -> str:
+    """Returns what may have been meant, to be added to an error; "" if no known name is near."""
+    by_lower = {each.lower(): each for each in known if not each.startswith("_")}
+    near = get_close_matches(name.lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+
+
+def _read_annotation(annotation: Any) -> tuple[type, bool] | None:
+    """Returns the kind of an annotation (int, float, bool or Path) and whether it takes None too;
+    returns None for any other annotation.
+    """
+    # annotations may be text, as under `from __future__ import annotations`
+    if isinstance(annotation, str):
+        parts = [each.strip() for each in annotation.split("|")]
+    else:
+        union = get_origin(annotation) in (Union, UnionType)
+        parts = [
+            "None" if each is type(None) else each
+            for each in (get_args(annotation) if union else [annotation])
+        ]
+
+    others = [part for part in parts if part != "None"]
+    found = [
+        kind for kind, names in _KINDS.items() if others and all(other in names for other in others)
+    ]
+    if not found or not any(other in _KINDS[found[0]][:2] for other in others):
+        return None
+    return found[0], len(others) < len(parts)
+
+
+def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds: float) -> Any:
+    if kind is None or (value is None and kind[1]):
+        return value
+
+    if kind[0] is bool:
+        if value not in (True, False) or isinstance(value, float):
+            raise ConfigError(f"{option} is {describe_value(value)}; it takes True or False")
+        return bool(value)
+    if kind[0] is Path:
+        return check_path(option, value)
+
+    minimum = bounds[0] if bounds else None
+    maximum = bounds[1] if len(bounds) > 1 else None
+    if kind[0] is int:
+        return check_int(option, value, minimum, maximum)
+    low = -math.inf if minimum is None else minimum
+    high = math.inf if maximum is None else maximum
+    return check_number(option, value, low, high)
