@@ -17,7 +17,7 @@ LIBRARIES = {
     "nvidia": {
         *{f"backends/dali/{name}.py" for name in ("backend", "augment", "feed", "graph")},
         *{f"measure/arms/{name}.py" for name in ("native_loader", "decoding_backend")},
-        "data/scanning/decoders.py",  # whether the decoders of all loaders accept an image
+        "data/image_files/decoders.py",  # whether the decoders of all loaders accept an image
         # in a process of their own: whether these libraries work at all
         *{"tools/doctor/decode.py", "tools/doctor/software.py"},
     },

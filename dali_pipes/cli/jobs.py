@@ -24,7 +24,7 @@ from dali_pipes.cli.hydra import run
 from dali_pipes.cli.messages import explain_file_error, stop
 from dali_pipes.cli.overrides import expand_home
 from dali_pipes.cli.sweep import job_folder, job_number, sweep_folder
-from dali_pipes.data.scanning.headers import VERIFY
+from dali_pipes.data.image_files.headers import VERIFY
 from dali_pipes.errors import ConfigError, DaliPipesError
 
 # jobs that read their words themselves

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.scanning.earlier import FolderRecords
+from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ManifestError
 
@@ -39,7 +39,7 @@ class ManifestFacts:
             not read all rows; None: not computed yet.
         rules: the version of the rules by which a scan said what is an image and what is a class; 0
             is version 0.2 of the package, whose files do not say it.
-        folders: those that were scanned, by their path, in the form of scanning/earlier.py.
+        folders: those that were scanned, by their path, in the form of sources/rows/earlier.py.
         omissions: what is left out besides rows with a problem and besides what `folders` leave
             out.
         reading: the options that the rows depend on and that are not the defaults, in JSON's types.

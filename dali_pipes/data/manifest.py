@@ -24,26 +24,27 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.checks import LARGEST_SEED, check_choice, check_number, describe_value
-from dali_pipes.data import sets, storage
+from dali_pipes.data import sets
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import ManifestFacts, Mix
+from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.limits import MAX_PIXELS, PIXEL_LIMIT
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import BAD_OBJECTS, NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission, describe
-from dali_pipes.data.scanning.earlier import FolderRecords
-from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.scanning.patterns import is_pattern
-from dali_pipes.data.scanning.shards import is_shard
 from dali_pipes.data.shards.remote import FileVersion, is_remote
+from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.index import note_reading, read_index, write_index
 from dali_pipes.data.sources.kinds import kind_of
+from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
+from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.readers import read_coco, read_images, read_masks, read_table
+from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.sources.scans import cache_file
+from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.table.changes import add_source
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.data.upright import ANNOTATED
@@ -390,7 +391,7 @@ class Manifest:
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
                 wrote it, and a scan has other classes now, or turns its TIFFs.
         """
-        return cls._of(storage.load(file))
+        return cls._of(saved_manifests.load(file))
 
     @classmethod
     @check_arguments(max_pixels=(1, PIXEL_LIMIT))
@@ -512,7 +513,7 @@ class Manifest:
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        storage.save(self.images, file)
+        saved_manifests.save(self.images, file)
 
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
@@ -530,7 +531,7 @@ class Manifest:
         Raises:
             ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
-        storage.verify(self.images)
+        saved_manifests.verify(self.images)
 
     @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
@@ -801,7 +802,7 @@ class Manifest:
     def folders(self) -> FolderRecords:
         """The folders that were scanned, by their path; none if a loaded file does not have them.
 
-        The form is that of `scanning/earlier.py`.
+        The form is that of `sources/rows/earlier.py`.
         """
         return self.images.facts.folders
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.checks import to_python
+from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.scanning.stored import open_stored
 from dali_pipes.data.shards.remote import is_remote, read_object
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.cpus import available_cpus

@@ -280,6 +280,6 @@ def merge_folders(records: Mapping[str, tuple[int, int, int, list[Omission]]]) -
     """Merges what the folders of a scan leave out.
 
     Args:
-        records: by folder, with its omissions last, as `scanning.earlier` keeps them.
+        records: by folder, with its omissions last, as `sources.rows.earlier` keeps them.
     """
     return merge(omission for *_, omissions in records.values() for omission in omissions)

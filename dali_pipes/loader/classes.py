@@ -7,8 +7,8 @@ import weakref
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.scanning.splits import split_of
 from dali_pipes.data.sets import describe_difference
+from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.errors import ManifestError
 
 # The images of the training and of the evaluation loaders of this process.

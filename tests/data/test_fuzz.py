@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.scanning.decoders import FORMATS
-from dali_pipes.data.scanning.headers import ScanOptions, read_header
+from dali_pipes.data.image_files.decoders import FORMATS
+from dali_pipes.data.image_files.headers import ScanOptions, read_header
 from dali_pipes.data.table.schema import SCHEMA
 
 

@@ -12,7 +12,7 @@ from later import later
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.scanning import files
+from dali_pipes.data.sources.rows import files
 
 datasets = later("torchvision.datasets")
 

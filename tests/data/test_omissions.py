@@ -23,8 +23,8 @@ import dali_pipes as dp
 from dali_pipes.data import omissions
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.data.scanning.names import HOUSEKEEPING_FOLDERS
-from dali_pipes.data.scanning.shards import MISSING_SHARDS, list_missing_shards
+from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS
+from dali_pipes.data.sources.shards import MISSING_SHARDS, list_missing_shards
 
 EXAMPLES = int(os.environ.get("DALI_PIPES_EXAMPLES", 40))
 OPTIONS = {"transform": dp.EvalTransform(size=8, resize=8), "batch_size": 6, "device": "cpu"}

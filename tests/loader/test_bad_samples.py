@@ -348,7 +348,7 @@ def test_scan_finds_what_is_broken(scanned, verify):
 def test_a_full_scan_is_remembered_and_a_header_scan_does_not_count_as_one(
     scanned, tmp_path, monkeypatch
 ):
-    from dali_pipes.data.scanning import files
+    from dali_pipes.data.sources.rows import files
 
     looked = []
     original = files.read_header

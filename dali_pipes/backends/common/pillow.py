@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.data.scanning.stored import open_stored, upright
+from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
 

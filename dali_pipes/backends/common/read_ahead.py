@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.data.image_files.headers import describe_os_error
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.headers import describe_os_error
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")

@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import ShardMember
-from dali_pipes.data.scanning.headers import IMAGE_EXTENSIONS
-from dali_pipes.data.scanning.housekeeping import is_housekeeping_member
+from dali_pipes.data.sources.names.housekeeping import is_housekeeping_member
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data

@@ -1,1 +1,16 @@
-"""Readers of sources of images: folders, shards, tables, COCO files, masks and indexes."""
+"""Readers: each kind of source has a file, and gives an `ImageTable`, the images of a manifest.
+
+    what a user names                       kinds.py says which kind it is
+      a folder of class folders             scans.py: folders.py, store_folders.py of a store
+      shards (tar, TFRecord)                scans.py: shards.py
+      a table of paths and labels           tables.py: csv_tables.py, table_columns.py
+      Parquet files that hold the images    tables.py
+      a JSON file of COCO's form            coco.py
+      a folder of images and one of masks   masks.py
+      a saved manifest                      saved_manifests.py, earlier_rules.py
+      a folder in a store with an index     index.py
+      a data set of another program         layouts.py says what to do with it
+
+`rows/` turns files and objects into rows of a manifest, `names/` says what names of files and
+folders mean, and `targets.py` checks objects and masks after the images are known.
+"""

@@ -15,14 +15,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from dali_pipes.data import storage
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.scanning.housekeeping import is_housekeeping
-from dali_pipes.data.scanning.patterns import pattern_of_files
-from dali_pipes.data.scanning.shards import is_shard, list_all_shards
-from dali_pipes.data.scanning.splits import refuse_mixed_files
-from dali_pipes.data.scanning.tables import all_embedded_files
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import (
@@ -35,7 +29,13 @@ from dali_pipes.data.shards.remote import (
     version_of,
     write_object,
 )
+from dali_pipes.data.sources import saved_manifests
+from dali_pipes.data.sources.names.housekeeping import is_housekeeping
+from dali_pipes.data.sources.names.patterns import pattern_of_files
+from dali_pipes.data.sources.names.splits import refuse_mixed_files
 from dali_pipes.data.sources.scans import INDEX
+from dali_pipes.data.sources.shards import is_shard, list_all_shards
+from dali_pipes.data.sources.tables import all_embedded_files
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing
@@ -175,8 +175,8 @@ def _load_index(place: str) -> ImageTable:
             download(place, version, out.write)
 
     try:
-        images = storage.load(file)
-        storage.verify(images)
+        images = saved_manifests.load(file)
+        saved_manifests.verify(images)
         return images
     except ManifestError:
         file.unlink(missing_ok=True)
@@ -220,12 +220,12 @@ def write_index(images: ImageTable) -> str:
             else images.with_versions(dict.fromkeys(images.shards.names, (0, 0)))
         )
         # it is uploaded with the shards, where times and folders of this machine mean nothing
-        storage.save(local.moved_to("."), place)
+        saved_manifests.save(local.moved_to("."), place)
         return place
 
     with TemporaryDirectory() as folder:
         file = Path(folder, INDEX)
-        storage.save(images, file)
+        saved_manifests.save(images, file)
         try:
             write_object(place, file.read_bytes())
         except OSError as error:

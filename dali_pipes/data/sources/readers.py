@@ -1,6 +1,6 @@
 """Reads the images of a source into an `ImageTable`: one function for each kind of source.
 
-Each reads the headers of the images (scanning/), and checks targets and masks (targets.py).
+Each reads the headers of the images (image_files/), and checks targets and masks (targets.py).
 """
 
 import os
@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import check_mask_values
-from dali_pipes.data.scanning.coco import scan_coco
-from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.masks import scan_pairs
-from dali_pipes.data.scanning.tables import scan_table
 from dali_pipes.data.shards.remote import absolute
 from dali_pipes.data.sources import scans
+from dali_pipes.data.sources.coco import scan_coco
 from dali_pipes.data.sources.index import note_reading
+from dali_pipes.data.sources.masks import scan_pairs
+from dali_pipes.data.sources.tables import scan_table
 from dali_pipes.data.sources.targets import add_mask_values, add_targets, warn_of_turned_images
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError

@@ -13,27 +13,27 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from dali_pipes.checks import check_choice
-from dali_pipes.data import storage
 from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.scanning.class_folders import scan_folder
-from dali_pipes.data.scanning.class_objects import scan_objects
-from dali_pipes.data.scanning.earlier import EarlierScan, FolderRecords, Journal
-from dali_pipes.data.scanning.headers import ScanOptions, describe_os_error
-from dali_pipes.data.scanning.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.scanning.names import list_entries, sort_names
-from dali_pipes.data.scanning.patterns import is_pattern
-from dali_pipes.data.scanning.shards import (
+from dali_pipes.data.shards.parquet import group_of, is_group
+from dali_pipes.data.shards.remote import absolute, is_remote, list_objects
+from dali_pipes.data.sources import saved_manifests
+from dali_pipes.data.sources.folders import scan_folder
+from dali_pipes.data.sources.kinds import kind_of_pattern
+from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
+from dali_pipes.data.sources.names.listing import list_entries, sort_names
+from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, Journal
+from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
     list_missing_shards,
     list_shards,
     scan_shards,
 )
-from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import absolute, is_remote, list_objects
-from dali_pipes.data.sources.kinds import kind_of_pattern
+from dali_pipes.data.sources.store_folders import scan_objects
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ManifestError
@@ -182,7 +182,7 @@ def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
     except PermissionError:
         return None  # `_save_cached` warns that it cannot be written
     try:
-        images = storage.load(cache)
+        images = saved_manifests.load(cache)
         images.samples.table()  # reading the table checks all of it
     except ManifestError:
         return None
@@ -201,8 +201,8 @@ def _save_cached(images: ImageTable, cache: Path | None) -> ImageTable:
         return images
 
     try:
-        storage.save(images, cache)
-        return storage.load(cache) if cache.suffix == saved.MAPPED else images
+        saved_manifests.save(images, cache)
+        return saved_manifests.load(cache) if cache.suffix == saved.MAPPED else images
     except OSError as error:
         log.warning(
             "the scan cannot be cached in %s (%s); continuing without a cache",

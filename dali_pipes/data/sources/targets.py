@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.omissions import is_object
-from dali_pipes.data.scanning.headers import ScanOptions
-from dali_pipes.data.scanning.source_objects import refuse_without_objects
+from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
 from dali_pipes.data.upright import warn_of_turned
 from dali_pipes.errors import ManifestError
 

@@ -19,9 +19,9 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.backends.common.pixels import DTYPE_BYTES
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import entry_of
+from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.scanning.decoders import decode_size
 from dali_pipes.loader.build import build_loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.probes import Feed, Fix, TrainingProgram, loader_feed

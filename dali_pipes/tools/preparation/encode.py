@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from dali_pipes.data.image_files.stored import EXIF_ORIENTATION, open_stored, upright
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.scanning.stored import EXIF_ORIENTATION, open_stored, upright
 from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.beside import encode_mask
 

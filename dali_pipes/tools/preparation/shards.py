@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.scanning.shards import CLASSES_FILE
+from dali_pipes.data.sources.shards import CLASSES_FILE
 from dali_pipes.errors import PreparationError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track

@@ -15,12 +15,12 @@ from rich.table import Table
 
 from dali_pipes.checks import check_choice
 from dali_pipes.data.config import SPLITS, DataConfig
+from dali_pipes.data.image_files.headers import VERIFY
 from dali_pipes.data.images import open_images
 from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import merge, printable
-from dali_pipes.data.scanning.headers import VERIFY
 from dali_pipes.data.sources.index import refuse_partial_index
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.options import check_options, option

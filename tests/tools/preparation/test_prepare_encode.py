@@ -10,7 +10,7 @@ from odd_inputs import ODD, photo
 from PIL import Image, JpegImagePlugin
 from turned_files import WAYS
 
-from dali_pipes.data.scanning.headers import ScanOptions, read_header
+from dali_pipes.data.image_files.headers import ScanOptions, read_header
 from dali_pipes.tools.preparation.encode import Encoding, LeftOutError, encode, suits_hardware
 
 v2 = later("torchvision.transforms.v2")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odd_inputs import ODD, jpeg, photo
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.data.scanning.headers import orientation_of
+from dali_pipes.data.image_files.headers import orientation_of
 from dali_pipes.tools.preparation.encode import segments, suits_hardware, without_metadata
 
 PHOTO, JPEG = photo(), jpeg()

@@ -10,7 +10,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.data.scanning.headers import read_header
+from dali_pipes.data.image_files.headers import read_header
 from dali_pipes.tools.scan.run import ScanConfig, scan
 
 EXPECTED = {

@@ -1,0 +1,237 @@
+"""Reads image headers: format, size and orientation, before any pixel is decoded.
+
+`read_header` takes a path, `examine` an open file; what is wrong with a file is the `problem` of
+its `Header`. With verify="full" the pixels are decoded and compared too.
+"""
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from stat import S_ISDIR as is_folder
+from stat import S_ISREG as is_regular
+from typing import BinaryIO, NamedTuple
+
+from PIL import Image, JpegImagePlugin
+
+from dali_pipes.checks import check_choice
+from dali_pipes.data.image_files.decoders import FORMATS, find_refusal
+from dali_pipes.data.image_files.disagreements import find_disagreement
+from dali_pipes.data.image_files.stored import open_any, orientation_of
+from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
+from dali_pipes.data.objects import Targets
+from dali_pipes.errors import ConfigError, ManifestError
+
+# torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and
+# two more extensions of JPEGs
+IMAGE_EXTENSIONS = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".jfif",
+    ".jpe",
+)
+VERIFY = ("header", "full")
+# sampling factors of luma divided by those of chroma, horizontally and vertically
+_SUBSAMPLINGS = {
+    (1.0, 1.0): "4:4:4",
+    (2.0, 1.0): "4:2:2",
+    (2.0, 2.0): "4:2:0",
+    (4.0, 1.0): "4:1:1",
+    (1.0, 2.0): "4:4:0",
+}
+
+# a scan does not open a pipe, since that would wait forever
+NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
+
+Image.init()
+
+
+class Header(NamedTuple):
+    """The header of one file. If there is a problem, everything else may be zero or empty.
+
+    height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1
+    if there is none; format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image
+    was decoded; problem is None for a usable file; subsampling is the chroma subsampling of a JPEG,
+    such as "4:2:0", or "gray"; "" for other formats.
+    """
+
+    bytes: int
+    mtime_ns: int
+    height: int = 0
+    width: int = 0
+    orientation: int = 1
+    format: str = ""
+    decoded: bool = False
+    problem: str | None = None
+    subsampling: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """How thoroughly files are checked, and by how many processes.
+
+    Attributes:
+        verify: "header", or "full" to decode the whole image too, with the decoders of all CPU
+            loaders.
+        max_pixels: a larger image is a problem, found before anything is decoded; above Pillow's
+            own limit, if asked.
+        workers: processes that read, and for single objects in a store requests at a time; None: as
+            many as help.
+        progress: whether to show a progress bar.
+        targets: what is read of each sample besides its label.
+        with_labels: whether an image needs a label; if not, none is read.
+        classes: names of the class folders, in the order of their numbers; None: all folders,
+            sorted.
+    """
+
+    verify: str = "header"
+    max_pixels: int = MAX_PIXELS
+    workers: int | None = None
+    progress: bool = True
+    targets: Targets = field(default_factory=Targets)
+    with_labels: bool = True
+    classes: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("verify", self.verify, VERIFY)
+        check_max_pixels("max_pixels", self.max_pixels)
+        if self.classes is None:
+            return
+        if isinstance(self.classes, str) or not all(isinstance(name, str) for name in self.classes):
+            raise ConfigError(f"classes is {self.classes!r}; it takes a list of class names")
+        if again := [name for name, count in Counter(self.classes).items() if count > 1]:
+            raise ConfigError(f"classes names {again[0]!r} twice; a label would mean two things")
+
+
+def is_image(name: str) -> bool:
+    """Whether a file of this name is one that a scan reads."""
+    return name.lower().endswith(IMAGE_EXTENSIONS)
+
+
+def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
+    """Reads the header of one file. A bad file raises nothing: what is wrong is in `problem`."""
+    size, mtime_ns = 0, 0
+    try:
+        stat = os.stat(path)
+        size, mtime_ns = stat.st_size, stat.st_mtime_ns
+        if not is_regular(stat.st_mode) and not is_folder(stat.st_mode):
+            return Header(0, mtime_ns, problem=NOT_REGULAR)
+        with open(path, "rb") as file:
+            return examine(file, size, mtime_ns, check)
+    except OSError as error:
+        return Header(size, mtime_ns, problem=describe_os_error(error))
+
+
+def examine(
+    file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True
+) -> Header:
+    """Reads the header of an open image of `size` bytes, as `read_header` does.
+
+    Args:
+        judge: whether an image gets a problem if loaders deliver different pixels of it.
+    """
+    if not size:
+        return Header(0, mtime_ns, problem="empty file")
+
+    width, height, orientation, format, subsampling = 0, 0, 1, "", ""
+    try:
+        with nullcontext() if _is_jpeg(file) else _ignore_warnings():
+            image = open_any(file)
+            (width, height), format, subsampling = (
+                image.size,
+                image.format or "",
+                _subsampling(image),
+            )
+            orientation = orientation_of(image)
+            problem = _find_problem(height, width, format, image.mode, check.max_pixels)
+            if judge and not problem:
+                problem = find_disagreement(image, file, size)
+
+        if check.verify == "full" and not problem:
+            file.seek(0)
+            problem = find_refusal(file.read(), height, width, format)
+    except OSError as error:
+        problem = (
+            "not an image, or its header is broken"
+            if error.errno is None
+            else describe_os_error(error)
+        )
+    except Image.DecompressionBombError:  # the WebP plugin asks Pillow's own limit
+        problem = "more pixels than Pillow opens in this format; save it as JPEG or PNG"
+    except Exception as error:  # Pillow's plugins raise almost anything on broken headers
+        problem = f"broken header ({type(error).__name__}: {error})"
+
+    return Header(
+        size,
+        mtime_ns,
+        height,
+        width,
+        orientation,
+        format,
+        check.verify == "full",
+        problem,
+        subsampling,
+    )
+
+
+def _is_jpeg(file: BinaryIO) -> bool:
+    magic = file.read(3)
+    file.seek(0)
+    return magic == b"\xff\xd8\xff"
+
+
+@contextmanager
+def _ignore_warnings() -> Iterator[None]:
+    """A block without warnings about broken metadata, which no pixel depends on.
+
+    It is not used for JPEGs, where it would take a twelfth of the time.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _subsampling(image: Image.Image) -> str:
+    """Returns the chroma subsampling of a JPEG in the usual notation, such as "4:2:0"; "" for other
+    formats.
+    """
+    if not isinstance(image, JpegImagePlugin.JpegImageFile):
+        return ""
+    # Pillow has an id, two sampling factors and a quantization table for each component
+    (_, wide, high, _), *chroma = image.layer
+    if not chroma:
+        return "gray"
+    _, chroma_wide, chroma_high, _ = chroma[0]
+    return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
+
+
+def _find_problem(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:
+    if format not in FORMATS:
+        return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
+    if mode.startswith(("I", "F")):
+        # Pillow clips such pixels, DALI scales them
+        return "more than 8 bits a channel; convert it to 8 bits"
+    if height < 1 or width < 1:
+        return f"an image of {width} × {height} pixels"
+    if height * width > max_pixels:
+        return f"{width} × {height}: more than {max_pixels:,} pixels"
+    return None
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns an OSError of a file as text for `Header.problem`."""
+    return error.strerror.lower() if error.strerror else str(error)
+
+
+def fetch_error(url: str, error: OSError) -> ManifestError:
+    """Returns the error of a scan that cannot read an object; it says nothing about its images."""
+    return ManifestError(f"{url}: {describe_os_error(error)}; scan again when it can be read")

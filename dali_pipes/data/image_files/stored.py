@@ -1,0 +1,166 @@
+"""Opens images as they are stored, and reads the orientation that turns them upright: one reader,
+whose result every loader takes from the manifest.
+
+What counts is the tag 0x0112 in the first directory of EXIF: in the first EXIF segment of a JPEG,
+in a PNG's eXIf chunk before its pixels, in a WebP's EXIF chunk; in a TIFF the tag of the image
+itself. Everything else that may state an orientation (XMP, a second EXIF segment, EXIF after the
+pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
+"""
+
+import struct
+from typing import Any, BinaryIO
+
+from PIL import (
+    BmpImagePlugin,
+    Image,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
+
+from dali_pipes.data.image_files.truncation import is_lenient, load_whole, only_whole_images
+
+EXIF_ORIENTATION = 0x0112
+_EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
+_INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG, as struct's formats
+_WIDTH, _LENGTH = 256, 257  # tags of a TIFF
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class StoredTiff(TiffImagePlugin.TiffImageFile):
+    """A TIFF as it is stored.
+
+    Pillow's own class turns it by its tags when it is loaded, and states the size of the turned
+    image.
+    """
+
+    def _setup(self) -> None:
+        super()._setup()
+        self._size = int(self.tag_v2[_WIDTH]), int(self.tag_v2[_LENGTH])
+
+    def load_prepare(self) -> None:
+        # without this, Pillow's class would compare the size with its own limit of pixels
+        if getattr(self, "_im", None) is None:
+            self.im = Image.new(self.mode, self._size).im
+        ImageFile.ImageFile.load_prepare(self)
+
+    def load_end(self) -> None:
+        """Leaves the pixels as they are."""
+
+
+# the first bytes of a file, of which at most three are compared; a JPEG's are tested before
+_PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
+    b"\x89PN": PngImagePlugin.PngImageFile,
+    b"RIF": WebPImagePlugin.WebPImageFile,
+    b"BM": BmpImagePlugin.BmpImageFile,
+    b"II": StoredTiff,
+    b"MM": StoredTiff,
+    b"P": PpmImagePlugin.PpmImageFile,
+}
+
+
+def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
+    """Opens an image in Pillow, before its pixels are decoded.
+
+    Pillow's limit on pixels is not asked: a scan has its own, `max_pixels`. Naming the plugin saves
+    Pillow's search through all of them, a third of the time of a header.
+
+    Raises:
+        UnidentifiedImageError: not every loader decodes the format. A broken header raises an error
+            of almost any type.
+    """
+    if is_lenient():
+        with only_whole_images():
+            return load_whole(_open(file))
+    return _open(file)
+
+
+def _open(file: BinaryIO) -> ImageFile.ImageFile:
+    file.seek(0)
+    magic = file.read(3)
+    file.seek(0)
+    if magic == b"\xff\xd8\xff":
+        return JpegImagePlugin.JpegImageFile(file)
+
+    plugin = next((plugin for start, plugin in _PLUGINS.items() if magic.startswith(start)), None)
+    try:
+        if plugin:
+            return plugin(file)
+    except (SyntaxError, IndexError, TypeError, struct.error):  # those that Image.open passes over
+        pass
+    raise UnidentifiedImageError("not an image, or its header is broken")
+
+
+def open_any(file: BinaryIO) -> Image.Image:
+    """Opens an image like `open_stored`, and one of any other format that Pillow knows, to name
+    it.
+    """
+    try:
+        return open_stored(file)
+    except UnidentifiedImageError:
+        file.seek(0)
+        return Image.open(file)
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns a stored image turned as EXIF's orientation, 1 to 8, says."""
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Returns EXIF's orientation, 1–8, of an image of `open_stored`; 1 if there is none, or none
+    that is valid.
+    """
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        value = image.tag_v2.get(EXIF_ORIENTATION)
+    else:
+        exif = image.info.get("exif")
+        value = _tag(exif) if isinstance(exif, bytes) else None
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _tag(exif: bytes) -> int | None:
+    """Returns the orientation in the first directory of EXIF data; None: there is none.
+
+    Corrupt EXIF raises nothing, since the pixels are usable.
+    """
+    data = exif
+    # a PNG and a WebP should not have this prefix, and some writers write it all the same
+    while data.startswith(_EXIF):
+        data = data.removeprefix(_EXIF)
+
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
+    if order is None:
+        return None
+
+    # TIFF's format: the offset of a directory, the number of its entries, and 12 bytes for each.
+    try:
+        (start,) = struct.unpack_from(order + "I", data, 4)
+        (count,) = struct.unpack_from(order + "H", data, start)
+        for place in range(start + 2, start + 2 + 12 * count, 12):
+            tag, kind, values = struct.unpack_from(order + "HHI", data, place)
+            if tag == EXIF_ORIENTATION:
+                return _number(order, kind, values, data, place + 8)
+    except struct.error:
+        pass
+    return None
+
+
+def _number(order: str, kind: int, values: int, data: bytes, place: int) -> Any:
+    return (
+        struct.unpack_from(order + _INTEGERS[kind], data, place)[0]
+        if kind in _INTEGERS and values == 1
+        else None
+    )

@@ -1,0 +1,1 @@
+"""What names of files and folders mean: images, housekeeping, splits, classes, patterns."""

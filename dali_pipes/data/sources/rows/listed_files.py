@@ -1,0 +1,225 @@
+"""Reads the headers of the files that a table lists, and says what is wrong with paths that lead to
+no file.
+"""
+
+import errno
+import itertools
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS, Header, ScanOptions
+from dali_pipes.data.sources.rows.files import read_headers
+from dali_pipes.errors import ManifestError
+
+# the problems of headers of files that are not there
+MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
+_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(extension.upper() for extension in IMAGE_EXTENSIONS)]
+_FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
+_LOOKED_AT = 10_000  # names of a folder that are compared
+_FOLDERS = 100  # subfolders of a folder that are looked into
+
+
+def read_listed(
+    file: Path, folder: Path, root: Path, cells: Sequence[bytes], check: ScanOptions
+) -> tuple[list[bytes], list[Header]]:
+    """Returns the path of each row, relative to `root`, and its header.
+
+    A path that leads to no file is tried without blanks around it and with slashes for backslashes.
+
+    Args:
+        file: the table, for errors.
+        folder: the folder that relative paths start from.
+        root: `folder`, or "/".
+        cells: the paths as the table has them; empty: the row has none.
+
+    Raises:
+        ManifestError: no row has a path, or none leads to a file.
+    """
+    paths = (
+        [_relative_to_root(cell, folder, root) for cell in cells] if root != folder else list(cells)
+    )
+    unnamed = _rows_without_path(cells)
+    if len(unnamed) == len(cells):
+        raise ManifestError(f"{file}: no row has a path; fill the column of paths")
+
+    named = [path for row, path in enumerate(paths) if row not in unnamed] if unnamed else paths
+    headers = list(_headers(root, named, check))
+    # in ascending order, so that each one is inserted at its own row
+    for row, why in sorted(unnamed.items()):
+        headers.insert(row, Header(0, 0, problem=why))
+
+    # Paths that lead to no file may be written for Windows, or with blanks around them.
+    lost = [row for row, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS]
+    others = {row: other for row in lost if (other := normalize_path(cells[row])) != cells[row]}
+    _retry_paths(
+        root,
+        paths,
+        headers,
+        {row: _relative_to_root(other, folder, root) for row, other in others.items()},
+        check,
+    )
+
+    if len(lost) == len(named) and all(
+        headers[row].problem in MISSING_FILE_PROBLEMS for row in lost
+    ):
+        raise _no_file(file, folder, os.fsdecode(normalize_path(cells[lost[0]])), len(named))
+    return paths, headers
+
+
+def read_named(
+    root: Path, names: Sequence[bytes], check: ScanOptions
+) -> tuple[list[bytes], list[Header]]:
+    """Returns the path of each name below `root`, and its header. A name that leads to no file is
+    tried as `normalize_path`.
+    """
+    paths, headers = list(names), list(_headers(root, names, check))
+    lost = [
+        place for place, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS
+    ]
+    others = {
+        place: other for place in lost if (other := normalize_path(paths[place])) != paths[place]
+    }
+    _retry_paths(root, paths, headers, others, check)
+    return paths, headers
+
+
+def _retry_paths(
+    root: Path,
+    paths: list[bytes],
+    headers: list[Header],
+    others: dict[int, bytes],
+    check: ScanOptions,
+) -> None:
+    """Tries other paths, by their positions; one that leads to a file replaces the path and its
+    header.
+    """
+    for (place, path), header in zip(
+        others.items(), _headers(root, list(others.values()), check), strict=True
+    ):
+        if header.problem not in MISSING_FILE_PROBLEMS:
+            paths[place], headers[place] = path, header
+
+
+def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable[Header]:
+    return read_headers(root, ((path, None) for path in paths), len(paths), check) if paths else ()
+
+
+def _relative_to_root(cell: bytes, folder: Path, root: Path) -> bytes:
+    """Returns the path relative to the root."""
+    if not cell:
+        return cell
+    if root != folder:
+        return os.path.join(os.fsencode(folder), cell).lstrip(b"/")
+    return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
+
+
+def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
+    """Returns why a cell is no path, by its row."""
+    # one look at all of them, since nearly always all are good
+    if all(map(bytes.strip, cells)) and b"\0" not in b"".join(cells):
+        return {}
+
+    found = {}
+    for row, cell in enumerate(cells):
+        if not cell.strip():
+            found[row] = "no path; name the image, or remove the row"
+        elif b"\0" in cell:
+            found[row] = "its path has a NUL character; write it anew"
+    return found
+
+
+def normalize_path(cell: bytes) -> bytes:
+    return os.fsencode(os.fsdecode(cell).strip().replace("\\", "/"))
+
+
+def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
+    """Returns the error for a table whose paths all lead to no file; it names the first path."""
+    rows = "its only row" if count == 1 else f"none of its {count:,} rows"
+    has = "names a file that is not there" if count == 1 else "names a file that is there"
+
+    if "://" in first:
+        instead = "paths are of this machine; copy the images to it, or read shards"
+    elif first.startswith("~"):
+        instead = "write the whole path: nothing replaces ~"
+    elif not folder.is_dir():
+        instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
+    else:
+        instead = (
+            _suggest_path(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
+        )
+
+    where = f"the first is {first!r}, looked for in {folder}"
+    return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
+
+
+def _suggest_path(folder: Path, first: str) -> str | None:
+    """Returns what else the first path may mean; a few folders around are looked at. None: nothing
+    found.
+    """
+    for place in _folders_near(folder):
+        for name, how in _names_near(place, first):
+            if not _is_file(os.path.join(place, name)):
+                continue
+            if not how:
+                return f"it is in {place}; give this folder: {_FOLDER_OPTIONS}"
+            where = "" if place == str(folder) else f" in {place}"
+            meant = f"did you mean {name}{where}? {how}"
+            return f"{meant}; another folder is given with {_FOLDER_OPTIONS}"
+    return None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # the name is too long
+        return False
+
+
+def _folders_near(folder: Path) -> Iterator[str]:
+    yield str(folder)
+    yield str(folder.parent)
+    try:
+        with os.scandir(folder) as entries:
+            seen = itertools.islice(entries, _LOOKED_AT)
+            subfolders = (entry.path for entry in seen if entry.is_dir())
+            yield from sorted(itertools.islice(subfolders, _FOLDERS))
+    except OSError:
+        return
+
+
+def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
+    """Yields other paths from this folder on, and how to write them; the path itself has no
+    advice.
+    """
+    yield first, ""
+    extension = Path(first).suffix
+    stem = first.removesuffix(extension)
+    for ending in _EXTENSIONS:
+        yield first + ending, "give the names with their extension"
+    if extension.lower() in IMAGE_EXTENSIONS:
+        for ending in _EXTENSIONS:
+            yield stem + ending, "give the names with the extension that they have"
+
+    if other := _same_letters(os.path.join(place, first)):
+        yield str(Path(first).with_name(other)), "write the names as the files have them"
+    if (name := Path(first).name) != first:
+        yield name, "give the paths from the folder on"
+
+
+def _same_letters(path: str) -> str | None:
+    """Returns a name in the same folder that differs only by case or by how its accents are
+    composed.
+    """
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
+    except OSError:
+        return None
+    return next((other for other in sorted(names) if _fold_name(other) == _fold_name(name)), None)
+
+
+def _fold_name(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()

@@ -1,0 +1,75 @@
+"""Images in a file: `save` writes an `ImageTable`, `load` opens it, and `verify` checks all of it.
+
+table/saved.py has the form of the file.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.shards.remote import absolute
+from dali_pipes.data.sources.earlier_rules import refuse_other_orientations, refuse_other_rules
+from dali_pipes.data.table import saved
+from dali_pipes.data.table.samples import Samples, validate
+from dali_pipes.data.table.schema import split_usable
+from dali_pipes.errors import ManifestError
+
+
+def load(file: str | Path) -> ImageTable:
+    """Opens images that `save` wrote: an Arrow file is mapped, a Parquet file is read and checked.
+
+    Raises:
+        ManifestError: as `Manifest.load`.
+    """
+    stored = saved.read(file)
+    refuse_other_rules(file, stored.classes, stored.known)
+    refuse_other_orientations(file, stored.root, stored.table, stored.known)
+    facts = ManifestFacts.read(stored.known)
+
+    # a Parquet file, which is not mapped: its rows are read anyway, and may be any
+    if not stored.file:
+        return ImageTable.from_table(
+            stored.root, stored.classes, stored.table, facts.of_same_samples()
+        )
+
+    usable, others = split_usable(stored.table)
+    validate(others)
+    return ImageTable(
+        absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, facts
+    )
+
+
+def save(images: ImageTable, file: str | Path) -> None:
+    """Writes the file whole or not at all.
+
+    Raises:
+        ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
+    """
+    # fingerprint and description too, since computing them reads all rows
+    facts = replace(images.facts, fingerprint=images.fingerprint, description=images.description)
+    saved.write(
+        Path(file),
+        str(images.root),
+        images.classes,
+        images.samples.table(),
+        images.others,
+        facts.write(),
+    )
+
+
+def verify(images: ImageTable) -> None:
+    """Reads all of a mapped file, and checks what `load` does not check.
+
+    Raises:
+        ManifestError: its rows cannot be of images, or do not have its fingerprint.
+    """
+    images.samples.validate(images.samples.whole.column_names)
+    images.check()
+
+    known = images.facts.fingerprint
+    if known is not None and known != images.compute_fingerprint():
+        raise ManifestError(
+            f"{images.root}: the manifest's rows are not those that it was saved with; scan "
+            "the images again"
+        )

@@ -1,0 +1,419 @@
+"""Shards, files that hold many images: finds them and reads their manifest rows.
+
+`list_shards` returns the shards of a folder, a pattern or a URL with their versions (size and
+time). `scan_shards` reads those that no earlier scan knows, several at a time (`read_shard`), and
+joins their rows, in the order of the names. `classes.json` beside the shards names the classes.
+"""
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from io import BufferedReader
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.image_files.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    fetch_error,
+)
+from dali_pipes.data.labels import MAX_CLASSES, no_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.reader import ShardMember
+from dali_pipes.data.shards import tar, tfrecord
+from dali_pipes.data.shards.copies import holding_copy, is_gone
+from dali_pipes.data.shards.remote import (
+    FileVersion,
+    Listing,
+    NoPermissionError,
+    is_object,
+    is_remote,
+    is_web,
+    list_objects,
+    read_object,
+    version_of,
+)
+from dali_pipes.data.sources.masks import mask_problem, mask_size
+from dali_pipes.data.sources.names.housekeeping import is_housekeeping
+from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
+from dali_pipes.data.sources.names.splits import refuse_mixed_files
+from dali_pipes.data.sources.rows.earlier import pixels, usable_rows
+from dali_pipes.data.sources.rows.files import map_items
+from dali_pipes.data.sources.rows.source_objects import number_labels, object_columns
+from dali_pipes.data.table.schema import SCHEMA, replace_column
+from dali_pipes.errors import ManifestError
+
+CLASSES_FILE = "classes.json"
+# the last alternative is how TensorFlow's scripts name files
+_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")
+_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
+MISSING_SHARDS = "shards that are missing by their numbers"
+_READ_AT_ONCE = 8192  # bytes; enough for most headers
+_NO_LABEL = "no label, which others have; give it one, or remove those of all"
+
+
+def scan_shards(
+    root: Path | str,
+    shards: dict[bytes, FileVersion],
+    check: ScanOptions,
+    known: pa.Table | None = None,
+) -> tuple[list[str], pa.Table]:
+    """Returns class names and rows.
+
+    A shard that has not changed since an earlier scan, and was checked as thoroughly, is not read
+    again.
+
+    Args:
+        known: rows of an earlier scan of the same root, without targets.
+    """
+    tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
+    missing = [name for name in shards if name not in tables]
+    files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
+    read = map_items(
+        partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
+    )
+    tables |= zip(missing, read, strict=True)
+
+    ordered = [tables[name] for name in shards]
+    if not sum(map(len, ordered)):
+        raise ManifestError(
+            f"{root}: its {len(shards)} shards hold no image; each needs images with a label "
+            "of the same key"
+        )
+
+    classes = read_class_names(root)
+    if check.targets.boxes:
+        return _with_objects(root, ordered, classes, check.targets)
+
+    table = pa.concat_tables(ordered)
+    if not check.with_labels:
+        return [], replace_column(table, "label", no_labels(len(table)))
+
+    # With targets, labels may be missing in all samples, but not in some of them.
+    lacking = pc.less(table["label"], 0)
+    if check.targets.named and pc.all(lacking).as_py():
+        table = replace_column(table, "label", no_labels(len(table)))
+    elif check.targets.named:
+        table = replace_column(
+            table, "problem", pc.coalesce(table["problem"], pc.if_else(lacking, _NO_LABEL, None))
+        )
+
+    if pa.types.is_list(table["label"].type):
+        return classes or [], table
+
+    # Without classes.json the numbers are the names, up to the highest that occurs.
+    if classes is None:
+        classes = [str(number) for number in range(1 + max(pc.max(table["label"]).as_py(), -1))]
+
+    unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
+    problem = pc.if_else(
+        unknown,
+        f"its label is none of the {len(classes)} classes of classes.json",
+        table["problem"],
+    )
+    return classes, replace_column(table, "problem", problem)
+
+
+def _unchanged_rows(
+    known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
+) -> dict[bytes, pa.Table]:
+    """Returns the known rows of each unchanged shard.
+
+    A shard is left out if it could not be read to its end, or if a problem of it is not in its
+    bytes alone.
+    """
+    # rows of one shard follow each other: each border is where another shard begins
+    codes = known["path"].combine_chunks().dictionary_encode()
+    borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
+    rows: dict[bytes, pa.Table] = {}
+    # a shard comes twice: with its usable images, and further on with its others
+    for start, end in pairwise(borders):
+        name, run = known["path"][start].as_py(), known.slice(start, end - start)
+        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
+
+    return {
+        name: rows[name]
+        for name in shards
+        if name in rows and _is_unchanged(shards[name], rows[name], check)
+    }
+
+
+def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
+    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
+        return False
+    # a problem of the shard itself has no member; such a shard may be readable by now
+    good, whole = (
+        usable_rows(rows, check),
+        pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
+    )
+
+    # an image with a size and a problem may be usable under other options, such as max_pixels
+    return bool(
+        whole
+        and (good == rows["problem"].is_null().to_numpy()).all()
+        and not pixels(rows)[~good].any()
+    )
+
+
+def is_shard(path: str | Path) -> bool:
+    """Whether a file of this name holds many images."""
+    return _SHARD.search(Path(path).name) is not None
+
+
+def list_missing_shards(names: Iterable[str]) -> list[str]:
+    """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
+    there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for name in names:
+        if found := _NUMBERED.fullmatch(name):
+            start, number, count, end = found.groups()
+            there[start, count, end].add(number)
+
+    return [
+        f"{start}-{number:0{len(count)}d}-of-{count}{end}"
+        for (start, count, end), numbers in there.items()
+        for number in range(int(count))
+        if f"{number:0{len(count)}d}" not in numbers
+    ]
+
+
+def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
+    """Returns the folder and the shards of `source`, in order, with their versions.
+
+    `source` is a shard, a pattern of some shards, or a folder or URL of shards.
+
+    A folder of another kind has none. A folder with subfolders is a folder of classes, whatever
+    else is in it.
+
+    Raises:
+        ManifestError: nothing matches the pattern, or the shards are of several splits.
+    """
+    folder, shards = list_all_shards(source)
+    refuse_mixed_files(source, folder, map(os.fsdecode, shards))
+    return folder, shards
+
+
+def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
+    """Returns the same as `list_shards`, whatever splits the shards are of."""
+    pattern = pattern_of_files(source)
+    if isinstance(source, str):
+        return _list_remote(source, pattern)
+
+    if source.is_file():
+        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(
+            source
+        ) else {}
+
+    folder = Path(pattern.folder) if pattern else source
+    entries = list(os.scandir(folder)) if folder.is_dir() else []
+    entries = [entry for entry in entries if not is_housekeeping(entry.name)]
+    if pattern:
+        chosen = set(pattern.select(entry.name for entry in entries))
+        entries = [entry for entry in entries if entry.name in chosen]
+    elif any(entry.is_dir() for entry in entries):
+        return folder, {}
+
+    names = sorted(entry.name for entry in entries if is_shard(entry.name))
+    return folder, {os.fsencode(name): _version(folder / name) for name in names}
+
+
+def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
+    """Returns one row for each image of a shard, usable or not.
+
+    What is wrong with an image, or with a local shard, is in `problem`.
+
+    Raises:
+        ManifestError: a shard in an object store cannot be fetched, which says nothing about its
+            images.
+    """
+    file, version = os.fsdecode(shard[0]), shard[1]
+    kind = tar if file.endswith(".tar") else tfrecord
+    if kind == tfrecord:
+        # the boxes in TFRecords are always fractions of width and height
+        check = replace(check, targets=replace(check.targets, box_format="relative_xyxy"))
+
+    size, mtime_ns = 0, 0
+    try:
+        with _open(file, version) as number:
+            stat = os.fstat(number)
+            size, mtime_ns = stat.st_size, stat.st_mtime_ns
+            parts = kind.list_images(number, size, check.targets, check.with_labels)
+            members = list(parts) if size else [ShardMember(problem="empty file")]
+            headers = [_header(number, member, mtime_ns, check) for member in members]
+            headers, columns = _target_columns(number, members, headers, check)
+            # a copy in the cache that is removed is cut off too, maybe while it was read here
+            if is_remote(file) and is_gone(number):
+                return read_shard(shard, check)
+    except OSError as error:
+        if is_remote(file):
+            raise fetch_error(file, error) from None
+        members = [ShardMember(problem=describe_os_error(error))]
+        headers = [Header(0, mtime_ns, problem=members[0].problem)]
+        _, columns = _target_columns(-1, members, headers, check)
+
+    name = os.path.split(shard[0])[1]
+    rows = [
+        (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
+        for member, header in zip(members, headers, strict=True)
+    ]
+
+    table = (
+        pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+        if rows
+        else SCHEMA.empty_table()
+    )
+
+    for column, values in columns.items():
+        table = table.append_column(column, values)
+    return table
+
+
+@contextmanager
+def _open(file: str, version: FileVersion) -> Iterator[int]:
+    if is_remote(file):
+        with holding_copy(file, version) as number:
+            yield number
+    else:
+        with open(file, "rb", buffering=0) as opened:
+            yield opened.fileno()
+
+
+def _target_columns(
+    number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
+) -> tuple[list[Header], dict[str, pa.Array]]:
+    """Returns the headers, with what is wrong with targets, and the columns of the targets.
+
+    box_labels are class numbers or names, as the open shard has them.
+    """
+    targets, given = check.targets, [member.targets or {} for member in members]
+    columns: dict[str, list[Any]] = {}
+
+    if targets.text:
+        columns["text"] = [values.get("text", "") for values in given]
+    if targets.mask:
+        places = [values.get("mask", (0, 0)) for values in given]
+        headers = [
+            _with_mask(number, header, place, check)
+            for header, place in zip(headers, places, strict=True)
+        ]
+        columns |= {
+            "mask": [b""] * len(places),  # no path: the masks are in the shard
+            "mask_offset": [at for at, _ in places],
+            "mask_bytes": [size for _, size in places],
+        }
+
+    made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
+    if not targets.boxes:
+        return headers, made
+    headers, objects = object_columns(given, headers, targets)
+    return headers, made | objects
+
+
+def _with_mask(number: int, header: Header, place: tuple[int, int], check: ScanOptions) -> Header:
+    if header.problem:
+        return header
+    why = mask_problem(
+        BufferedReader(RangeFile.of(number, *place)), *mask_size(header, check), check.verify
+    )
+    return header._replace(problem=why and f"its mask: {why}")
+
+
+def _with_objects(
+    source: Path | str, tables: list[pa.Table], classes: list[str] | None, targets: Targets
+) -> tuple[list[str], pa.Table]:
+    """Returns the classes of the objects and one table of all shards.
+
+    The classes are those that are given, or else those that occur.
+    """
+    # a shard without objects has no kind of its own
+    kinds = {
+        shard_rows[BOX_LABELS].type
+        for shard_rows in tables
+        if pc.sum(pc.list_value_length(shard_rows[BOX_LABELS])).as_py()
+    }
+    if len(kinds) > 1:
+        mixed = f"some shards have class numbers in {targets.box_labels}, others names"
+        raise ManifestError(f"{source}: {mixed}; write one of them in all")
+
+    kind = next(iter(kinds), TYPES["box_labels"])
+    table = pa.concat_tables(
+        replace_column(shard_rows, BOX_LABELS, shard_rows[BOX_LABELS].cast(kind))
+        for shard_rows in tables
+    )
+
+    classes, numbers, labels = number_labels(source, table[BOX_LABELS].combine_chunks(), classes)
+    return classes, replace_column(replace_column(table, BOX_LABELS, numbers), "label", labels)
+
+
+def read_class_names(root: Path | str) -> list[str] | None:
+    """Returns the names in `classes.json` beside the shards; None: there is no such file."""
+    file = os.path.join(root, CLASSES_FILE)
+    try:
+        if is_web(file):
+            version_of(file)  # a server may answer with a web page
+        names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
+    except FileNotFoundError:
+        return None
+    except NoPermissionError:
+        if is_web(file):  # many servers answer so for what is not there
+            return None
+        raise ManifestError(
+            f"{file}: cannot be read; let this user read it, or remove it"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(
+            f"{file}: cannot be read ({error}); make it a list of class names, or remove it"
+        ) from None
+
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
+    return names
+
+
+def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:
+    folder = url.rstrip("/")
+    if pattern:
+        folder = str(pattern.folder)
+        names, listing = pattern.find()
+    elif is_shard(url) and is_object(url):
+        folder, _, name = url.rpartition("/")
+        names, listing = [name], Listing(folder, {name: None})
+    elif is_shard(url) and is_web(url):
+        raise ManifestError(f"{url}: its server has no such file")
+    else:
+        listing = list_objects(url)
+        names = sorted(listing)
+
+    versions = listing.versions(
+        name for name in names if is_shard(name) and not is_housekeeping(name)
+    )
+    return folder, {os.fsencode(name): version for name, version in versions.items()}
+
+
+def _version(file: str | Path) -> FileVersion:
+    try:
+        return version_of(os.fspath(file))
+    except OSError:
+        return 0, 0  # the error is reported when it is read
+
+
+def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions) -> Header:
+    problem = member.problem
+    if not problem and member.label >= MAX_CLASSES:
+        problem = f"label {member.label}; number the classes from 0, without large gaps"
+    if problem:
+        return Header(member.length, mtime_ns, problem=problem)
+    with BufferedReader(RangeFile.of(number, member.offset, member.length), _READ_AT_ONCE) as file:
+        return examine(file, member.length, mtime_ns, check)

@@ -1,0 +1,591 @@
+"""COCO's files: what is in them, and one line for each thing that is wrong with them."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError
+from dali_pipes.data.outlines import rasterize
+from dali_pipes.data.sources import coco
+
+CATEGORIES = [
+    {"id": 7, "name": "dog"},
+    {"id": 2, "name": "person", "keypoints": ["nose", "left_eye", "right_eye"]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(3):
+        Image.new("RGB", (40, 30)).save(tmp_path / f"{number}.jpg")
+    return tmp_path
+
+
+def written(folder, objects, kinds=CATEGORIES, **changed):
+    images = [
+        {"id": 9 - number, "file_name": f"{number}.jpg", "height": 30, "width": 40}
+        for number in range(3)
+    ]
+    content = {"images": images, "annotations": objects, "categories": kinds} | changed
+    (folder / "a.json").write_text(json.dumps(content))
+    return folder / "a.json"
+
+
+def one(number=1, **changed):
+    return {"id": number, "image_id": 9, "category_id": 7, "bbox": [1, 2, 10, 20]} | changed
+
+
+def test_objects_are_those_of_the_file(folder):
+    full = one(
+        2,
+        category_id=2,
+        area=5.5,
+        iscrowd=1,
+        keypoints=[1, 2, 2, 3, 4, 1, 0, 0, 0],
+        segmentation=[[0, 0, 8, 0, 8, 8]],
+    )
+    manifest = Manifest.open(
+        written(folder, [one(1, image_id=8), full, one(3, bbox=[-5.5, 0, 20, 4])]), progress=False
+    )
+    assert (
+        manifest.classes == ["person", "dog"]
+        and manifest.task == "multilabel"
+        and not manifest.problems
+    )
+    assert manifest.labels.tolist() == [[0, 1], [1, -1], [-1, -1]]
+    assert manifest.keypoints == (["nose", "left_eye", "right_eye"], [0, 2, 1])
+    objects = manifest.take_objects(np.array([1, 0, 2]))
+    assert objects.counts.tolist() == [1, 2, 0] and objects.labels.tolist() == [1, 0, 1]
+    assert objects.boxes.tolist() == [[1, 2, 11, 22], [1, 2, 11, 22], [-5.5, 0, 14.5, 4]]
+    assert objects.areas.tolist() == [200, 5.5, 80] and objects.crowd.tolist() == [
+        False,
+        True,
+        False,
+    ]
+    assert (
+        objects.keypoints[1].tolist() == [[1, 2, 2], [3, 4, 1], [0, 0, 0]]
+        and not objects.keypoints[[0, 2]].any()
+    )
+    first, second = json.loads(manifest.take_texts("outlines", np.array([0]))[0])
+    assert rasterize(first, 30, 40).any() and not rasterize(second, 30, 40).any()
+
+
+def test_the_first_caption_is_the_text(folder):
+    captions = [
+        {"id": 1, "image_id": 8, "caption": "ein Hund ü"},
+        {"id": 2, "image_id": 8, "caption": "a dog"},
+    ]
+    manifest = Manifest.from_coco(written(folder, captions, []), progress=False)
+    assert manifest.take_texts("text", np.arange(3)) == ["", "ein Hund ü", ""]
+    assert manifest.take_objects(np.arange(3)) is None and manifest.classes == []
+
+
+BAD = [
+    (one(bbox=[1, 2, float("nan"), 4]), "annotation 1: its box is not finite (1, 2, nan, 4)"),
+    (one(bbox=[1, float("inf"), 3, 4]), "not finite"),
+    (one(bbox=[1, 2, 0, 4]), "empty or inverted"),
+    (one(bbox=[1, 2, 3, -4]), "empty or inverted"),
+    (one(bbox=[40, 2, 3, 4]), "outside the image"),
+    (one(bbox=[30, 2, 1e-9, 4]), "empty or inverted"),  # as float32
+    (one(bbox=[1, 2, 3]), "no bbox of four numbers"),
+    (one(bbox=[1, 2, "3", None]), "no bbox of four numbers"),
+    (one(bbox=[1, 2, 10**400, 3]), "no bbox of four numbers"),
+    ({"id": 1, "image_id": 9}, "no bbox of four numbers"),
+    (one(category_id=3), "its category_id 3 is none"),
+    (one(category_id=[7]), "its category_id [7] is none"),
+    (one(category_id=True), "its category_id True is none"),
+    (one(iscrowd="no"), "its iscrowd is 'no', neither 0 nor 1"),
+    (one(iscrowd=2), "its iscrowd is 2, neither 0 nor 1"),
+    (one(category_id=None), "its category_id None is none"),
+    (one(category_id="07.5"), "its category_id '07.5' is none"),
+    (one(bbox=None), "no bbox of four numbers"),
+]
+SHAPE = [0, 0, 8, 0, 8, 8]
+BAD_OUTLINES = [
+    ([[1, 1, 2, 2]], "a polygon of 4 numbers"),
+    ([[]], "a polygon of 0 numbers"),
+    ([[], [1, 1, 2, 2]], "a polygon of 4 numbers"),
+    ([SHAPE, [0, 0, 8, 0, 8, float("nan")]], "not finite"),
+    ([[0, 0, 8, 0, 8, "eight"]], "not finite"),
+    ([[0, 0, 8, 0, 8, None]], "not finite"),
+    ([[[0, 0], [8, 0], [8, 8], [0, 8], [0, 4], [0, 2]]], "not finite"),
+    ("polygon", "neither a list of polygons nor run lengths"),
+    ({"size": [30, 41], "counts": [30 * 41]}, "run lengths of a mask of [30, 41]"),
+    ({"size": [30, 40], "counts": None}, "run lengths that cannot be read"),
+    ({"size": [30, 40], "counts": [1200.5]}, "run lengths that cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("outline", "line"), BAD_OUTLINES)
+def test_a_bad_outline_does_not_cost_the_object_its_box(folder, outline, line):
+    file = written(
+        folder, [one(1, segmentation=[SHAPE]), one(2, segmentation=outline), one(3, image_id=8)]
+    )
+    manifest = Manifest.from_coco(file, progress=False)
+    ((name, why),) = manifest.dropped
+    assert (
+        name == str(folder / "0.jpg")
+        and why.startswith("annotation 2: its outline is left out: ")
+        and line in why
+    )
+    assert manifest.take_objects(np.arange(1)).counts.tolist() == [2]
+    assert json.loads(manifest.take_texts("outlines", np.arange(1))[0]) == [[SHAPE], []]
+    with pytest.raises(OmissionError, match="its outline is left out"):
+        Manifest.from_coco(file, strict=True, progress=False)
+    assert len(Manifest.from_coco(file, bad_objects="problem", progress=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("outline", "meant"),
+    [
+        ([["0", "0", "8", "0", 8, "8.0"]], [SHAPE]),
+        (SHAPE, [SHAPE]),
+        ([[], SHAPE], [SHAPE]),
+        ([None, SHAPE], [SHAPE]),
+        (
+            {"size": ["30", "40"], "counts": ["1000", 200.0]},
+            {"size": [30, 40], "counts": [1000, 200]},
+        ),
+        ({"counts": [1000, 200.0]}, {"size": [30, 40], "counts": [1000, 200]}),
+    ],
+)
+def test_an_outline_in_other_words_is_that_outline(folder, outline, meant):
+    manifest = Manifest.from_coco(
+        written(folder, [one(segmentation=outline)]), strict=True, progress=False
+    )
+    (found,) = json.loads(manifest.take_texts("outlines", np.arange(1))[0])
+    assert found == meant and rasterize(found, 30, 40).any()
+
+
+# Each field of an annotation, an image and a category: what stands there, and what is written
+# instead and means the same.
+SAME = [
+    *(
+        ("annotations", name, None)
+        for name in ("area", "iscrowd", "segmentation", "keypoints", "caption", "id", "extra")
+    ),
+    *(("images", name, None) for name in ("height", "width", "license", "date_captured")),
+    *(("categories", name, None) for name in ("keypoints", "skeleton", "supercategory")),
+    *(("annotations", "iscrowd", each) for each in ("0", "0.0", 0.0, False, " 0 ")),
+    *(("annotations", "area", each) for each in ("200", "200.0", "2e2")),
+    *(("annotations", "bbox", each) for each in (["1", "2", "10", "20"], [1.0, "2.0", 10, "2e1"])),
+    *(("annotations", "category_id", each) for each in ("7", "7.0", 7.0, "07")),
+    *(("annotations", "image_id", each) for each in ("9", "9.0", 9.0)),
+    *(("images", "id", each) for each in ("9", "9.0", 9.0)),
+    *(("categories", "id", each) for each in ("7", "7.0", 7.0)),
+    *(("images", "height", each) for each in ("30", "30.0", 30.0)),
+    *(("images", "width", each) for each in ("40", "40.0", 40.0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), SAME)
+def test_null_is_missing_and_a_number_as_text_is_that_number(folder, kind, name, value):
+    categories = [{"id": 7, "name": "dog"}, {"id": 10, "name": "cat"}]
+    plain = Manifest.from_coco(written(folder, [one()], categories), progress=False)
+    content = json.loads((folder / "a.json").read_text())
+    content[kind][0][name] = value
+    (folder / "a.json").write_text(json.dumps(content))
+    found = Manifest.from_coco(folder / "a.json", strict=True, progress=False)
+    assert found.take_objects(np.arange(3)).counts.tolist() == [1, 0, 0] and found.table.equals(
+        plain.table
+    )
+    assert found.classes == ["dog", "cat"]
+
+
+def test_keypoints_as_text_are_numbers_and_null_ones_are_none(folder):
+    objects = [
+        one(1, category_id=2, keypoints=["1", 2, "2"] * 3),
+        one(2, category_id=2, keypoints=None),
+    ]
+    manifest = Manifest.from_coco(written(folder, objects), strict=True, progress=False)
+    points = manifest.take_objects(np.arange(1)).keypoints
+    assert points[0].tolist() == [[1, 2, 2]] * 3 and not points[1].any()
+
+
+def test_ids_as_text_are_in_the_order_of_their_numbers_and_of_two_alike_the_same_one_is_meant(
+    folder,
+):
+    kinds = [{"id": each, "name": f"text {each}"} for each in ("10", "9", "x")] + [
+        {"id": 9, "name": "9"}
+    ]
+    objects = [
+        one(1, category_id="9"),
+        one(2, category_id=9),
+        one(3, category_id=10),
+        one(4, category_id="x"),
+    ]
+    manifest = Manifest.from_coco(written(folder, objects, kinds), strict=True, progress=False)
+    assert manifest.classes == ["text 9", "9", "text 10", "text x"]
+    assert manifest.take_objects(np.arange(1)).labels.tolist() == [0, 1, 2, 3]
+    alike = written(folder, [*objects, one(5, category_id="9.0")], kinds)
+    assert "category_id '9.0' is none" in Manifest.from_coco(alike, progress=False).dropped[0][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"bbox": [1, 2, 3]}, "annotation 0: it has no bbox of four numbers"),
+        ({"bbox": [1, 2, 0, 0]}, "annotation 0: its box is empty"),
+        ({"category_id": "dog"}, "annotation 0: its category_id 'dog' is none"),
+        ({"image_id": "0.jpg"}, "annotation 0: its image_id '0.jpg' is none"),
+    ],
+)
+@pytest.mark.parametrize("bad_objects", ["drop", "problem"])
+def test_a_file_of_which_no_object_is_left_is_refused(folder, change, line, bad_objects):
+    file = written(folder, [one(number) | change for number in range(4)])
+    with pytest.raises(
+        ManifestError,
+        match=r"a\.json: none of its objects can be used: 4 left out, the first: .*" + line,
+    ):
+        Manifest.from_coco(file, bad_objects=bad_objects, progress=False)
+
+
+def test_images_without_objects_do_not_stand_for_all_others_that_cannot_be_used(folder):
+    images = [{"id": 9, "file_name": "0.jpg", "height": 31}, {"id": 8, "file_name": "1.jpg"}]
+    with pytest.raises(
+        ManifestError,
+        match=r"none of its objects can be used: 2 left out, the first: '0.jpg': a.json has it as",
+    ):
+        Manifest.from_coco(written(folder, [one(1), one(2)], images=images), progress=False)
+    # there are none to lose
+    assert len(Manifest.from_coco(written(folder, []), progress=False)) == 3
+
+
+def test_a_caption_that_is_no_text_is_listed(folder):
+    captions = [
+        {"id": number, "image_id": 8, "caption": text}
+        for number, text in enumerate((None, 5, "a dog"))
+    ]
+    manifest = Manifest.from_coco(written(folder, captions, []), progress=False)
+    assert manifest.take_texts("text", np.arange(3)) == [
+        "",
+        "a dog",
+        "",
+    ] and not manifest.has_target("boxes")
+    assert [why.split(",")[0] for _, why in manifest.problems] == [
+        "annotation 0: its caption is None",
+        "annotation 1: its caption is 5",
+    ]
+    with pytest.raises(ManifestError, match="none of its objects"):
+        Manifest.from_coco(written(folder, captions[:2], []), progress=False)
+
+
+@pytest.mark.parametrize(("bad", "line"), BAD)
+def test_a_bad_object_is_left_out_and_listed(folder, bad, line):
+    kinds = [*CATEGORIES, {"id": 1, "name": "cat"}]
+    file = written(folder, [one(4), bad, one(5, image_id=8)], kinds)
+    manifest = Manifest.from_coco(file, progress=False)
+    ((name, why),) = manifest.dropped
+    assert name == str(folder / "0.jpg") and why.startswith("annotation 1: ") and line in why
+    assert (
+        manifest.take_objects(np.arange(3)).counts.tolist() == [1, 1, 0] and not manifest.problems
+    )
+    strict = Manifest.from_coco(file, bad_objects="problem", progress=False)
+    assert strict.problems == [("0.jpg", why)] and len(strict) == 2 and not strict.dropped
+
+
+OF_BOX, NO_POINTS = (
+    "its area is taken from its box: the one given is ",
+    "its keypoints are left out: ",
+)
+BAD_PARTS = [
+    ({"area": "big"}, [OF_BOX + "no number ('big')"]),
+    ({"area": []}, [OF_BOX + "no number ([])"]),
+    ({"area": float("nan")}, [OF_BOX + "negative or not finite (nan)"]),
+    ({"area": -1.5}, [OF_BOX + "negative or not finite (-1.5)"]),
+    ({"area": 1e39}, [OF_BOX + "negative or not finite (1e+39)"]),  # as float32
+    ({"keypoints": [1, 2, 2]}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    ({"keypoints": {"nose": [1, 2]}}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    ({"keypoints": [None, 2, 2] * 3}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
+    (
+        {"keypoints": [1, 2, 2, 3, float("nan"), 2, 1, 2, 2]},
+        [NO_POINTS + "keypoint 2 is not finite"],
+    ),
+    (
+        {"area": "big", "keypoints": [float("inf"), 2, 2] * 3, "segmentation": [[1]]},
+        [
+            OF_BOX + "no number",
+            "its outline is left out: a polygon of 1 numbers",
+            NO_POINTS + "keypoint 1 is not finite",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("bad", "lines"), BAD_PARTS)
+def test_a_bad_area_and_bad_keypoints_cost_an_object_nothing_else(folder, bad, lines):
+    good = {"category_id": 2, "area": 7.0, "keypoints": [5, 6, 2] * 3}
+    file = written(folder, [one(1, **good), one(2, **good | bad), one(3, image_id=8)])
+    manifest = Manifest.from_coco(file, progress=False)
+    dropped = [why for _, why in manifest.dropped]
+    assert all(
+        why.startswith(f"annotation 2: {line}") for why, line in zip(dropped, lines, strict=True)
+    )
+    objects = manifest.take_objects(np.arange(3))
+    assert objects.counts.tolist() == [2, 1, 0] and objects.boxes.tolist() == [[1, 2, 11, 22]] * 3
+    assert objects.areas.tolist() == [7, 200 if "area" in bad else 7, 200]
+    assert objects.keypoints[0].tolist() == [[5, 6, 2]] * 3
+    assert objects.keypoints[1].tolist() == (
+        [[0, 0, 0]] * 3 if "keypoints" in bad else [[5, 6, 2]] * 3
+    )
+    with pytest.raises(OmissionError):
+        Manifest.from_coco(file, strict=True, progress=False)
+    assert [
+        path for path, _ in Manifest.from_coco(file, bad_objects="problem", progress=False).problems
+    ] == ["0.jpg"]
+
+
+def test_keypoints_of_which_no_category_has_names_are_said_to_be_left_out(folder):
+    kinds = [{"id": 7, "name": "dog"}]
+    manifest = Manifest.from_coco(
+        written(folder, [one(1, keypoints=[1, 2, 2]), one(2, keypoints=[0, 0, 0])], kinds),
+        progress=False,
+    )
+    ((_, why),) = manifest.dropped
+    assert why.startswith(
+        "annotation 1: its keypoints are left out: no category says which they are"
+    )
+    assert manifest.take_objects(np.arange(1)).counts.tolist() == [2]
+
+
+def test_a_file_name_of_windows_or_with_blanks_is_the_file_that_it_means(folder):
+    (folder / "sub").mkdir()
+    (folder / "0.jpg").rename(folder / "sub/0.jpg")
+    images = [
+        {"id": 9, "file_name": "sub\\0.jpg"},
+        {"id": 8, "file_name": " 1.jpg"},
+        {"id": 7, "file_name": "gone\\2.jpg"},
+    ]
+    manifest = Manifest.from_coco(written(folder, [one()], images=images), progress=False)
+    assert [manifest.name(number) for number in (0, 1)] == [
+        str(folder / "sub/0.jpg"),
+        str(folder / "1.jpg"),
+    ]
+    assert manifest.problems == [("gone\\2.jpg", "no such file or directory")]
+
+
+OTHERWISE = [
+    *(each for each, _ in BAD),
+    one(bbox=["1", 2, 10, 20], area=None),
+    one(category_id="7", iscrowd="1", segmentation={}),
+    one(area=-5, iscrowd=True, keypoints=[1, 2]),
+    one(area="x", segmentation=[[1, 2, 3]]),
+    one(segmentation=[["1", 2, 9, 2, 9, 9]]),
+    one(segmentation=[[1, 2, 9, 2, 9, 10**400]]),
+    one(
+        keypoints=[1, 2, 2, 3, 4, 1, 0, 0, None], segmentation={"size": [30, 40], "counts": [1200]}
+    ),
+]
+
+
+def test_what_is_written_as_coco_does_is_looked_at_once_and_becomes_the_same(folder, monkeypatch):
+    """A file of COCO's size has a million objects, and a look at each part of each takes longer
+    than reading all images.
+    """
+    plain = one(
+        2,
+        category_id=2,
+        area=5.5,
+        iscrowd=1,
+        keypoints=[1, 2, 2, 3, 4, 1, 0, 0, 0],
+        segmentation=[[0, 0, 8, 0, 8, 8]],
+    )
+    file = written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])])
+    with monkeypatch.context() as patch:
+        for name in ("_clean_entry", "_outline"):
+            patch.setattr(
+                coco,
+                name,
+                lambda *_, name=name: pytest.fail(f"{name} of an object that is as it should be"),
+            )
+        quick = Manifest.from_coco(file, progress=False).table
+    mixed = written(folder, [plain, *OTHERWISE, one(3), one(4, image_id=8, segmentation=[])])
+    among_others = Manifest.from_coco(mixed, progress=False).table
+
+    monkeypatch.setattr(coco, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(coco, "are_polygons", lambda outlines, *_: np.zeros(len(outlines), bool))
+    assert Manifest.from_coco(mixed, progress=False).table.equals(among_others)
+    assert Manifest.from_coco(
+        written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])]), progress=False
+    ).table.equals(quick)
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept"),
+    [
+        (["1", "02", 3.0], [1, 2, 3]),
+        (["1", "01", "2"], ["1", "01", "2"]),  # as numbers two would be one
+        ([1, "1", 2], ["1", "1", "2"]),
+        (["1e999", "1", "2"], ["1e999", "1", "2"]),
+        ([2**63, 1, 2], [str(2**63), "1", "2"]),
+    ],
+)
+def test_ids_of_images_are_numbers_if_these_stay_apart(folder, ids, kept):
+    images = [{"id": each, "file_name": f"{number}.jpg"} for number, each in enumerate(ids)]
+    objects = [
+        one(number, image_id=each, bbox=[number, 0, 9, 9]) for number, each in enumerate(ids)
+    ]
+    manifest = Manifest.from_coco(
+        written(folder, objects, images=images), strict=True, progress=False
+    )
+    assert list(map(str, manifest.columns["image_id"])) == list(map(str, kept))
+    assert ("image_id" in manifest.numeric_columns) == isinstance(kept[0], int)
+    assert manifest.take_objects(np.arange(3)).boxes[:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("stray", "line"),
+    [
+        (one(image_id=99), "annotation 1: its image_id 99 is none"),
+        ({"id": 1}, "annotation 1: its image_id None is none"),
+        (one(image_id=[9]), "annotation 1: its image_id [9] is none"),
+        (one(image_id=True), "annotation 1: its image_id True is none"),
+        ([9], "annotations[0]: it is no JSON object; correct it or remove it"),
+        (9, "annotations[0]: it is no JSON object; correct it or remove it"),
+    ],
+)
+def test_an_annotation_of_no_image_is_listed(folder, stray, line):
+    images = [{"id": number, "file_name": f"{number % 3}.jpg"} for number in (9, 1)]
+    manifest = Manifest.from_coco(written(folder, [stray, one(4)], images=images), progress=False)
+    ((name, why),) = manifest.problems
+    assert name == "a.json" and why.startswith(line) and len(manifest) == 2
+    assert manifest.take_objects(np.arange(2)).counts.tolist() == [1, 0]
+
+
+def test_an_image_of_another_size_is_a_problem(folder):
+    images = [
+        {"id": 9, "file_name": "0.jpg", "height": 40, "width": 30},
+        {"id": 8, "file_name": "gone.jpg"},
+    ]
+    images += [{"id": 7, "file_name": "2.jpg"}]
+    manifest = Manifest.from_coco(
+        written(folder, [one(), one(2, image_id=7)], images=images), progress=False
+    )
+    problems = dict(manifest.problems)
+    assert problems["0.jpg"].startswith("a.json has it as 30 × 40 pixels, and the file has 40 × 30")
+    assert problems["gone.jpg"] == "no such file or directory" and len(manifest) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"images": []}, "needs the lists images"),
+        ({"annotations": None}, "needs the lists images"),
+        ({"images": [{"id": 1}]}, r"images\[0\] needs an id and a file_name"),
+        ({"images": [{"id": 1, "file_name": "/etc/x.jpg"}]}, "relative to the folder"),
+        (
+            {"images": [{"id": 1, "file_name": "0.jpg"}, {"id": 1, "file_name": "1.jpg"}]},
+            "has the id 1 of another",
+        ),
+        ({"images": [{"id": True, "file_name": "0.jpg"}]}, r"images\[0\] needs an id"),
+        (
+            {"images": [{"id": 1, "file_name": "a/../../x.jpg"}]},
+            "'a/../../x.jpg', outside the folder of the images",
+        ),
+        (
+            {"images": [{"id": each, "file_name": "0.jpg"} for each in (1, 2)]},
+            r"images\[1\] has the file_name '0.jpg' of another",
+        ),
+        (
+            {"images": [{"id": each, "file_name": "./" * each + "0.jpg"} for each in (0, 1)]},
+            r"has the file_name './0.jpg' of another",
+        ),
+        ({"images": [{"id": 1, "file_name": "..\\..\\x.jpg"}]}, "outside the folder of the images"),
+        (
+            {"images": [{"id": 1, "file_name": "C:\\a\\x.jpg"}]},
+            "the first is 'C:.*x.jpg'; give the folder",
+        ),
+        (
+            {"categories": [{"id": each, "name": "cat"} for each in (1, 2)]},
+            r"categories\[1\] has the name 'cat' of another one; make",
+        ),
+        (
+            {"images": [{"id": 1, "file_name": "gone.jpg"}]},
+            "give the folder that they are in as root",
+        ),
+        ({"categories": [{"id": 1}]}, r"categories\[0\] needs an id and a name"),
+        (
+            {"categories": [*CATEGORIES, {"id": 8, "name": "cat", "keypoints": ["tail"]}]},
+            "different keypoints",
+        ),
+        (
+            {"categories": [{"id": 8, "name": "cat", "keypoints": ["tail", "tail"]}]},
+            "not all different",
+        ),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(folder, changed, line):
+    with pytest.raises(ManifestError, match=line):
+        Manifest.from_coco(written(folder, [], **changed), progress=False)
+
+
+def test_what_is_not_json_is_refused(folder):
+    (folder / "a.json").write_text("{")
+    with pytest.raises(ManifestError, match=r"a\.json: not a JSON file"):
+        Manifest.from_coco(folder / "a.json")
+    (folder / "a.json").write_text("[1]")
+    with pytest.raises(ManifestError, match="needs the lists images"):
+        Manifest.from_coco(folder / "a.json")
+    with pytest.raises(ManifestError, match="no such file"):
+        Manifest.from_coco(folder / "b.json")
+    with pytest.raises(ConfigError, match="bad_objects"):
+        Manifest.from_coco(folder / "b.json", bad_objects="clip")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["\ud800", "", "/", "\0", "0.jpg", 10**400]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["id", "size", "counts"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_in_the_file_it_is_one_line_or_a_manifest(folder, data):
+    full = one(
+        category_id=2, area=5.5, iscrowd=1, keypoints=[1] * 9, segmentation=[[0, 0, 8, 0, 8, 8]]
+    )
+    packed = one(2, segmentation={"size": [30, 40], "counts": [1000, 200]})
+    content = json.loads(
+        written(folder, [full, packed, {"image_id": 9, "caption": "c"}]).read_text()
+    )
+    place = content
+    while isinstance(place, (list, dict)) and place:
+        key = data.draw(
+            st.sampled_from(range(len(place)) if isinstance(place, list) else sorted(place))
+        )
+        if data.draw(st.booleans()) or not isinstance(place[key], (list, dict)) or not place[key]:
+            place[key] = data.draw(JSON)
+            break
+        place = place[key]
+    (folder / "a.json").write_text(json.dumps(content))
+    try:
+        manifest = Manifest.from_coco(folder / "a.json", progress=False)
+    except ManifestError as error:
+        assert "\n" not in str(error)
+        return
+    manifest.verify()
+    manifest.save(folder / "m.arrow")
+    assert Manifest.load(folder / "m.arrow").table.equals(manifest.table)
+    texts = (
+        manifest.take_texts("outlines", np.arange(len(manifest)))
+        if manifest.has_target("outlines")
+        else []
+    )
+    for text, count in zip(
+        texts, manifest.take_objects(np.arange(len(manifest))).counts if texts else [], strict=True
+    ):
+        assert [rasterize(outline, 30, 40).shape for outline in json.loads(text)] == [
+            (30, 40)
+        ] * count
