@@ -250,6 +250,30 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
     return f"{stores[0]}://{shared}"
 
 
+def read_shares(sources: Mapping[str, tuple[Any, float]]) -> dict[str, float]:
+    """The share of each source of a mixture by its name; their sum is 1.
+
+    Raises:
+        ConfigError: the shares are not positive numbers.
+    """
+    try:
+        shares = {name: share for name, (_, share) in sources.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(
+            'a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}'
+        ) from None
+
+    shares = {
+        name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf))
+        for name, share in shares.items()
+    }
+    if not shares or min(shares.values()) <= 0:
+        raise ConfigError(f"the shares of the mixture are {shares}; each must be positive")
+
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
+
 def join_classes(
     names: Sequence[list[str]], apart: bool
 ) -> tuple[list[str], list[NDArray[np.int64]]]:

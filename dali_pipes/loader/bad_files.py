@@ -16,10 +16,10 @@ import torch
 from dali_pipes.backends.base import Backend
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
+from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.sources.masks import mask_problem
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.cpus import available_cpus
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
 from dali_pipes.backends.common.transfer import copy_to_gpu
+from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.sources.masks import mask_problem
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask

@@ -1,4 +1,6 @@
+import inspect
 import os
+import pydoc
 import shutil
 
 import numpy as np
@@ -280,3 +282,17 @@ def test_subset_keeps_the_order_it_is_given(manifest):
     part = manifest.subset(np.array([7, 3]))
     assert [part.path(0), part.path(1)] == [manifest.path(7), manifest.path(3)]
     assert part.labels.tolist() == manifest.labels[[7, 3]].tolist()
+
+
+@pytest.mark.parametrize("name", ["open", "scan", "from_table", "from_coco", "from_masks"])
+def test_readers_are_called_and_documented_as_methods(name):
+    read = getattr(Manifest, name)
+    first, *options = inspect.signature(read).parameters.values()
+    assert {"strict", "verify", "max_pixels"} <= {option.name for option in options}
+    assert f"{name}({first.name}: " in pydoc.plain(pydoc.render_doc(read))
+    assert "Args:" in read.__doc__ and "ManifestError: " in read.__doc__
+
+    with pytest.raises(TypeError, match=rf"Manifest.{name}\(\): missing a .* '{first.name}'"):
+        read()
+    with pytest.raises(TypeError, match=rf"\A{name}\(\) got an unexpected .*; did you mean strict"):
+        read("/nowhere", "/nowhere", stric=True)

@@ -1,6 +1,7 @@
 """Readers: each kind of source has a file, and gives an `ImageTable`, the images of a manifest.
 
     what a user names                       kinds.py says which kind it is
+      any source                            opening.py
       a folder of class folders             scans.py: folders.py, store_folders.py of a store
       shards (tar, TFRecord)                scans.py: shards.py
       a table of paths and labels           tables.py: csv_tables.py, table_columns.py

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dali_pipes.checks import check_choice
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import Header, ScanOptions
-from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.labels import COLUMN, distinct_labels, is_unicode, no_labels
-from dali_pipes.data.objects import BOX_LABELS, TARGET
+from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.objects import BAD_OBJECTS, BOX_LABELS, TARGET, Targets
 from dali_pipes.data.outlines import are_polygons, problem_of
+from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.files import file_rows, unused_rows
 from dali_pipes.data.sources.rows.listed_files import (
     MISSING_FILE_PROBLEMS,
@@ -38,7 +43,7 @@ from dali_pipes.data.sources.rows.source_objects import (
     check_objects,
     refuse_without_objects,
 )
-from dali_pipes.data.upright import outline_to_stored, upright_size, warn_of_turned
+from dali_pipes.data.upright import ANNOTATED, outline_to_stored, upright_size, warn_of_turned
 from dali_pipes.errors import ManifestError
 
 Entry = dict[str, Any]
@@ -97,6 +102,65 @@ class _File:
     captions: list[list[str]]
     strays: list[str] = field(default_factory=list)
     detects: bool = False
+
+
+def read_coco(
+    annotations: str | Path,
+    *,
+    root: str | Path | None = None,
+    bad_objects: str = "drop",
+    flip_pairs: Sequence[Sequence[str]] | None = None,
+    annotated: str | None = None,
+    strict: bool = False,
+    verify: str = "header",
+    max_pixels: int = MAX_PIXELS,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ImageTable:
+    """Reads the headers of the images in a JSON file of COCO's form.
+
+    That is detection, keypoints, segmentation or captions.
+
+    The categories, in the order of their ids, are the classes; `category_ids` has these ids,
+    and the column `image_id`, which batches have too, has those of the images. Results in
+    COCO's form need both (docs/objects.md). The first caption of an image is its text.
+
+    Args:
+        root: folder of the images; by default the file's.
+        bad_objects: what becomes of an object that makes no sense, such as one with an empty
+            box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
+            If only its outline makes no sense, "drop" keeps the object with its box.
+        annotated: whether boxes, keypoints and outlines are in pixels of the images as
+            "stored", or of the "upright" pictures, as their EXIF tags turn them and most
+            programs show them; None: as stored, with a warning of images that are turned,
+            unless their sizes in the file show that they are stored ones.
+        flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
+            "eye_b"]]; []: none do; None: those that differ by the words "left" and "right", or
+            "l" and "r".
+        strict, verify, max_pixels: as for `scan`.
+
+    Raises:
+        ManifestError: no such file, or one that is not of this form (docs/objects.md); or it
+            has objects, and none can be used.
+    """
+    check_choice("bad_objects", bad_objects, BAD_OBJECTS)
+    check_choice("annotated", annotated, ANNOTATED)
+    pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
+    targets = Targets(bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated)
+    check = ScanOptions(verify, max_pixels, workers, progress, targets)
+
+    file = Path(os.path.abspath(annotations))
+    folder = Path(os.path.abspath(root or file.parent))
+    classes, table, keypoints, category_ids = scan_coco(file, folder, check)
+
+    facts = ManifestFacts(
+        keypoints=keypoints,
+        names_flip_pairs=pairs is not None,
+        boxes_upright=annotated == "upright",
+        category_ids=category_ids,
+    )
+    images = ImageTable.from_table(folder, classes, table, facts)
+    return finish(images, None, strict)
 
 
 def scan_coco(

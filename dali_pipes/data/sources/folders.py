@@ -25,6 +25,7 @@ from dali_pipes.data.image_files.headers import (
 )
 from dali_pipes.data.labels import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.sources.hugging_face import embedded_files
 from dali_pipes.data.sources.layouts import describe_no_classes
 from dali_pipes.data.sources.names.classes import (
     BESIDE,
@@ -39,7 +40,6 @@ from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_ent
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, Journal
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.sources.tables import embedded_files
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 

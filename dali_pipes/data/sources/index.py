@@ -5,10 +5,8 @@ images reads this one object and no image.
 for those who ask for the options that it was read with (`note_reading`), or for none.
 """
 
-import json
 import logging
 import os
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +14,6 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import (
@@ -30,13 +27,12 @@ from dali_pipes.data.shards.remote import (
     write_object,
 )
 from dali_pipes.data.sources import saved_manifests
+from dali_pipes.data.sources.beside import INDEX
+from dali_pipes.data.sources.hugging_face import all_embedded_files
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import pattern_of_files
 from dali_pipes.data.sources.names.splits import refuse_mixed_files
-from dali_pipes.data.sources.scans import INDEX
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
-from dali_pipes.data.sources.tables import all_embedded_files
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing
 
@@ -46,31 +42,6 @@ _AGAIN = (
 )
 
 log = logging.getLogger(__name__)
-
-
-def note_reading(
-    targets: Targets, with_labels: bool, table: TableOptions | None = None
-) -> dict[str, Any]:
-    """The options that a manifest's rows depend on and that are not the defaults.
-
-    They are in JSON's types.
-    """
-    noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
-    for name, given, default in (
-        ("targets", targets, NO_TARGETS),
-        ("table", table or TableOptions(), TableOptions()),
-    ):
-        usual = asdict(default)
-        if changed := {
-            each: value for each, value in asdict(given).items() if value != usual[each]
-        }:
-            noted[name] = changed
-
-    if not targets.named:
-        noted.pop("targets", None)
-
-    # through JSON, since an index gives them back so: lists, and text for keys
-    return dict(json.loads(json.dumps(noted)))
 
 
 def _has_options(indexed: ImageTable, asked: dict[str, Any]) -> bool:

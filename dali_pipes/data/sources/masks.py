@@ -1,41 +1,99 @@
-"""Masks, images that give the class of each pixel of another image: finding the mask of each image
-of a folder (`scan_pairs`), and checking their headers (`check_mask_files`, `mask_problem`).
+"""A folder of images and one of their masks: `Manifest.from_masks`.
+
+A mask gives the class of each pixel of an image. `read_masks` makes the images of a manifest;
+`scan_pairs` lists both folders, finds the mask of each image by its name, and reads the headers.
 """
 
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from stat import S_ISREG as is_regular
-from typing import Any, BinaryIO
 
 import pyarrow as pa
-from PIL import UnidentifiedImageError
 
+from dali_pipes.checks import check_choice
+from dali_pipes.data.config import MISSING
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
-    NOT_REGULAR,
-    Header,
     ScanOptions,
     describe_os_error,
 )
-from dali_pipes.data.image_files.stored import open_any
+from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels import no_labels
-from dali_pipes.data.objects import MASK, TYPES
+from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.mask_values import check_mask_values
+from dali_pipes.data.objects import MASK, TYPES, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.sources.layouts import local_path
 from dali_pipes.data.sources.names.classes import LOOPS
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.sources.names.splits import split_of
-from dali_pipes.data.sources.rows.files import file_rows, map_items, read_headers, unused_rows
-from dali_pipes.data.upright import upright_size
+from dali_pipes.data.sources.reading import finish
+from dali_pipes.data.sources.rows.files import file_rows, read_headers, unused_rows
+from dali_pipes.data.sources.rows.mask_files import check_mask_files
+from dali_pipes.data.sources.targets import add_mask_values, warn_of_turned_images
+from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
 # names in Cityscapes; of the suffixes of masks the first one counts that any mask has
 _IMAGE_SUFFIX = b"_leftImg8bit"
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
-# Pillow's names of pixels in a PNG that it reads as they are; it stretches gray of 2 and 4 bits
-_EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}
+
+
+def read_masks(
+    images: str | Path,
+    masks: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    missing: str = "problem",
+    mask_values: Mapping[int, int] | None = None,
+    annotated: str | None = None,
+    strict: bool = False,
+    verify: str = "header",
+    max_pixels: int = MAX_PIXELS,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ImageTable:
+    """Reads the headers of the images in one folder, and of their masks in another one.
+
+    docs/objects.md describes the folders.
+
+    An image's mask has the same path in its own folder, apart from the extension and from
+    Cityscapes' suffixes.
+
+    Args:
+        classes: names of the masks' values from 0. A value that is none of them, and not 255,
+            is a problem of its image: with verify="full" all masks are checked, otherwise 32
+            of them, and the others as they are loaded.
+        mask_values: what values are replaced by, such as {255: 1} for masks of 0 and 255; a
+            value that is replaced by itself, or by one that is no class, is ignored.
+        annotated: whether masks are those of the images as "stored", or of the "upright"
+            pictures that programs show; None: as stored, with a warning of images that are
+            turned.
+        missing: what becomes of an image without a mask, and of a mask without an image:
+            "problem" lists it; "skip" passes it over.
+        strict, verify, max_pixels: as for `scan`.
+
+    Raises:
+        ManifestError: a folder without images, no image has a mask, or the masks have other
+            values than classes.
+    """
+    check_choice("missing", missing, MISSING)
+    check_choice("annotated", annotated, ANNOTATED)
+    image_folder, mask_folder = (
+        Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
+    )
+    check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
+    root, table, omissions = scan_pairs(image_folder, mask_folder, missing, check)
+    pairs = ImageTable.from_table(root, list(classes), table, ManifestFacts(omissions=omissions))
+
+    replacements = check_mask_values("mask_values", mask_values)
+    pairs = add_mask_values(pairs, mask_folder, replacements, classes, verify)
+    pairs = pairs.with_facts(masks_upright=annotated == "upright")
+    warn_of_turned_images(pairs, root, annotated)
+
+    return finish(pairs, None, strict)
 
 
 def scan_pairs(
@@ -128,91 +186,6 @@ def _refuse_splits(images: Path, masks: Path) -> None:
             "one of them and its masks: "
             f"{images / first} and {masks / first}"
         )
-
-
-def check_mask_files(
-    root: Path, masks: Sequence[bytes], headers: list[Header], check: ScanOptions
-) -> list[Header]:
-    """Returns the headers, with what is wrong with a mask as the problem of its image.
-
-    `masks` are paths relative to the root; b"": the mask is missing.
-    """
-    sized_masks = [
-        (mask, *mask_size(header, check))
-        for mask, header in zip(masks, headers, strict=True)
-        if not header.problem
-    ]
-
-    problems = map_items(
-        partial(_find_problem, os.fsencode(root), check.verify),
-        sized_masks,
-        len(sized_masks),
-        "reading masks",
-        check,
-        many=False,
-    )
-
-    return [
-        header if header.problem else header._replace(problem=next(problems)) for header in headers
-    ]
-
-
-def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
-    """Returns height and width that the mask of an image must have."""
-    turned = header.orientation if check.targets.annotated == "upright" else 1
-    height, width = upright_size(header.height, header.width, turned)
-    return height, width
-
-
-def _find_problem(root: bytes, verify: str, mask: tuple[bytes, int, int]) -> str | None:
-    path, height, width = mask
-    if not path:
-        return "no mask of its name"
-
-    # a problem is text of a table, which must be UTF-8
-    name = path.decode(errors="backslashreplace")
-    try:
-        if not is_regular(os.stat(os.path.join(root, path)).st_mode):
-            return f"its mask {name}: {NOT_REGULAR}"
-        with open(os.path.join(root, path), "rb") as file:
-            why = mask_problem(file, height, width, verify)
-    except OSError as error:
-        why = describe_os_error(error)
-    return why and f"its mask {name}: {why}"
-
-
-def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:
-    """Returns what is wrong with the mask of an image of this size; None: nothing."""
-    try:
-        image: Any = open_any(file)
-        if image.format != "PNG":
-            return f"{image.format} format; save it as PNG, which keeps its values"
-
-        if image.size != (width, height):
-            turned = (
-                "; set annotated='upright' if it shows the image as its EXIF tag turns it, or"
-                if image.size == (height, width)
-                else ";"
-            )
-            return (
-                f"{image.width} × {image.height}, and the image is {width} × {height}{turned} "
-                "make them equal"
-            )
-
-        kind = image.tile[0][3]  # Pillow's raw mode: how the pixels are packed in the file
-        if kind not in _EXACT:
-            return (
-                f"its pixels are {kind}; save it as a PNG of gray with 8 or 16 bits, or with a "
-                "palette"
-            )
-
-        if verify == "full":
-            image.load()
-    except UnidentifiedImageError:  # its text has an address in memory
-        return "not an image, or broken"
-    except Exception as error:  # Pillow's plugins raise almost anything on broken files
-        return f"broken ({type(error).__name__}: {error})"
-    return None
 
 
 def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:

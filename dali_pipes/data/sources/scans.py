@@ -7,50 +7,113 @@ counts what is left out beside shards.
 import hashlib
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow.compute as pc
 
 from dali_pipes.checks import check_choice
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import absolute, is_remote, list_objects
+from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.omissions import Omission
+from dali_pipes.data.shards.remote import absolute, is_remote
 from dali_pipes.data.sources import saved_manifests
+from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.folders import scan_folder
 from dali_pipes.data.sources.kinds import kind_of_pattern
 from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.sources.names.listing import list_entries, sort_names
+from dali_pipes.data.sources.names.listing import list_entries
 from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, Journal
 from dali_pipes.data.sources.shards import (
-    CLASSES_FILE,
-    MISSING_SHARDS,
-    list_missing_shards,
     list_shards,
     scan_shards,
 )
 from dali_pipes.data.sources.store_folders import scan_objects
+from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES
-from dali_pipes.errors import ManifestError
-
-INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
+from dali_pipes.errors import ConfigError, ManifestError
 
 log = logging.getLogger(__name__)
 
 
-def scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str) -> ImageTable:
-    """Scans folders or shards, and saves the images in the cache.
+def read_images(
+    root: str | Path,
+    *,
+    verify: str = "header",
+    max_pixels: int = MAX_PIXELS,
+    cache: str | Path | None = None,
+    unchanged: str = "file",
+    targets: Targets = NO_TARGETS,
+    classes: Sequence[str] | None = None,
+    with_labels: bool = True,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ImageTable:
+    """Reads the headers of all images under `root`: a folder for each class, or shards.
 
-    Returns those of the cache if nothing has changed.
+    Subfolders of class folders are included.
+
+    One line of the log says what is left out, such as files that no loader decodes or images
+    beside the class folders; `omissions` has all of it.
+
+    Args:
+        root: a folder of class folders or of shards, here or by its URL, one shard, or a
+            pattern of their names such as train-*.tar or train-{0000..0063}.tar
+            (docs/shards.md).
+        verify: "header" reads headers only; "full" also decodes every image, and so detects
+            truncated ones.
+        max_pixels: images with more are a problem; by default Pillow's limit against
+            decompression bombs, which may be exceeded.
+        cache: a file such as train.arrow, which all processes of a machine then map and share;
+            or .parquet. Images that have not changed since it was written are not read again,
+            and the result is saved there. A scan that was killed continues where it stopped.
+        unchanged: what shows that an image is the one that was scanned before: "file", its own
+            size and modification time; "folder", that of its folder, so that one look at each
+            folder is enough. A file that is written over where it lies does not change its
+            folder.
+        targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached:
+            `save` it.
+        classes: names of the class folders, in the order of their numbers, such as those of the
+            training images: a class without a folder has no image here, and folders that are
+            not named are left out. None: each folder is a class, sorted. Of shards the names of
+            the class numbers.
+        with_labels: False: no label is read, and none is needed. All images are taken, wherever
+            they lie, and shards need no class; `task` is "multilabel" then, with no class for
+            any image.
+        strict: an image or an object that is left out is an error.
+        workers: processes that read; by default twice the number of cores, so that a slow disk
+            is kept busy.
+        progress: show a progress bar on stderr.
 
     Raises:
-        ManifestError: as `Manifest.scan`; or a folder may not be read.
+        ManifestError: no such folder, no class folders in it, no image in them, or folders of
+            splits such as train and val.
+        OmissionError: `strict`, and something is left out.
     """
+    file = Path(cache) if cache else None
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
+    if file and targets.named:
+        raise ConfigError(
+            "a scan for targets is not cached; leave out cache, and save the manifest"
+        )
+
+    images = _scan_readable(root, check, file, unchanged)
+    # for an index: opening it compares these with what is asked for
+    images = images.with_facts(reading=note_reading(targets, with_labels))
+    images = add_targets(images, root, check)
+
+    return finish(images, None, strict)
+
+
+def _scan_readable(
+    root: str | Path, check: ScanOptions, cache: Path | None, unchanged: str
+) -> ImageTable:
+    """Scans folders or shards, and names a folder that may not be read."""
     try:
         return _scan(root, check, cache, unchanged)
     except PermissionError as error:
@@ -131,44 +194,6 @@ def _are_equal(images: ImageTable, before: ImageTable) -> bool:
         and images.omissions == before.omissions
         and images.table.equals(before.table)
     )
-
-
-def count_beside(
-    source: Path | str, folder: Path | str, shards: Collection[bytes]
-) -> list[Omission]:
-    """Counts files beside the shards of a folder, and shards that its numbering lacks.
-
-    Other files are not listed for one shard or for a pattern.
-    """
-    missing = count_by_kind(
-        (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
-    )
-    if str(source).rstrip("/") != str(folder):
-        return missing if is_pattern(source) else []
-
-    if isinstance(folder, str):
-        there = list(list_objects(folder))
-    else:
-        there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
-
-    named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
-    images, omissions = sort_names(sorted(name for name in there if name not in named))
-    return (
-        missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
-    )
-
-
-def count_beside_parquet(source: Path | str, images: ImageTable) -> list[Omission]:
-    """Counts what is beside the Parquet files that hold images.
-
-    Returns nothing for a table of paths.
-    """
-    paths = images.table["path"]
-    if not len(paths) or not is_group(os.fsdecode(paths[0].as_py())):
-        return []
-
-    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in pc.unique(paths).to_pylist()}
-    return count_beside(source, images.root, names)
 
 
 def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:

@@ -29,6 +29,7 @@ from dali_pipes.data.image_files.headers import (
     examine,
     fetch_error,
 )
+from dali_pipes.data.image_files.masks import mask_problem, mask_size
 from dali_pipes.data.labels import MAX_CLASSES, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.range_file import RangeFile
@@ -46,7 +47,6 @@ from dali_pipes.data.shards.remote import (
     read_object,
     version_of,
 )
-from dali_pipes.data.sources.masks import mask_problem, mask_size
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
 from dali_pipes.data.sources.names.splits import refuse_mixed_files

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.sources.masks import mask_problem
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.plan.coordinates import turn_mask
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dali_pipes.checks import check_choice, check_min, check_range
-from dali_pipes.data.sources.tables import embedded_files
+from dali_pipes.data.sources.hugging_face import embedded_files
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.options import option

@@ -22,9 +22,9 @@ from dali_pipes import (
     TorchConfig,
     build_loader,
 )
+from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import MASK
-from dali_pipes.data.sources.masks import mask_problem
 from dali_pipes.data.table.saved import write
 from dali_pipes.data.table.schema import replace_column
 

@@ -1,0 +1,61 @@
+"""Counts what is beside the shards or Parquet files of a folder, and is left out: other files, and
+shards that the numbers in their names say are missing.
+"""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.shards.parquet import group_of, is_group
+from dali_pipes.data.shards.remote import list_objects
+from dali_pipes.data.sources.names.listing import sort_names
+from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.shards import (
+    CLASSES_FILE,
+    MISSING_SHARDS,
+    list_missing_shards,
+)
+
+INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
+
+
+def count_beside(
+    source: Path | str, folder: Path | str, shards: Collection[bytes]
+) -> list[Omission]:
+    """Counts files beside the shards of a folder, and shards that its numbering lacks.
+
+    Other files are not listed for one shard or for a pattern.
+    """
+    missing = count_by_kind(
+        (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
+    )
+    if str(source).rstrip("/") != str(folder):
+        return missing if is_pattern(source) else []
+
+    if isinstance(folder, str):
+        there = list(list_objects(folder))
+    else:
+        there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
+
+    named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
+    images, omissions = sort_names(sorted(name for name in there if name not in named))
+    return (
+        missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
+    )
+
+
+def count_beside_parquet(source: Path | str, images: ImageTable) -> list[Omission]:
+    """Counts what is beside the Parquet files that hold images.
+
+    Returns nothing for a table of paths.
+    """
+    paths = images.table["path"]
+    if not len(paths) or not is_group(os.fsdecode(paths[0].as_py())):
+        return []
+
+    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in pc.unique(paths).to_pylist()}
+    return count_beside(source, images.root, names)

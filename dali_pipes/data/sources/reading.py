@@ -1,0 +1,52 @@
+"""What a reader does last: it notes the options that its rows depend on (`note_reading`), for an
+index of them, and gives the images their classes or refuses what is left out (`finish`).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.sets import give_classes
+from dali_pipes.data.table_options import TableOptions
+
+
+def note_reading(
+    targets: Targets, with_labels: bool, table: TableOptions | None = None
+) -> dict[str, Any]:
+    """The options that a manifest's rows depend on and that are not the defaults.
+
+    They are in JSON's types.
+    """
+    noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
+    for name, given, default in (
+        ("targets", targets, NO_TARGETS),
+        ("table", table or TableOptions(), TableOptions()),
+    ):
+        usual = asdict(default)
+        if changed := {
+            each: value for each, value in asdict(given).items() if value != usual[each]
+        }:
+            noted[name] = changed
+
+    if not targets.named:
+        noted.pop("targets", None)
+
+    # through JSON, since an index gives them back so: lists, and text for keys
+    return dict(json.loads(json.dumps(noted)))
+
+
+def finish(images: ImageTable, classes: Sequence[str] | None, strict: bool) -> ImageTable:
+    """Gives the images these classes.
+
+    Raises:
+        ManifestError: an image has a class that is none of them.
+        OmissionError: `strict`, and something is left out.
+    """
+    if classes is not None:
+        images = give_classes(images, classes)
+    if strict:
+        images.refuse_omissions()
+    return images

@@ -1,0 +1,98 @@
+"""From the columns of a table to rows of a manifest: of a table of paths, and of Parquet files that
+hold the images.
+
+`check_columns` refuses a table that lacks a column, `read_row_labels` reads the labels, and
+`build_rows` puts labels, objects and further columns beside the headers of the images.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from dali_pipes.data.image_files.headers import Header, ScanOptions
+from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels
+from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.sources.rows.files import file_rows
+from dali_pipes.data.sources.rows.source_objects import number_labels, object_columns, read_cells
+from dali_pipes.data.sources.table_columns import refuse_missing
+from dali_pipes.data.table_options import TableOptions
+from dali_pipes.errors import ManifestError
+
+
+def read_row_labels(
+    file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
+) -> Labels | None:
+    """Returns the labels of the rows; None: none are read, since the targets are all that there is,
+    or the objects have the labels.
+    """
+    if (
+        not check.with_labels
+        or check.targets.boxes
+        or options.label_column not in table.column_names
+    ):
+        return None
+    return read_labels(file, table[options.label_column], options)
+
+
+def build_rows(
+    file: Path | str,
+    table: pa.Table,
+    paths: list[bytes],
+    headers: list[Header],
+    columns: dict[str, pa.Array],
+    options: TableOptions,
+    labels: Labels | None,
+    targets: Targets,
+) -> tuple[list[str], pa.Table]:
+    """Returns class names, and a row for each image.
+
+    `columns` are the manifest's columns besides those that the table has.
+    """
+    columns |= read_columns(
+        file, table, {options.path_column, options.label_column, *targets.named.values()}
+    )
+
+    if targets.text:
+        columns[TARGET + "text"] = (
+            table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
+        )
+
+    if targets.boxes:
+        headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
+        classes, objects[BOX_LABELS], values = number_labels(file, objects[BOX_LABELS])
+        return classes, file_rows(paths, values, headers, columns | objects)
+
+    if labels is None:
+        return [], file_rows(paths, no_labels(len(paths)), headers, columns)
+
+    for row, why in labels.problems.items():
+        # of the image's own problem only what is wrong: the advice comes once, at the end
+        if problem := headers[row].problem:
+            why = f"{problem.partition(';')[0]}, and {why}"
+        why = f"{why} (row {row + 1}); give it one, or remove the row"
+        headers[row] = headers[row]._replace(problem=why)
+    return labels.classes, file_rows(paths, labels.values, headers, columns)
+
+
+def check_columns(
+    file: Path | str,
+    table: pa.Table,
+    options: TableOptions,
+    check: ScanOptions,
+    more: dict[str, str] | None = None,
+) -> None:
+    targets = check.targets
+    needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
+
+    # Targets need no label; a label column that the user names is needed, unless objects have
+    # labels.
+    is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
+    if is_labelled and check.with_labels:
+        needed[options.label_column] = "label_column"
+    refuse_missing(file, table.column_names, needed)
+
+    for name in filter(None, (targets.mask, targets.text)):
+        if not is_text(table[name].type):
+            raise ManifestError(
+                f"{file}: the column {name} is of type {table[name].type}; it must be text"
+            )
