@@ -24,8 +24,8 @@ LIBRARIES = {
     # a program that is diagnosed has imported it itself
     "tensorflow": {
         "backends/tfdata/backend.py",
-        "tools/diagnosis/tfdata_program.py",
-        "tools/diagnosis/watched.py",
+        "tools/diagnosis/programs/tfdata.py",
+        "tools/diagnosis/watching/tensorflow_hooks.py",
     },
     "fsspec": {"data/shards/remote.py"},
     "pycocotools": {"data/outlines.py"},

@@ -110,7 +110,7 @@ def _diagnose_program() -> None:
     The words before `--` are options; those behind it are the program, which Hydra never sees.
     """
     from dali_pipes.system.stdout import print_json
-    from dali_pipes.tools.diagnosis.script import diagnose_program, save_diagnosis
+    from dali_pipes.tools.diagnosis.watching.process import diagnose_program, save_diagnosis
 
     words = sys.argv[1:]
     place = words.index("--")

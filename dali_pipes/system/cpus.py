@@ -17,8 +17,13 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 def available_cpus() -> int:
     """How many whole cores affinity and the cgroups' quotas allow this process, at least 1."""
-    cores = len(os.sched_getaffinity(0))
+    cores = affinity_cores()
     return max(1, min(cores, int(cpu_quota() or cores)))
+
+
+def affinity_cores() -> int:
+    """How many cores this process may run on, however little time a quota leaves it there."""
+    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager

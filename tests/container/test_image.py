@@ -344,7 +344,7 @@ print(json.dumps(failed))""",
     others = {
         "rec2idx",
         "dali_pipes.backends.tfdata.backend",
-        "dali_pipes.tools.diagnosis.tfdata_program",
+        "dali_pipes.tools.diagnosis.programs.tfdata",
         "dali_pipes.tools.preparation.on_ray",
     }
     assert set(failed) == others | adapters, failed

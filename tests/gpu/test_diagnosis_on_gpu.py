@@ -7,10 +7,11 @@ import torch
 from planted import Samples, loader
 from torch.utils.data import TensorDataset
 
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.probes import Probes, copy_seconds
-from dali_pipes.tools.diagnosis.span import drive
+from dali_pipes.tools.diagnosis.examination.budget import ProbeBudget
+from dali_pipes.tools.diagnosis.examination.examination import examine
+from dali_pipes.tools.diagnosis.examination.probes import Probes, copy_seconds
+from dali_pipes.tools.diagnosis.measuring.training import drive
+from dali_pipes.tools.diagnosis.programs.dataloader import DataLoaderProgram
 from dali_pipes.training.recipe import build_model
 
 pytestmark = [

@@ -13,10 +13,11 @@ def serve():
     """
     import torch
 
-    import dali_pipes.tools.diagnosis.dataloader_program
-    import dali_pipes.tools.diagnosis.examine
+    import dali_pipes.tools.diagnosis.examination.examination
+    import dali_pipes.tools.diagnosis.programs.dataloader
     import dali_pipes.tools.diagnosis.report  # noqa: F401
-    from dali_pipes.tools.diagnosis import frames, watched
+    from dali_pipes.tools.diagnosis import frames
+    from dali_pipes.tools.diagnosis.watching import watched
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1).step()  # imports the compiler

@@ -8,21 +8,27 @@ import runpy
 import sys
 import sysconfig
 import traceback
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
-STDLIB = sysconfig.get_path("stdlib")
-PACKAGE = str(Path(__file__).parents[2])
+_STDLIB = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+_PACKAGE = str(Path(__file__).parents[2])
 START_FOLDER = Path.cwd()  # a program may change its working directory later
-WATCHED = str(Path(__file__).with_name("watched.py"))
+_WATCHING = str(Path(__file__).with_name("watching"))  # the code that runs the program
 
 
+@cache
 def is_library(file: str) -> bool:
     return (
         "site-packages" in file
         or "dist-packages" in file
-        or file.startswith((STDLIB, PACKAGE + "/", "<frozen"))
+        or file.startswith((*_STDLIB, _PACKAGE + "/", "<frozen"))
     )
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or file.startswith(_WATCHING + "/")
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
@@ -56,8 +62,7 @@ def breaking_frame() -> FrameType | None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
-        frame.f_code.co_filename in (__file__, WATCHED)
-        or "site-packages" in frame.f_code.co_filename
+        _is_ours(frame.f_code.co_filename) or "site-packages" in frame.f_code.co_filename
     ):
         frame = frame.f_back
 
@@ -81,7 +86,7 @@ def enclosing_loop(
     depth = 1 if asked_at and asked_at[0] is frame.f_code else 0
 
     while here is not None and not (
-        here.f_code.co_filename == WATCHED and here.f_code.co_name == "main"
+        _is_ours(here.f_code.co_filename) and here.f_code.co_name == "main"
     ):
         # the frame is past its loop by now: where it asked for batches is still inside
         at = asked_at[1] if depth and asked_at else here.f_lasti
@@ -109,11 +114,9 @@ def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
 def own_traceback(error: BaseException) -> str:
     """Returns the traceback as Python would print it, without the frames that run the program."""
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in (
-        __file__,
-        WATCHED,
-        runpy.__file__,
-        "<frozen runpy>",
+    while trace is not None and (
+        _is_ours(trace.tb_frame.f_code.co_filename)
+        or trace.tb_frame.f_code.co_filename in (runpy.__file__, "<frozen runpy>")
     ):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))

@@ -13,13 +13,15 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
 from dali_pipes.system.progress import steps
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.examine import Diagnosis, ProbeBudget, examine
-from dali_pipes.tools.diagnosis.loader_program import LoaderProgram
-from dali_pipes.tools.diagnosis.probes import TrainingProgram
+from dali_pipes.tools.diagnosis.examination.budget import ProbeBudget
+from dali_pipes.tools.diagnosis.examination.diagnosis import Diagnosis
+from dali_pipes.tools.diagnosis.examination.examination import examine
+from dali_pipes.tools.diagnosis.measuring.training import Step
+from dali_pipes.tools.diagnosis.programs.base import TrainingProgram
+from dali_pipes.tools.diagnosis.programs.dataloader import DataLoaderProgram
+from dali_pipes.tools.diagnosis.programs.loader import LoaderProgram
+from dali_pipes.tools.diagnosis.programs.step_calls import StepCalls
 from dali_pipes.tools.diagnosis.report import print_diagnosis
-from dali_pipes.tools.diagnosis.span import Step
-from dali_pipes.tools.diagnosis.step_calls import StepCalls
 
 _PAIRS = 3  # runs with and without the fix that is verified
 
@@ -93,7 +95,7 @@ def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
 
     if is_tfdata:
         # imports TensorFlow, which is an extra
-        from dali_pipes.tools.diagnosis.tfdata_program import TfDataProgram
+        from dali_pipes.tools.diagnosis.programs.tfdata import TfDataProgram
 
         return TfDataProgram(loader, step)
     if not isinstance(loader, DataLoader):

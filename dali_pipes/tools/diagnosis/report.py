@@ -5,7 +5,6 @@ the same for JSON.
 `evidence`.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -15,11 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dali_pipes.system.cpus import affinity_cores
 from dali_pipes.system.stdout import say
-from dali_pipes.tools.diagnosis.examine import Diagnosis
-from dali_pipes.tools.diagnosis.items import ItemPart
-from dali_pipes.tools.diagnosis.probes import Fix
-from dali_pipes.tools.diagnosis.verdict import VERDICTS
+from dali_pipes.tools.diagnosis.examination.diagnosis import Diagnosis
+from dali_pipes.tools.diagnosis.items.profile import ItemPart
+from dali_pipes.tools.diagnosis.programs.base import Fix
+from dali_pipes.tools.diagnosis.verdict.rules import VERDICTS
 
 BAR = 30  # characters of the longest bar
 FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch", "is_hidden")
@@ -104,7 +104,7 @@ def _other_causes(diagnosis: Diagnosis) -> Iterator[str]:
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     """Returns the evidence for the verdict, a line for each finding; the general ones first."""
-    found, one_off, cores = diagnosis.figures, diagnosis.one_off, len(os.sched_getaffinity(0))
+    found, one_off, cores = diagnosis.figures, diagnosis.one_off, affinity_cores()
 
     lines = [
         f"{found.wait_share:.0%} of the time of training went into waiting for batches; "

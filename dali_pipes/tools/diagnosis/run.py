@@ -29,11 +29,12 @@ from dali_pipes.system.progress import steps
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json, save_result, say
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
-from dali_pipes.tools.diagnosis.configured_program import ConfiguredProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.probes import Probes
+from dali_pipes.tools.diagnosis.examination.budget import ProbeBudget
+from dali_pipes.tools.diagnosis.examination.examination import examine
+from dali_pipes.tools.diagnosis.examination.probes import Probes
+from dali_pipes.tools.diagnosis.measuring.training import drive
+from dali_pipes.tools.diagnosis.programs.configured import ConfiguredProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
-from dali_pipes.tools.diagnosis.span import drive
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.recipe import check_compiler, check_model, check_size

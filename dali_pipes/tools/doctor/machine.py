@@ -17,7 +17,7 @@ import torch
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.system.cpus import cpu_quota
+from dali_pipes.system.cpus import affinity_cores, cpu_quota
 from dali_pipes.system.memory import memory_left
 from dali_pipes.system.nvml import FIGURES, WITH_UTILITY, Gpu, NoGpu, driver
 from dali_pipes.system.page_cache import evict, resident_share
@@ -38,7 +38,7 @@ CPU_LOADERS = "CPU loaders work: loader=dali_cpu"
 
 def cores() -> Finding:
     """Compares this process's CPU affinity with the machine's cores."""
-    mine, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    mine, all_of_them = affinity_cores(), os.cpu_count() or 1
     if mine < all_of_them:
         return warning(
             f"this process may run on {mine} of the machine's {all_of_them} cores",
@@ -52,7 +52,7 @@ def cores() -> Finding:
 
 def quota() -> Finding:
     """Compares the CPU quota of the cgroup (v1 or v2) with the cores that affinity allows."""
-    allowed, mine, denied = cpu_quota(), len(os.sched_getaffinity(0)), throttled_seconds()
+    allowed, mine, denied = cpu_quota(), affinity_cores(), throttled_seconds()
     so_far = f"; kept from running for {denied:.1f} s so far" if denied else ""
 
     if allowed is None:

@@ -18,11 +18,12 @@ from test_planted import PLANTED, in_memory
 
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
-from dali_pipes.tools.diagnosis.probes import Probes
+from dali_pipes.tools.diagnosis.examination.budget import ProbeBudget
+from dali_pipes.tools.diagnosis.examination.examination import examine
+from dali_pipes.tools.diagnosis.examination.probes import Probes
+from dali_pipes.tools.diagnosis.measuring.training import drive
+from dali_pipes.tools.diagnosis.programs.dataloader import DataLoaderProgram
 from dali_pipes.tools.diagnosis.report import to_dict
-from dali_pipes.tools.diagnosis.span import drive
 
 PAIRS = 3
 # The fix that the diagnosis names, made: what is changed, and the program afterwards.

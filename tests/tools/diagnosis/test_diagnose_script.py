@@ -5,7 +5,7 @@ import json
 import pytest
 from torch import nn
 
-from dali_pipes.tools.diagnosis.verdict import VERDICTS
+from dali_pipes.tools.diagnosis.verdict.rules import VERDICTS
 
 SMALL = ["model.name=squeezenet1_1", "transform.size=32", "batch_size=8", "rounds=1", "seconds=0.2"]
 
@@ -28,7 +28,7 @@ def diagnose(command, image_folder, tmp_path):
 
 def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "dali_pipes.tools.diagnosis.configured_program.build_network", small_network
+        "dali_pipes.tools.diagnosis.programs.configured.build_network", small_network
     )
     ended = diagnose(
         "loader=torch", "loader.num_workers=1", "batch_size=4", "verify=true", "verify_pairs=1"

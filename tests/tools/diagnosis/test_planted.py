@@ -12,8 +12,9 @@ import torch
 from planted import Samples, computing, hogs, loader, training
 from torch.utils.data import TensorDataset
 
-from dali_pipes.tools.diagnosis.dataloader_program import DataLoaderProgram
-from dali_pipes.tools.diagnosis.examine import ProbeBudget, examine
+from dali_pipes.tools.diagnosis.examination.budget import ProbeBudget
+from dali_pipes.tools.diagnosis.examination.examination import examine
+from dali_pipes.tools.diagnosis.programs.dataloader import DataLoaderProgram
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(250)]
 

@@ -1,0 +1,1 @@
+"""The examination of a program from its first batches to the diagnosis."""

@@ -1,0 +1,1 @@
+"""The programs that are diagnosed: a file for each kind of loader."""

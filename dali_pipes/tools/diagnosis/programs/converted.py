@@ -1,0 +1,48 @@
+"""What `from_torch` makes of a user's DataLoader, as a training program."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.measuring.training import Step
+from dali_pipes.tools.diagnosis.programs.base import Feed, TrainingProgram
+from dali_pipes.tools.diagnosis.programs.batches import count_items, put_on_device
+from dali_pipes.tools.diagnosis.programs.epochs import Epochs
+
+
+class ConvertedProgram(TrainingProgram):
+    """What `from_torch` makes of a DataLoader.
+
+    Raises:
+        NotConvertibleError: a part of it cannot be carried over.
+    """
+
+    burst, in_flight = 1, 3
+
+    def __init__(self, loader: DataLoader, step: Step | None):
+        self._loader, self._step, self.workers = loader, step, available_cpus()
+        self.epoch = len(loader)
+        # only to learn here whether it can be converted
+        Conversion.of(loader)
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what differs: here it is only measured
+            with from_torch(self._loader) as loader:
+                epochs = Epochs(loader)
+                yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
+
+    def step(self) -> Step | None:
+        return self._step
+
+    def transfer_size(self) -> tuple[int, bool]:
+        return 0, True  # its batches are on the device
+
+    def count(self, batch: Any) -> int:
+        return count_items(batch, self._loader.batch_size)

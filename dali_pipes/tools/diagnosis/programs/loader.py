@@ -1,0 +1,54 @@
+"""A loader of dali_pipes, or what `from_torch` made, and a user's step as a training program."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dali_pipes.adapters.from_torch.convert import ConvertedLoader
+from dali_pipes.loader.loader import Loader
+from dali_pipes.system.cpus import available_cpus
+from dali_pipes.tools.diagnosis.measuring.training import Step
+from dali_pipes.tools.diagnosis.programs.base import Feed, TrainingProgram
+from dali_pipes.tools.diagnosis.programs.batches import count_items, put_on_device
+from dali_pipes.tools.diagnosis.programs.epochs import Epochs
+from dali_pipes.tools.diagnosis.programs.step_calls import StepCalls
+
+
+class LoaderProgram(TrainingProgram):
+    """A loader of dali_pipes.
+
+    Its place in the epoch is kept. Its threads or workers are not known here; they are taken to be
+    as many as the cores.
+    """
+
+    burst, in_flight = 1, 3
+
+    def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
+        self._loader, self._step, self.workers = loader, step, available_cpus()
+        self.epoch = len(loader)
+        self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
+
+        ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
+        self.is_fetched = ours.dataset.is_fetched
+
+    @contextmanager
+    def feed(self) -> Iterator[Feed]:
+        place, epochs = self._loader.state_dict(), Epochs(self._loader)
+        try:
+            yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
+        finally:
+            epochs.close()
+            self._loader.load_state_dict(place)
+
+    def step(self) -> Step | None:
+        return self._step
+
+    def remarks(self) -> list[str]:
+        # as if pinned: its batches are on the device already
+        return self.step_calls.remarks(True) if self.step_calls else []
+
+    def transfer_size(self) -> tuple[int, bool]:
+        return 0, True  # its batches are on the device
+
+    def count(self, batch: Any) -> int:
+        return count_items(batch, self._loader.batch_size)

@@ -1,0 +1,161 @@
+"""Which program the words of a command line start: dali-pipes diagnose -- train.py ARGS.
+
+`read_program` reads them, and refuses what cannot be watched with what to write instead.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dali_pipes.errors import ConfigError
+
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun")
+_LAUNCHER_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
+_WRAPPERS = (
+    "uv",
+    "poetry",
+    "conda",
+    "env",
+    "nohup",
+    "nice",
+    "time",
+    "taskset",
+    "numactl",
+    "sudo",
+    "bash",
+    "sh",
+    "jupyter",
+)
+_WITH_VALUE = ("-W", "-X")  # options of python
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a user would start with `python`.
+
+    Attributes:
+        words: the file or the module, and its arguments.
+        is_module: whether it is a module.
+        flags: options of python itself.
+    """
+
+    words: list[str]
+    is_module: bool = False
+    flags: tuple[str, ...] = ()
+
+
+def read_program(words: Sequence[str]) -> Program:
+    """Returns the program that these words of a command line start, with or without `python` in
+    front.
+
+    Raises:
+        ConfigError: it is no program that diagnose can watch.
+    """
+    given, flags = list(words), list[str]()
+    if given and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(given[0]).name):
+        _note_interpreter(given.pop(0))
+        while given and given[0].startswith("-") and given[0] not in ("-m", "-c", "-"):
+            flags += [given.pop(0) for _ in range(2 if given[0] in _WITH_VALUE else 1)]
+
+    is_module = given[:1] == ["-m"]
+    given = given[1:] if is_module else given
+    if not given:
+        raise ConfigError(
+            "-- is followed by no program; write dali-pipes diagnose -- train.py ARGS"
+        )
+
+    _refuse_others(given, is_module)
+    # a command of an environment, such as `yolo`, is a Python program as well
+    if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
+        given[0] = script
+
+    if (
+        not is_module
+        and not Path(given[0]).is_file()
+        and not (Path(given[0]) / "__main__.py").is_file()
+    ):
+        raise ConfigError(
+            f"{given[0]}: no such file; after -- comes a Python program and its arguments"
+        )
+    return Program(given, is_module, tuple(flags))
+
+
+def _refuse_others(given: list[str], is_module: bool) -> None:
+    """Raises ConfigError for programs that cannot be watched, by their name, with what to write
+    instead.
+    """
+    name = Path(given[0])
+    script = next((place for place, word in enumerate(given) if word.endswith(".py")), None)
+    instead = f"dali-pipes diagnose -- {' '.join(given[script:]) if script else 'train.py ARGS'}"
+
+    if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
+        why = "starts several processes, of which diagnose cannot watch the loops"
+        raise ConfigError(
+            f"{name.name} {why}; give the program itself, which then trains in one process on "
+            f"one device: {instead}"
+        )
+
+    if name.suffix == ".ipynb":
+        raise ConfigError(
+            f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it "
+            "(jupyter nbconvert)"
+        )
+    if name.suffix == ".ipy":
+        raise ConfigError(
+            f"{name}: IPython's own syntax; in IPython, call dali_pipes.diagnose(loader, "
+            "step), or make it a .py"
+        )
+    if name.suffix in (".sh", ".bash"):
+        raise ConfigError(
+            f"{name}: a shell script; give the Python program that it starts: {instead}"
+        )
+
+    if given[0] in ("-c", "-"):
+        raise ConfigError(
+            "a program without a file cannot be diagnosed; write it into one: dali-pipes "
+            "diagnose -- train.py ARGS"
+        )
+    if name.name in _WRAPPERS and not is_module and not name.is_file():
+        raise ConfigError(
+            f"{name}: it starts other programs; put it in front of dali-pipes and give the "
+            f"program itself: {instead}"
+        )
+
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ConfigError(
+            "WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun"
+        )
+
+
+def _note_interpreter(python: str) -> None:
+    """Says so if the program will run in another environment than these words name."""
+    found = shutil.which(python)
+    if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
+        say_progress(
+            f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}"
+        )
+
+
+def _console_script(name: str) -> str | None:
+    """Returns the Python program behind an installed command such as `yolo`; None if it is none."""
+    found = shutil.which(name)
+    if not found:
+        return None
+
+    with open(found, "rb") as file:
+        first = file.readline(200)
+    # such a command is a text with the interpreter in its first line
+    return found if first.startswith(b"#!") and b"python" in first else None
+
+
+def say_progress(text: str) -> None:
+    print(f"diagnose: {text}", file=sys.stderr, flush=True)
