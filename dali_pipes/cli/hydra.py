@@ -44,6 +44,7 @@ from dali_pipes.cli.messages import (
 )
 from dali_pipes.cli.overrides import expand_home, spell
 from dali_pipes.cli.spelling import explain_in_options
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 
 # the flags of Hydra's own parser, which answers any other with its usage
@@ -120,6 +121,7 @@ class _Run:
         try:
             options = self._read_options(config)
             self.composed = True
+            _make_named_sources(options)
             self.job(options)
         except DaliPipesError as error:
             self._stop(explain_in_options(error, self.line.job, config), error.status)
@@ -151,6 +153,15 @@ class _Run:
 
     def _stop(self, message: str, status: int = 2) -> None:
         (stop if self.composed else stop_once)(message, status)
+
+
+def _make_named_sources(options: Any) -> None:
+    """Makes the demo set for a job that reads it (data=demo)."""
+    data = getattr(options, "data", None)
+    if isinstance(data, DataConfig) and data.demo:
+        from dali_pipes.data.demo import make_named_set
+
+        make_named_set(data, getattr(options, "split", "train"))
 
 
 def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:

@@ -47,7 +47,7 @@ class DataConfig:
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None:
             all.
-        demo: `root` is the demo set, and it is made if it is not there.
+        demo: `root` is the demo set; dali-pipes makes it before a job starts, if it is not there.
     """
 
     root: str | None = None

@@ -5,13 +5,16 @@ Each class is a pattern that fills the image, so that a random crop shows it too
 are random, and the noise over it has a spectrum that falls as 1/f, as that of natural images does
 (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
 
-`make_demo_set` writes the set; `prepare_set` and `make_images` also serve demo sets of other kinds.
+`make_demo_set` writes the set, and `make_named_set` that of a configuration that names it;
+`prepare_set` and `make_images` also serve demo sets of other kinds.
 """
 
+import fcntl
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order
+
+_MARK = ".demo-set"  # a file with the arguments that a complete set was made with
+_UNFINISHED = "unfinished"
 
 Field = NDArray[np.float32]
 T = TypeVar("T")
@@ -45,6 +52,23 @@ PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
 }
 
 
+def make_named_set(data: DataConfig, split: str) -> None:
+    """Makes the demo set if the images of a split are to be its own, and none is there.
+
+    The command line does so before a job starts. Opening images makes nothing.
+
+    Raises:
+        ManifestError: the folder holds a train or val folder that is not the demo set's.
+    """
+    if not data.demo or data.source(split) != f"{data.root}/{split}":
+        return
+
+    mark = Path(str(data.root), _MARK)
+    # a set of another size, which dali-pipes demo made there, is as good
+    if not mark.exists() or mark.read_text() == _UNFINISHED:
+        make_demo_set(str(data.root))
+
+
 def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int = 0) -> Path:
     """Writes `out`/train and `out`/val with 10 class folders each, on all cores.
 
@@ -59,7 +83,7 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
         ManifestError: `out` holds a train or val folder that this function did not make.
     """
     out, splits = Path(out), ("train", "val")
-    with prepare_set(out, ".demo-set", splits, f"train={train} val={val} seed={seed}") as missing:
+    with prepare_set(out, _MARK, splits, f"train={train} val={val} seed={seed}") as missing:
         if missing:
             for folder in (out / split / name for split in splits for name in PATTERNS):
                 folder.mkdir(parents=True)
@@ -81,25 +105,39 @@ def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) ->
     Raises:
         ManifestError: one of them is there, and the mark is not.
     """
-    done = out / mark
-    if done.exists() and done.read_text() == description:
-        yield False
-        return
-
-    for path in (out / name for name in names):
-        if path.exists() and not done.exists():
-            raise ManifestError(
-                f"{path} exists and is not a demo set; choose another folder, nothing was changed"
-            )
-        shutil.rmtree(path, ignore_errors=True)
-
     out.mkdir(parents=True, exist_ok=True)
-    # a run that is killed leaves this text, and the next one starts anew
-    done.write_text("unfinished")
-    print(f"making a demo set in {out}, once", file=sys.stderr)
+    with _locked(out):
+        done = out / mark
+        if done.exists() and done.read_text() == description:
+            yield False
+            return
 
-    yield True
-    done.write_text(description)
+        for path in (out / name for name in names):
+            if path.exists() and not done.exists():
+                raise ManifestError(
+                    f"{path} exists and is not a demo set; choose another folder, nothing was "
+                    "changed"
+                )
+            shutil.rmtree(path, ignore_errors=True)
+
+        # a run that is killed leaves this text, and the next one starts anew
+        done.write_text(_UNFINISHED)
+        print(f"making a demo set in {out}, once", file=sys.stderr)
+
+        yield True
+        done.write_text(description)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """A block that one process at a time is in: each rank of a job starts by making the set."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:

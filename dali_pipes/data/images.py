@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.data.config import DataConfig
-from dali_pipes.data.demo import make_demo_set
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.table_options import TableOptions
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.progress import track
 
 MIN_EPOCH_IMAGES = 5_000  # images
@@ -29,7 +28,7 @@ def open_images(
     with_labels: bool = True,
     **options: Any,
 ) -> Manifest:
-    """Opens the images of "train" or "val"; makes the demo set if it is asked for.
+    """Opens the images of "train" or "val".
 
     Args:
         max_bad_fraction: the share of the images that may be unusable.
@@ -42,8 +41,10 @@ def open_images(
     """
     options.setdefault("max_pixels", data.max_pixels)
     source = data.source(split)
-    if data.demo and source == f"{data.root}/{split}":
-        make_demo_set(str(data.root))
+    if data.demo and source == f"{data.root}/{split}" and not Path(source).is_dir():
+        raise ManifestError(
+            f"{source}: the demo set is not there; dali-pipes demo out={data.root} makes it"
+        )
 
     images, masks = (
         (data.train_images, data.train_masks)

@@ -1,4 +1,5 @@
 import hashlib
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -6,6 +7,8 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.data import demo as demo_set
+from dali_pipes.data.config import DataConfig
 from dali_pipes.data.demo import PATTERNS, _write, make_demo_set
 
 
@@ -65,6 +68,45 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
     with pytest.raises(dp.ManifestError, match="is not a demo set"):
         make_demo_set(tmp_path, train=10, val=10)
     assert (tmp_path / "train/cats/1.jpg").read_bytes() == b"precious"
+
+
+def test_a_set_that_a_configuration_names_is_made_where_none_is(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(demo_set, "make_demo_set", made.append)
+    root = str(tmp_path / "demo")
+
+    # images of one's own are left alone
+    for data in (DataConfig(root=root), DataConfig(root=root, train="/mine", demo=True)):
+        demo_set.make_named_set(data, "train")
+    assert not made
+    demo_set.make_named_set(DataConfig(root=root, train="/mine", demo=True), "val")
+    assert made == [root]
+
+    # one that dali-pipes demo made with other numbers stays
+    make_demo_set(root, train=3, val=3)
+    demo_set.make_named_set(DataConfig(root=root, demo=True), "train")
+    assert made == [root]
+    (tmp_path / "demo/.demo-set").write_text("unfinished")
+    demo_set.make_named_set(DataConfig(root=root, demo=True), "train")
+    assert made == [root, root]
+
+
+def test_ranks_that_start_together_make_one_set(tmp_path):
+    """A rank that did not wait would delete what another is writing."""
+    missing = []
+
+    def prepare():
+        with demo_set.prepare_set(tmp_path, ".mark", ["train"], "all") as is_missing:
+            missing.append(is_missing)
+
+    with demo_set.prepare_set(tmp_path, ".mark", ["train"], "all"):
+        (tmp_path / "train").mkdir()
+        other = Thread(target=prepare)
+        other.start()
+        other.join(0.3)
+        assert other.is_alive() and (tmp_path / "train").exists()
+    other.join()
+    assert missing == [False] and (tmp_path / "train").exists()
 
 
 @pytest.mark.slow

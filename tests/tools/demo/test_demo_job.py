@@ -1,6 +1,10 @@
 """The job demo."""
 
+from functools import partial
+
 import pytest
+
+from dali_pipes.data import demo
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,11 @@ def test_a_folder_of_ones_own_is_left_alone(command, tmp_path):
     done = command("demo", f"out={tmp_path / 'set'}")
     assert done.returncode == 2 and "exists and is not a demo set" in done.stderr
     assert list((tmp_path / "set").iterdir()) == [tmp_path / "set/train"]
+
+
+def test_a_job_that_reads_the_set_makes_it_first(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "make_demo_set", partial(demo.make_demo_set, train=10, val=10))
+    words = ("scan", "data=demo", f"data.root={tmp_path / 'demo'}", "split=val")
+    done = command(*words)
+    assert done.returncode == 0 and "making a demo set in" in done.stderr
+    assert "making a demo set" not in command(*words).stderr
