@@ -1,7 +1,13 @@
 """Mistakes of users.
 
-Programs print these errors as one line; anything else is a bug and keeps its traceback.
+Programs print these errors as one line; anything else is a bug and keeps its traceback. An error
+that names options is an `OptionError`, or its `ChoiceError`. Its text has Python's spelling, and
+the command line writes the same in its own (cli/spelling.py).
 """
+
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, ClassVar
 
 
 class DaliPipesError(Exception):
@@ -25,17 +31,51 @@ class ConfigError(DaliPipesError, ValueError):
     """An option, or a combination of options, that cannot work."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A dataclass of options, or one of its options, in the text of an error or a warning.
+
+    As text it is Python's: `TorchConfig`, `TorchConfig.num_workers`, or with a value
+    `TorchConfig(num_workers=4)`.
+    """
+
+    owner: type
+    option: str = ""
+    value: Any = ...  # to be set; None is a value
+
+    def __str__(self) -> str:
+        if not isinstance(self.value, EllipsisType):
+            return f"{self.owner.__name__}({self.option}={self.value!r})"
+        return f"{self.owner.__name__}.{self.option}" if self.option else self.owner.__name__
+
+
 class OptionError(ConfigError):
     """One option of a dataclass that cannot work.
 
     Attributes:
         owner: the dataclass.
-        problem: what is wrong; begins with the option's name.
+        parts: what is wrong, of which the first begins with the option's name; what is to be set
+            instead is a `Mention`.
     """
 
-    def __init__(self, owner: type, problem: str):
-        super().__init__(f"{owner.__name__}.{problem}")
-        self.owner, self.problem = owner, problem
+    joint: ClassVar[str] = "."  # between the dataclass and what is wrong
+
+    def __init__(self, owner: type, *parts: str | Mention):
+        super().__init__(f"{owner.__name__}{self.joint}{''.join(map(str, parts))}")
+        self.owner, self.parts = owner, parts
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.owner, *self.parts)  # to and from other processes
+
+
+class ChoiceError(OptionError):
+    """A dataclass of options that was chosen, such as a transform, and does not fit the rest.
+
+    Attributes:
+        parts: what is wrong, as a sentence whose subject is the dataclass.
+    """
+
+    joint = " "
 
 
 class NoGpuError(ConfigError):

@@ -48,8 +48,14 @@ _KINDS: dict[type, tuple[Any, ...]] = {
 
 
 def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
-    """Returns a field of a dataclass of options, with the check that `check_options` is to do."""
-    return field(default=default, metadata={"check": (check, bounds)})
+    """Returns a field of a dataclass of options, with the check that `check_options` is to do.
+
+    A default of `list` or `dict` stands for an empty one.
+    """
+    metadata = {"check": (check, bounds)}
+    if default in (list, dict):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def check_options(options: Any) -> None:
@@ -76,6 +82,8 @@ def check_options(options: Any) -> None:
             if check and (converted := check(each.name, value, *bounds)) is not None:
                 value = converted
             value = _check_kind(each.name, value, kind)
+        except OptionError:
+            raise  # of options that are the value, such as a policy
         except ConfigError as error:
             raise OptionError(type(options), str(error)) from None
 

@@ -16,14 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import register_dataclass, tree_map_only
 
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.checks import describe_value
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
+
+# the backends that make every view, size and turn of images
+_UNIVERSAL = (Mention(DaliConfig), " or ", Mention(TorchConfig))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +270,11 @@ class Backend(ABC):
     def __repr__(self) -> str:
         return f"{type(self._config).__name__} on {self._device}"
 
+    def _refuse_augment(self) -> None:
+        """For a backend that changes no pixels after the flip."""
+        if self._transform.augmenter.policies:
+            raise ChoiceError(type(self._config), "does not support augment; use ", *_UNIVERSAL)
+
     def _refuse_padding(self) -> None:
         """For a backend whose batches all have one size."""
         self._refuse(self._transform.pads_batches, "images of one size", "does not")
@@ -277,17 +287,15 @@ class Backend(ABC):
     def _refuse_exif(self) -> None:
         """For a backend that takes pixels as stored."""
         if self._transform.exif == "apply":
-            name = type(self._config).__name__
-            raise ConfigError(
-                f"{name} takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig"
-            )
+            option = Mention(type(self._transform), "exif", "apply")
+            problem = ("takes pixels as stored; ", option, " needs ", *_UNIVERSAL)
+            raise ChoiceError(type(self._config), *problem)
 
     def _refuse(self, wanted: bool, made: str, other: str) -> None:
         if wanted:
-            kind, name = type(self._transform).__name__, type(self._config).__name__
-            raise ConfigError(
-                f"{name} makes {made}, and {kind} {other}; use DaliConfig or TorchConfig"
-            )
+            transform = Mention(type(self._transform))
+            problem = (f"makes {made}, and ", transform, f" {other}; use ", *_UNIVERSAL)
+            raise ChoiceError(type(self._config), *problem)
 
     @property
     def engine_mix(self) -> str | None:

@@ -2,6 +2,7 @@
 options with a wrong name.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -9,7 +10,17 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dali_pipes.backends.registry import list_backends
-from dali_pipes.errors import DaliPipesError, NoGpuError, OptionError, SmallDataError
+from dali_pipes.errors import (
+    ChoiceError,
+    DaliPipesError,
+    Mention,
+    NoGpuError,
+    OptionError,
+    SmallDataError,
+)
+from dali_pipes.measure.arms import ARMS
+from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.transforms import TRANSFORMS
 
 
 def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> str:
@@ -42,20 +53,82 @@ def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> s
 
 
 def _name_option(error: OptionError, config: DictConfig) -> str:
-    """Returns the error's text with the full name of the option, such as loader.num_threads."""
-    # several nodes may have this class, as transform and eval_transform: first those that fail
-    nodes = [("", config), *_find_groups(config)]
-    places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is error.owner]
-    places.sort(key=lambda each: not _fails(each[1]))
-    if not places:
-        return str(error)
+    """Returns the error's text with the full names of options, such as loader.num_threads."""
+    problem = "".join(
+        part if isinstance(part, str) else spell(part, config) for part in error.parts
+    )
+    if isinstance(error, ChoiceError):
+        return f"{spell(Mention(error.owner), config)} {problem}"
 
-    place = places[0][0]
+    place = _find_place(error.owner, config)
+    if place is None:
+        return f"{error.owner.__name__}.{problem}"
     of_training = (
         " (its size is transform.size; transform@eval_transform=letterbox "
         "eval_transform.flip=0 takes whole images)"
     )
-    return f"{place}{error.problem}{of_training if place == 'eval_transform.' else ''}"
+    return f"{place}{problem}{of_training if place == 'eval_transform.' else ''}"
+
+
+def spell(mention: Mention, config: DictConfig) -> str:
+    """Returns how a command line writes options of Python: loader=dali, loader.num_threads, or
+    loader.num_threads=4.
+    """
+    place = _find_place(mention.owner, config)
+    if place is None:
+        return str(mention)
+    if mention.option:
+        value = "" if mention.value is ... else f"={_spell_value(mention.value)}"
+        return f"{place}{mention.option}{value}"
+
+    group, name = _choices().get(mention.owner, ("", ""))
+    # an arm, or another node that was not chosen by its group's name alone
+    return f"{group}={name}" if place == f"{group}." else place.removesuffix(".")
+
+
+def spell_mentions(record: logging.LogRecord) -> bool:
+    """Has a warning name options as a command line does; a filter of `logging`."""
+    if isinstance(record.args, tuple):
+        none = OmegaConf.create({})
+        record.args = tuple(
+            spell(each, none) if isinstance(each, Mention) else each for each in record.args
+        )
+    return True
+
+
+def _spell_value(value: Any) -> str:
+    """Returns a value as it is written in an override."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {_spell_value(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_spell_value, value))}]"
+    return str(value)
+
+
+def _choices() -> dict[type, tuple[str, str]]:
+    """Returns the group and the name by which a command line chooses a class of options."""
+    return {
+        **{transform: ("transform", name) for name, transform in TRANSFORMS.items()},
+        **{sampling: ("sampling", name) for name, sampling in SAMPLINGS.items()},
+        **{entry.config: ("loader", name) for name, entry in list_backends().items()},
+        **{arm.config: ("arm", arm.name) for arm in ARMS},
+    }
+
+
+def _find_place(owner: type, config: DictConfig) -> str | None:
+    """Returns what comes before the names of these options, such as "loader."; None if they have no
+    place on a command line.
+    """
+    # several nodes may have this class, as transform and eval_transform: first those that fail
+    nodes = [("", config), *_find_groups(config)]
+    places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is owner]
+    places.sort(key=lambda each: not _fails(each[1]))
+    if places:
+        return places[0][0]
+    group, _ = _choices().get(owner, ("", ""))
+    return f"{group}." if group else None
 
 
 def _find_groups(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, DictConfig]]:

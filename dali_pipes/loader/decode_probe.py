@@ -2,7 +2,7 @@
 
 `probe` decodes some images of a manifest with these options and on the CPU, and compares them. It
 does so in a separate process (decode_compare.py), since decoders may crash or hang. `try_regions`
-is what `loader.decode=probe` asks; the doctor and the tests of a GPU use `probe` itself.
+is what `DaliConfig(decode="probe")` asks; the doctor and the tests of a GPU use `probe` itself.
 """
 
 import re

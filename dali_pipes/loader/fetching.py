@@ -24,9 +24,9 @@ from dali_pipes.data.shards.copies import (
     hold_copy,
     release,
 )
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.plan.plan import Plan
-from dali_pipes.plan.sampling import Sequential
+from dali_pipes.plan.sampling import Sequential, Windows
 from dali_pipes.plan.windows import Lanes, Window
 from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.nodes import nodes_of_run
@@ -58,7 +58,7 @@ def check_room(plan: Plan) -> None:
             needed = min(2 * lanes.window_bytes * lanes_here, int(sizes.sum()))
             what, instead = (
                 f"{lanes_here} lanes with two windows of {_gb(lanes.window_bytes)} each",
-                "lower sampling.window_gb",
+                "lower window_gb",
             )
             _check_batch(plan, lanes)
         elif isinstance(plan.sampling, Sequential):
@@ -72,12 +72,15 @@ def check_room(plan: Plan) -> None:
             what = f"{_gb(needed)} of shards"
 
         if needed > room:
-            raise ConfigError(
+            problem = (
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache "
                 f"{cache_folder()} may hold {_gb(room)}; set "
                 f"{LIMIT} to {needed / 1e9:.10g} at least, with {FOLDER} on a disk of that "
                 f"size, or {instead}"
             )
+            if lanes:
+                raise OptionError(Windows, f"window_gb: {problem}")
+            raise ConfigError(problem)
 
 
 def _check_batch(plan: Plan, lanes: Lanes) -> None:
@@ -89,8 +92,8 @@ def _check_batch(plan: Plan, lanes: Lanes) -> None:
         log.warning(
             "a window of %s has about %d images, and a lane reads %d of every global "
             "batch, so shards are fetched "
-            "several times; raise sampling.window_gb (it should hold hundreds of batches)",
-            *(_gb(lanes.window_bytes), window, batch),
+            "several times; raise %s (it should hold hundreds of batches)",
+            *(_gb(lanes.window_bytes), window, batch, Mention(Windows, "window_gb")),
         )
 
 

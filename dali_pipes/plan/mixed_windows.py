@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.errors import ConfigError
 from dali_pipes.plan.order import PERIOD, Shares
-from dali_pipes.plan.windows import Lanes, Line, Window
+from dali_pipes.plan.windows import Lanes, LanesError, Line, Window
 
 Int = NDArray[np.int64]
 
@@ -48,7 +47,7 @@ class MixedLanes(Lanes):
         steps: global batches of an epoch.
 
     Raises:
-        ConfigError: the batch cannot be cut into these lanes, or the windows hold no shard.
+        LanesError: the batch cannot be cut into these lanes, or the windows hold no shard.
     """
 
     def __init__(
@@ -126,8 +125,8 @@ def _divide_window_bytes(
     largest = np.array([source.sizes.max() for source in sources])
 
     if (least := largest.sum()) > window_bytes:
-        raise ConfigError(
-            f"sampling.window_gb={window_bytes / 1e9:g} does not hold a shard of each of "
+        raise LanesError(
+            f"window_gb={window_bytes / 1e9:g} does not hold a shard of each of "
             f"the {len(sources)} sources; "
             f"{least / 1e9:.10g} at least would do"
         )

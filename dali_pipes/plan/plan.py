@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from dali_pipes.checks import LARGEST_SEED, check_choice, check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, SmallDataError
+from dali_pipes.errors import ConfigError, OptionError, SmallDataError
 from dali_pipes.options import check_arguments, check_options
 from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
-from dali_pipes.plan.sampling import Sampling, Uniform, parse_sampling
+from dali_pipes.plan.sampling import Sampling, Uniform, Windows, parse_sampling
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.plan.windows import Lanes
+from dali_pipes.plan.windows import Lanes, LanesError
 
 LARGEST_BATCH = 2**24
 _PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
@@ -175,7 +175,10 @@ class Plan:
 
         for lanes in self.all_lanes:
             if lanes:
-                lanes.check_ranks(self.rank.count)
+                try:
+                    lanes.check_ranks(self.rank.count)
+                except LanesError as error:
+                    raise OptionError(Windows, str(error)) from None
 
         n, batch = self.epoch_size, self.global_batch_size
         if self.last_batch == "drop" and n < batch:

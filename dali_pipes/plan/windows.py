@@ -27,6 +27,10 @@ Place = tuple[int, int]  # epoch and step
 _CACHED_PASSES = 4  # passes: a step needs two at most, and the start of the next epoch as many
 
 
+class LanesError(ConfigError):
+    """Lanes or windows that do not fit; the text begins with an option of dp.Windows."""
+
+
 class Window(NamedTuple):
     """Shards that a lane reads at once. Neighboring windows may serve one batch together."""
 
@@ -59,7 +63,7 @@ class Lanes(ABC):
         window_bytes: the most bytes that the shards of a lane's present windows have.
 
     Raises:
-        ConfigError: a global batch cannot be cut into so many lanes.
+        LanesError: a global batch cannot be cut into so many lanes.
     """
 
     def __init__(self, count: int, window_bytes: int, batch: int):
@@ -72,8 +76,8 @@ class Lanes(ABC):
                 min((fit for fit in fits if fit > count), default=1),
             )
 
-            raise ConfigError(
-                f"sampling.lanes={count} do not divide a global batch of {batch} images; "
+            raise LanesError(
+                f"lanes={count} do not divide a global batch of {batch} images; "
                 f"{describe_multiples(batch, count)} images would do, or "
                 f"{below} or {above} lanes"
             )
@@ -92,12 +96,12 @@ class Lanes(ABC):
         """
 
     def check_ranks(self, ranks: int) -> None:
-        """Raises a ConfigError if this number of ranks would read parts of lanes."""
+        """Raises a LanesError if this number of ranks would read parts of lanes."""
         if self.count % ranks and ranks % self.count:
             fits = ", ".join(map(str, _divisors(self.count)))
-            raise ConfigError(
-                f"{ranks} ranks cannot share sampling.lanes={self.count}; {fits} ranks "
-                f"would do, or a multiple of {self.count}"
+            raise LanesError(
+                f"lanes={self.count} cannot be shared by {ranks} ranks; {fits} ranks would do, or "
+                f"a multiple of {self.count}"
             )
 
     def lanes_of(self, rank: int, ranks: int) -> range:
@@ -118,7 +122,7 @@ class PlainLanes(Lanes):
         epoch_size: samples.
 
     Raises:
-        ConfigError: these shards, batches and epochs cannot be cut into such lanes or windows.
+        LanesError: these shards, batches and epochs cannot be cut into such lanes or windows.
     """
 
     def __init__(
@@ -138,16 +142,15 @@ class PlainLanes(Lanes):
 
         if not whole and epoch_size % lanes:
             sizes_near = describe_multiples(epoch_size, lanes)
-            raise ConfigError(
-                f"sampling.lanes={lanes} do not divide an epoch of {epoch_size} images; "
+            raise LanesError(
+                f"lanes={lanes} do not divide an epoch of {epoch_size} images; "
                 f"{sizes_near} images would do"
             )
 
         if sizes.max() > window_bytes:
             limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
-            raise ConfigError(
-                f"sampling.window_gb={limit} holds no shard of {least} GB; {least} at least "
-                "would do"
+            raise LanesError(
+                f"window_gb={limit} holds no shard of {least} GB; {least} at least would do"
             )
 
         self._line = Line(

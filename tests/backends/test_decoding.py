@@ -59,11 +59,12 @@ def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_
         chosen(decode="region")
     text = str(caught.value)
     assert (
-        "loader.decode is region, but with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text
+        "DaliConfig.decode is region, but with nvImageCodec 0.9.0, nvJPEG 12.4.0" in text
         and "issue 55" in text
     )
-    assert "auto" in text and "loader.decode=whole" in text and "loader.decode=force_region" in text
-    assert "jpeg_fancy_upsampling=false" not in text  # it would not help against the crash
+    assert "auto" in text and "set DaliConfig(decode='whole')" in text
+    assert "DaliConfig(decode='force_region')" in text
+    assert "jpeg_fancy_upsampling=False" not in text  # it would not help against the crash
 
 
 def test_an_option_that_avoids_the_fault_is_named_too(installed):
@@ -71,8 +72,8 @@ def test_an_option_that_avoids_the_fault_is_named_too(installed):
     with pytest.raises(
         dp.ConfigError,
         match=(
-            r"or loader.jpeg_fancy_upsampling=false, with other pixels; "
-            r"loader.decode=force_region"
+            r"or DaliConfig\(jpeg_fancy_upsampling=False\), with other pixels; "
+            r"DaliConfig\(decode='force_region'\)"
         ),
     ):
         chosen(decode="region")
@@ -93,7 +94,7 @@ def test_force_region_cannot_be_exact_where_pixels_differ_between_runs(installed
     installed(OLD, CUDA_12)
     with pytest.raises(
         dp.ConfigError,
-        match=r"exact promises the same pixels in each run, but with loader\.decode=force_region",
+        match=r"exact promises the same pixels in each run, but with decode=force_region",
     ):
         chosen(decode="force_region", exact=True)
     assert chosen(decode="force_region", exact=True, jpeg_fancy_upsampling=False).region

@@ -80,7 +80,10 @@ def test_tensorflow_prints_nothing(manifest, tmp_path):
 def test_orientation_is_refused(manifest):
     with pytest.raises(
         dp.ConfigError,
-        match=r"TfDataConfig takes pixels as stored; exif='apply' needs DaliConfig or TorchConfig",
+        match=(
+            r"TfDataConfig takes pixels as stored; TrainTransform\(exif='apply'\) needs DaliConfig "
+            "or TorchConfig"
+        ),
     ):
         dp.build_loader(manifest, CONFIG, transform=dp.TrainTransform(exif="apply"), batch_size=8)
 

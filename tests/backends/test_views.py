@@ -211,7 +211,7 @@ def test_who_makes_one_view_says_so(manifest, config, torchvision_gpu_anywhere):
     [
         ({}, "names no view; it takes names and options"),
         ({"views": [{"count": 2}]}, r"\{'count': 2\} has no name; it takes views such as"),
-        ({"views": {"a": 3}}, r"a is 3; it takes options such as \{count: 2, size: 224\}"),
+        ({"views": {"a": 3}}, "a is 3; it takes options such as count and size, or a list of them"),
         ({"views": {"a": []}}, r"a is \[\]"),
         ({"views": {"a": {"count": 0}}}, "count of a is 0"),
         (

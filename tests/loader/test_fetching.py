@@ -241,7 +241,7 @@ def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
         )
     with pytest.raises(
         ConfigError,
-        match=r"3 ranks cannot share sampling.lanes=2; 1, 2 ranks would do, or a multiple of 2",
+        match=r"lanes=2 cannot be shared by 3 ranks; 1, 2 ranks would do, or a multiple of 2",
     ):
         build(far, rank=dp.Rank(0, 3), batch_size=20, sampling=sampling)
 
@@ -255,8 +255,8 @@ def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache,
     with pytest.raises(
         ConfigError,
         match=(
-            r"1 lanes with two windows of .* set DALI_PIPES_CACHE_GB to .*, or lower "
-            r"sampling.window_gb"
+            r"Windows.window_gb: .* 1 lanes with two windows of .* set DALI_PIPES_CACHE_GB to .*, "
+            "or lower window_gb"
         ),
     ):
         build(far, sampling={"name": "windows", "window_gb": 0.7 * copies.cache_bytes() / 1e9})

@@ -320,7 +320,7 @@ def test_what_the_state_holds(options, files, changed):
             {"lanes": 4},
             4,
             3,
-            ("3 ranks cannot share sampling.lanes=4; 1, 2, 4 ranks would do, or a multiple of 4"),
+            ("lanes=4 cannot be shared by 3 ranks; 1, 2, 4 ranks would do, or a multiple of 4"),
         ),
         (
             {"lanes": 2, "epoch_size": 45},

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import Mention, OptionError
 from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,22 @@ class Versions:
 GATED_SINCE, GATED_UNTIL_NVJPEG = (0, 9, 0), (13, 2, 0)
 
 
+class WayOut(NamedTuple):
+    """An option that may help if decoding on a GPU goes wrong."""
+
+    option: str
+    value: Any
+    cost: str = ""  # what else it changes
+
+    def to_parts(self, owner: type) -> tuple[Mention, str]:
+        """Returns this as parts of an error."""
+        return Mention(owner, self.option, self.value), self.cost
+
+
+_WITHOUT_FANCY = WayOut("jpeg_fancy_upsampling", False, ", with other pixels")
+_WITHOUT_ENGINE = WayOut("hw_decoder_load", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class RegionFault:
     """Something that goes wrong when regions are decoded on a GPU."""
@@ -56,7 +73,7 @@ class RegionFault:
     what: str  # the fault, with its source
     # whether these versions with these options have it
     applies: Callable[[Versions, DaliConfig, Transform], bool]
-    way_out: str = ""  # an option that avoids it; "": there is none
+    way_out: "WayOut | None" = None  # what avoids it
     is_small: bool = False  # whether so few pixels are wrong that decode=probe does not see it
 
 
@@ -79,7 +96,7 @@ FAULTS = (
             and versions.nvimgcodec < GATED_SINCE
             and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
-        "loader.jpeg_fancy_upsampling=false, with other pixels",
+        _WITHOUT_FANCY,
         is_small=True,
     ),
     RegionFault(
@@ -91,7 +108,7 @@ FAULTS = (
             and versions.nvimgcodec >= GATED_SINCE
             and versions.nvjpeg < GATED_UNTIL_NVJPEG
         ),
-        "loader.jpeg_fancy_upsampling=false, with other pixels",
+        _WITHOUT_FANCY,
     ),
 )
 
@@ -119,7 +136,7 @@ def choose(
         probe: tests regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
 
     Raises:
-        ConfigError: decode is "region" but a fault of the table applies, or it is "force_region"
+        OptionError: decode is "region" but a fault of the table applies, or it is "force_region"
             and a fault breaks what `exact` promises.
     """
     if not on_gpu:
@@ -134,10 +151,10 @@ def choose(
         case "force_region":
             repeats = not any(fault.is_small for fault in faults)
             if config.exact and not repeats:
-                raise ConfigError(
-                    "loader.exact promises the same pixels in each run, but with "
-                    "loader.decode=force_region "
-                    f"and {versions} {known}. Leave decode at auto, or exact at false"
+                raise OptionError(
+                    type(config),
+                    "exact promises the same pixels in each run, but with decode=force_region "
+                    f"and {versions} {known}. Leave decode at auto, or turn exact off",
                 )
             if faults:
                 log.warning("decode=force_region with %s, where %s", versions, known)
@@ -161,10 +178,16 @@ def choose(
                 (f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}"),
             )
         case "region" if faults:
-            raise ConfigError(
-                f"loader.decode is region, but with {versions} {known}. Leave it at auto, or set "
-                f"{', or '.join(ways_out(config, transform))}; loader.decode=force_region "
-                "tries it anyway"
+            owner = type(config)
+            ways = [way.to_parts(owner) for way in ways_out(config, transform)]
+            raise OptionError(
+                owner,
+                f"decode is region, but with {versions} {known}. Leave it at auto, or set ",
+                *ways[0],
+                *(part for way in ways[1:] for part in (", or ", *way)),
+                "; ",
+                Mention(owner, "decode", "force_region"),
+                " tries it anyway",
             )
 
     # the rest: auto, region without a fault, and probe if it has no test or would not see the fault
@@ -196,19 +219,18 @@ def output_dtype(transform: Transform, device: str) -> str:
     )
 
 
-def ways_out(config: DaliConfig, transform: Transform) -> list[str]:
+def ways_out(config: DaliConfig, transform: Transform) -> list[WayOut]:
     """Options to try if decoding on a GPU goes wrong with these options."""
     faults = _known(config, transform)
     if config.decode == "whole" or (config.decode == "auto" and faults):
-        return ["loader.hw_decoder_load=0"] if config.engine_load else []
+        return [_WITHOUT_ENGINE] if config.engine_load else []
 
-    each_has_one = all(fault.way_out for fault in faults)
-    without_engine = ["loader.hw_decoder_load=0"] if config.engine_load and not faults else []
-
+    avoiding = [fault.way_out for fault in faults if fault.way_out]
     return [
-        "loader.decode=whole",
-        *(fault.way_out for fault in faults if each_has_one),
-        *without_engine,
+        WayOut("decode", "whole"),
+        # one that avoids some of the faults only would not help
+        *(avoiding if len(avoiding) == len(faults) else []),
+        *([_WITHOUT_ENGINE] if config.engine_load and not faults else []),
     ]
 
 

@@ -21,7 +21,6 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.tfdata.config import TfDataConfig
 from dali_pipes.data.reader import Reader
-from dali_pipes.errors import ConfigError
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import DTYPES
@@ -71,10 +70,7 @@ class TfDataBackend(Backend):
 
     def _prepare(self) -> None:
         self._refuse_views()
-        if self._transform.augmenter.policies:
-            raise ConfigError(
-                "TfDataConfig does not support augment; use DaliConfig or TorchConfig"
-            )
+        self._refuse_augment()
         self._refuse_exif()
         self._reader = Reader()
         self._iterator: list[Any] = []

@@ -19,7 +19,7 @@ from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.graph import RESIZE, normalize
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.plan.plan import PlannedBatch
@@ -65,31 +65,32 @@ class DaliNativeBackend(DaliBackend):
 
     def _prepare(self) -> None:
         self._refuse_views()
+        owner, planned = type(self._config), Mention(DaliConfig)
         if not isinstance(self._transform, TrainTransform):
-            raise ConfigError(
-                "DaliNativeConfig supports only the training transform; use DaliConfig for "
-                "evaluation"
+            raise ChoiceError(
+                owner, "supports only ", Mention(TrainTransform), "; use ", planned, " for others"
             )
         if (
             self._transform.augmenter.policies
             or self._transform.sizes
             or self._transform.vertical_flip
         ):
-            raise ConfigError(
-                "DaliNativeConfig supports neither augment nor sizes nor vertical_flip; use "
-                "DaliConfig"
+            raise ChoiceError(
+                owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
             )
 
         # boxes and masks move with the plan's crop, which this graph does not take
         if any(map(self._manifest.has_target, ("boxes", "mask"))):
-            raise ConfigError(
-                "DaliNativeConfig draws its crops itself, so boxes and masks cannot follow "
-                "them; use DaliConfig"
+            raise ChoiceError(
+                owner,
+                "draws its crops itself, so boxes and masks cannot follow them; use ",
+                planned,
             )
         if not self._manifest.whole_files:
-            raise ConfigError(
-                "DaliNativeConfig reads files of one image each, and these images are in "
-                "shards; use DaliConfig"
+            raise ChoiceError(
+                owner,
+                "reads files of one image each, and these images are in shards; use ",
+                planned,
             )
 
         super()._prepare()

@@ -9,7 +9,7 @@ import torch
 
 from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import OptionError
 from dali_pipes.system.cuda import why_no_gpu
 
 
@@ -69,13 +69,13 @@ def arrival_device(config: LoaderConfig) -> torch.device:
     """The device of a loader's batches: the current GPU, if there is one.
 
     Raises:
-        ConfigError: the loader needs a GPU, and there is none.
+        OptionError: the loader needs a GPU, and there is none.
     """
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     if config.needs_gpu:
-        raise ConfigError(
-            f"{type(config).__name__}(device='gpu'), but PyTorch sees no GPU here; PyTorch says: "
-            f"{why_no_gpu()}"
+        raise OptionError(
+            type(config),
+            f"device is gpu, but PyTorch sees no GPU here; PyTorch says: {why_no_gpu()}",
         )
     return torch.device("cpu")

@@ -20,7 +20,7 @@ from dali_pipes.checks import (
     check_ordered_pair,
     describe_value,
 )
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import (
@@ -172,8 +172,8 @@ class ColorJitter(Policy):
     def __post_init__(self) -> None:
         check_options(self)
         if not self._parts():
-            raise ConfigError(
-                "ColorJitter changes nothing; set brightness, contrast, saturation or hue"
+            raise ChoiceError(
+                ColorJitter, "changes nothing; set brightness, contrast, saturation or hue"
             )
 
     def _parts(self) -> dict[str, float]:
@@ -376,26 +376,13 @@ class Augmenter:
     """
 
     def __init__(self, policies: Sequence[Any]):
-        if isinstance(policies, (str, Mapping)) or not isinstance(policies, Sequence):
-            raise ConfigError(
-                f"transform.augment is {policies!r}; it takes a list of policies: "
-                "[TrivialAugmentWide]"
-            )
-
-        self.policies = [_parse_policy(policy) for policy in policies]
+        self.policies = check_policies("augment", policies)
         self._op_policies = [policy for policy in self.policies if isinstance(policy, Policy)]
-
-        # RandomErasing works on the normalized image, after all other operations
-        rest = [policy for policy in self.policies if isinstance(policy, RandomErasing)]
-        if self.policies != self._op_policies + rest[:1]:
-            raise ConfigError(
-                "transform.augment: RandomErasing works on the normalized image; put it last, "
-                "and only once"
-            )
-
-        self._erase_policy = rest[0] if rest else None
+        self._erase_policy = next(
+            (policy for policy in self.policies if isinstance(policy, RandomErasing)), None
+        )
         self.slots = tuple(slot for policy in self._op_policies for slot in policy.slots)
-        self.erases = bool(rest)
+        self.erases = self._erase_policy is not None
 
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
         """Draws the operations for `count` images of this height and width."""
@@ -415,7 +402,23 @@ class Augmenter:
         return Augmentation(ops, magnitudes, erased)
 
 
-def _parse_policy(value: Any) -> Any:
+def check_policies(option: str, values: Any) -> list[Any]:
+    """Returns the policies of a list of names, mappings of a name and options, or policies."""
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
+        raise ConfigError(
+            f"{option} is {values!r}; it takes a list of policies: ['TrivialAugmentWide']"
+        )
+    policies = [_parse_policy(option, value) for value in values]
+
+    # RandomErasing works on the normalized image, after all other operations
+    if any(isinstance(policy, RandomErasing) for policy in policies[:-1]):
+        raise ConfigError(
+            f"{option}: RandomErasing works on the normalized image; put it last, and only once"
+        )
+    return policies
+
+
+def _parse_policy(option: str, value: Any) -> Any:
     if isinstance(value, (Policy, RandomErasing)):
         return value
 
@@ -432,19 +435,17 @@ def _parse_policy(value: Any) -> Any:
         if type(value).__module__.startswith("torchvision."):
             instead = "transform_from_torch(transform) makes a whole transform of torchvision's"
             raise ConfigError(
-                f"transform.augment: {type(value).__name__} is torchvision's; {instead}, or "
-                "write its name"
+                f"{option}: {type(value).__name__} is torchvision's; {instead}, or write its name"
             )
-        instead = "options go as {name: NAME, option: value}"
         raise ConfigError(
-            f"transform.augment: {describe_value(value)} is none of "
-            f"{', '.join(POLICIES)}; {instead}"
+            f"{option}: {describe_value(value)} is none of {', '.join(POLICIES)}; one with options "
+            "is a mapping of its name and of them"
         )
 
     known = [field.name for field in fields(POLICIES[name])]
-    if unknown := {str(option) for option in options} - set(known):
+    if unknown := set(map(str, options)) - set(known):
         raise ConfigError(
-            f"transform.augment: {name} does not take {', '.join(sorted(unknown))}; it takes "
+            f"{option}: {name} does not take {', '.join(sorted(unknown))}; it takes "
             f"{', '.join(known[1:])}"
         )
 

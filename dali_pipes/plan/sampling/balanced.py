@@ -18,7 +18,7 @@ class Balanced(Sampling):
     """
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        groups = Groups(classes_of(manifest, "sampling=balanced"), seed)
+        groups = Groups(classes_of(manifest, Balanced), seed)
 
         def locate(places: Int) -> GroupPosition:
             rounds, within = np.divmod(places, len(groups))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_choice, check_if_given, check_int
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.order import Order
 
@@ -85,10 +85,15 @@ def parse_sampling(value: Any) -> Sampling:
         ) from None
 
 
-def classes_of(manifest: Manifest, what: str) -> Int:
-    """(n,) class numbers."""
+def classes_of(manifest: Manifest, sampling: type[Sampling], by: str = "") -> Int:
+    """(n,) class numbers, for this sampling.
+
+    Raises:
+        ChoiceError: an image has no class, or several.
+    """
     if manifest.task != "classification":
-        raise ConfigError(
-            f"{what} needs one class for each image, and the labels are for {manifest.task}"
+        raise ChoiceError(
+            sampling,
+            f"{by}needs one class for each image, and the labels are for {manifest.task}",
         )
     return manifest.take_labels(np.arange(len(manifest)))

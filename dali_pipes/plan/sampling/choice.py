@@ -3,7 +3,7 @@
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError
 from dali_pipes.plan.sampling.base import Sampling, parse_sampling
 from dali_pipes.plan.sampling.mixture import Mixture
 from dali_pipes.plan.sampling.sequential import Sequential
@@ -36,15 +36,15 @@ def choose_sampling(
     sampling = parse_sampling(value)
     if shuffle is not None and type(sampling) is not type(implied):
         raise ConfigError(
-            f"shuffle={shuffle} and sampling={type(sampling).__name__} are both given and say "
+            f"shuffle={shuffle} and the sampling {type(sampling).__name__} are both given and say "
             "different things"
         )
 
     if manifest.mixture and not sampling.takes_mixtures:
-        raise ConfigError(
-            f"sampling={type(sampling).__name__} on images of Manifest.mix, whose shares "
-            "say what is drawn; join them with "
-            "Manifest.concat instead, or leave sampling out"
+        raise ChoiceError(
+            type(sampling),
+            "does not fit images of Manifest.mix, whose shares say what is drawn; join them with "
+            "Manifest.concat instead, or leave sampling out",
         )
 
     return sampling

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError
 from dali_pipes.plan.order import Groups, Order, Shares
 from dali_pipes.plan.sampling.base import Sampling
 
@@ -22,9 +22,7 @@ class Mixture(Sampling):
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         mixture = manifest.mixture
         if mixture is None:
-            raise ConfigError(
-                "sampling=mixture is for the images of Manifest.mix, and these are not"
-            )
+            raise ChoiceError(Mixture, "is for the images of Manifest.mix, and these are not of it")
 
         stratified = mixture.mode == "stratified"
         shares = mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dali_pipes.checks import check_int
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.order import GroupPosition, Groups, Order
 from dali_pipes.plan.permutation import permute
@@ -32,17 +32,17 @@ class PerClass(Sampling):
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         if self.classes * self.samples != global_batch_size:
-            raise ConfigError(
-                f"sampling=per_class: {self.classes} classes × {self.samples} samples are "
-                "not the global batch of "
-                f"{global_batch_size}; set sampling.classes, sampling.samples or the batch size"
+            raise OptionError(
+                PerClass,
+                f"classes: {self.classes} classes × {self.samples} samples are not the global "
+                f"batch of {global_batch_size}; set classes, samples or the batch size",
             )
 
-        groups = Groups(classes_of(manifest, "sampling=per_class"), seed)
+        groups = Groups(classes_of(manifest, PerClass), seed)
         if self.classes > len(groups):
-            raise ConfigError(
-                f"sampling.classes is {self.classes}, and there are {len(groups)} classes with "
-                "images"
+            raise OptionError(
+                PerClass,
+                f"classes is {self.classes}, and there are {len(groups)} classes with images",
             )
 
         # how often a class comes until all of its images have come

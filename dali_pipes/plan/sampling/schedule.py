@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import Mention, OptionError
 from dali_pipes.options import check_options
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import Sampling, parse_sampling
@@ -30,10 +30,11 @@ class Schedule(Sampling):
             if str(epoch).isdecimal()
         }
         if 0 not in phases or len(phases) < len(self.schedule):
-            raise ConfigError(
-                f"sampling.schedule is {self.schedule}; it takes epochs and samplings, and "
-                "begins with that of epoch 0, such as "
-                "{0: balanced, 10: uniform}"
+            raise OptionError(
+                Schedule,
+                f"schedule is {self.schedule}; it takes epochs and samplings, and begins with "
+                "that of epoch 0, such as ",
+                Mention(Schedule, "schedule", {0: "balanced", 10: "uniform"}),
             )
 
         self.schedule = {epoch: self._parse_phase(phases[epoch]) for epoch in sorted(phases)}
@@ -41,8 +42,8 @@ class Schedule(Sampling):
     def _parse_phase(self, value: Any) -> Sampling:
         sampling = parse_sampling(value)
         if isinstance(sampling, Schedule):
-            raise ConfigError(
-                "sampling.schedule: a schedule within a schedule; put all epochs into one"
+            raise OptionError(
+                Schedule, "schedule has a schedule within a schedule; put all epochs into one"
             )
         return (
             sampling
@@ -58,11 +59,10 @@ class Schedule(Sampling):
 
         sizes = {since: each.epoch_size for since, each in orders.items()}
         if len(set(sizes.values())) > 1:
-            multiple = (
-                f"set sampling.epoch_size to a multiple of the global batch of {global_batch_size}"
-            )
-            raise ConfigError(
-                f"sampling.schedule has epochs of different sizes, {sizes}; {multiple}"
+            raise OptionError(
+                Schedule,
+                f"schedule has epochs of different sizes, {sizes}; set epoch_size to a multiple "
+                f"of the global batch of {global_batch_size}",
             )
 
         return orders

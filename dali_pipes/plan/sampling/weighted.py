@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import OptionError
 from dali_pipes.options import check_options
 from dali_pipes.plan.order import Order, draw_by_weight
 from dali_pipes.plan.sampling.base import Sampling, classes_of
@@ -33,10 +33,8 @@ class Weighted(Sampling):
         if self.weights is None:
             raise OptionError(
                 type(self),
-                (
-                    "weights is missing; it takes a column, {class: weight}, or a number for each "
-                    "image"
-                ),
+                "weights is missing; it takes a column, a weight for each class by its name, or a "
+                "number for each image",
             )
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
@@ -49,13 +47,15 @@ class Weighted(Sampling):
     def _weights_of_images(self, manifest: Manifest) -> NDArray[np.float64]:
         weights = _read_weights(manifest, self.weights)
         if weights.shape != (len(manifest),):
-            raise ConfigError(
-                f"sampling.weights: {weights.size:,} weights for {len(manifest):,} images; it "
-                "takes one for each"
+            raise OptionError(
+                Weighted,
+                f"weights has {weights.size:,} weights for {len(manifest):,} images; it takes one "
+                "for each",
             )
         if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-            raise ConfigError(
-                "sampling.weights: a weight is a number from 0 on, and one at least is above 0"
+            raise OptionError(
+                Weighted,
+                "weights: a weight is a number from 0 on, and one at least is above 0",
             )
         return weights
 
@@ -65,9 +65,10 @@ def _read_weights(manifest: Manifest, value: Any) -> NDArray[np.float64]:
     if isinstance(value, str):
         columns = manifest.take_columns(ids)
         if value not in columns:
-            raise ConfigError(
-                f"sampling.weights: there is no column {value!r} of numbers; there is "
-                f"{', '.join(columns) or 'none'}"
+            raise OptionError(
+                Weighted,
+                f"weights: there is no column {value!r} of numbers; there is "
+                f"{', '.join(columns) or 'none'}",
             )
         return _to_floats(columns[value])
 
@@ -84,10 +85,10 @@ def _read_weights(manifest: Manifest, value: Any) -> NDArray[np.float64]:
                 if missing
                 else f"there is no class {sorted(unknown)[0]!r}"
             )
-            raise ConfigError(f"sampling.weights: {problem}; give one for each class")
+            raise OptionError(Weighted, f"weights: {problem}; give one for each class")
 
         return np.array([by_name[name] for name in manifest.classes])[
-            classes_of(manifest, "weights by class")
+            classes_of(manifest, Weighted, "by class ")
         ]
 
     return _to_floats(value)
@@ -97,4 +98,4 @@ def _to_floats(values: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"sampling.weights are no numbers: {error}") from None
+        raise OptionError(Weighted, f"weights are no numbers: {error}") from None

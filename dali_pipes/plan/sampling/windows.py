@@ -14,13 +14,13 @@ from dali_pipes.checks import check_if_given, check_int, check_number
 from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, OptionError
 from dali_pipes.options import check_options, option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling
 from dali_pipes.plan.sampling.mixture import mixed_shares, mixture_state
-from dali_pipes.plan.windows import PlainLanes, describe_multiples
+from dali_pipes.plan.windows import LanesError, PlainLanes, describe_multiples
 from dali_pipes.system.nodes import nodes_of_run
 
 
@@ -57,12 +57,19 @@ class Windows(Sampling):
         )
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
+        try:
+            return self._order(manifest, seed, global_batch_size)
+        except LanesError as error:
+            raise OptionError(Windows, str(error)) from None
+
+    def _order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         assert self.lanes and self.window_gb
         if global_batch_size % self.times:
             fits = describe_multiples(global_batch_size, self.times * self.lanes)
-            raise ConfigError(
-                f"sampling.times={self.times} does not divide a global batch of "
-                f"{global_batch_size}; {fits} would do"
+            raise OptionError(
+                Windows,
+                f"times={self.times} does not divide a global batch of {global_batch_size}; "
+                f"{fits} would do",
             )
 
         shards, window = _shards(manifest), round(self.window_gb * 1e9)
@@ -88,9 +95,9 @@ class Windows(Sampling):
         mixture, batch = manifest.mixture, global_batch_size // self.times
         assert mixture and self.lanes
         if mixture.mode != "stratified":
-            raise ConfigError(
-                "sampling=windows is for stratified mixtures, and this one is proportional; "
-                "leave its `mode` out"
+            raise ChoiceError(
+                Windows,
+                "is for stratified mixtures, and this one is proportional; leave its `mode` out",
             )
 
         shares, size = (
@@ -113,9 +120,9 @@ class Windows(Sampling):
 def _shards(manifest: Manifest) -> Shards:
     shards = manifest.shards
     if not shards.bytes.all():
-        raise ConfigError(
-            f"sampling=windows is for shards, and {manifest.root} has images that are "
-            "files of their own; pack them by `dali-pipes "
-            "prepare to=shards`, or leave sampling out"
+        raise ChoiceError(
+            Windows,
+            f"is for shards, and {manifest.root} has images that are files of their own; pack "
+            "them by `dali-pipes prepare to=shards`, or leave sampling out",
         )
     return shards

@@ -8,7 +8,7 @@ them. Backends carry that out. `groups` lists the views that are made of an imag
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,9 +24,9 @@ from dali_pipes.checks import (
 )
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
-from dali_pipes.plan.augment.policies import Augmenter
+from dali_pipes.plan.augment.policies import Augmenter, check_policies
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
 
@@ -98,6 +98,25 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
+
+
+def _check_sizes(option: str, value: object) -> dict[int, Any]:
+    """The sizes by integer epochs; JSON has only strings as keys."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
+    try:
+        sizes = {
+            int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
+        }
+    except ConfigError:
+        sizes = {}
+
+    if len(sizes) < len(pairs):
+        raise ConfigError(
+            f"{option} is {value}; it takes epochs from 0 and sizes in pixels from 1, such as "
+            "{0: 128, 10: 192}"
+        )
+
+    return sizes
 
 
 def shape_of(size: Any) -> Pair:
@@ -245,24 +264,20 @@ class RandomTransform(Transform):
 
     flip: float = option(0.5, check_range, 0, 1)
     vertical_flip: float = option(0.0, check_range, 0, 1)
-    augment: list[Any] = field(default_factory=list)
-    sizes: dict[int, Any] = field(default_factory=dict)
+    augment: list[Any] = option(list, check_policies)
+    sizes: dict[int, Any] = option(dict, _check_sizes)
 
     def __post_init__(self) -> None:
         check_options(self)
-        self.augment = Augmenter(self.augment).policies
-        self.sizes = _parse_sizes(self.sizes)
 
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         # the blur reflects the image at its edges, which takes fewer pixels than the image has
         for slot in self.augmenter.slots:
             if slot.kernel_size // 2 >= narrowest:
-                problem = (
-                    f"a kernel of {slot.kernel_size} pixels is too large for images of {narrowest}"
-                )
-                raise ConfigError(
-                    f"transform.augment: GaussianBlur: {problem}; kernel_size can be "
-                    f"{2 * narrowest - 1} at most"
+                raise OptionError(
+                    type(self),
+                    f"augment: GaussianBlur: a kernel of {slot.kernel_size} pixels is too large "
+                    f"for images of {narrowest}; kernel_size can be {2 * narrowest - 1} at most",
                 )
 
     @property
@@ -276,22 +291,3 @@ class RandomTransform(Transform):
         `numbers` are (2, N) random numbers in [0, 1).
         """
         return numbers < np.array([[self.flip], [self.vertical_flip]])
-
-
-def _parse_sizes(value: object) -> dict[int, Any]:
-    """The sizes by integer epochs; JSON has only strings as keys."""
-    pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
-    try:
-        sizes = {
-            int(epoch): check_size("size", size) for epoch, size in pairs if str(epoch).isdecimal()
-        }
-    except ConfigError:
-        sizes = {}
-
-    if len(sizes) < len(pairs):
-        raise ConfigError(
-            f"transform.sizes is {value}; it takes epochs from 0 and sizes in pixels from "
-            f"1, such as {{0: 128, 10: 192}}"
-        )
-
-    return sizes

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dali_pipes.checks import check_int, check_number, check_ordered_pair, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     BOXES_DRAW,
@@ -20,10 +20,20 @@ from dali_pipes.plan.geometry import (
 )
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size
+from dali_pipes.plan.transforms.train import TrainTransform
 
 # how often a smallest overlap is drawn, and the most trials for each; their 50 · 501 draws fit into
 # the draw numbers from `BOXES_DRAW` on
 _PICKS, _MOST_TRIALS = 50, 500
+
+
+def _check_overlaps(option: str, value: Any) -> None:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{option} is {describe_value(value)}; it takes a list of overlaps")
+    if not value:
+        raise ConfigError(f"{option} is empty; it takes overlaps from 0 on")
+    for overlap in value:
+        check_number(option, overlap, 0, 10)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,7 +57,8 @@ class IoUCropTransform(RandomTransform):
     scale: tuple[float, float] = option((0.3, 1.0), check_ordered_pair)
     ratio: tuple[float, float] = option((0.5, 2.0), check_ordered_pair)
     sampler_options: list[float] = field(
-        default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
+        default_factory=lambda: [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0],
+        metadata={"check": (_check_overlaps, ())},
     )
     trials: int = option(40, check_int, 1, _MOST_TRIALS)
 
@@ -59,29 +70,17 @@ class IoUCropTransform(RandomTransform):
         if self.scale[1] > 1:
             raise OptionError(
                 type(self),
-                (
-                    f"scale is {list(self.scale)}; a region is not larger than its image, so 1 is "
-                    "the most"
-                ),
+                f"scale is {list(self.scale)}; a region is not larger than its image, so 1 is the "
+                "most",
             )
-
-        if not isinstance(self.sampler_options, (list, tuple)):
-            raise OptionError(
-                type(self),
-                f"sampler_options is {describe_value(self.sampler_options)}; it takes a list of "
-                "overlaps",
-            )
-        if not self.sampler_options:
-            raise OptionError(type(self), "sampler_options is empty; it takes overlaps from 0 on")
-
-        for each in self.sampler_options:
-            check_number("IoUCropTransform.sampler_options", each, 0, 10)
 
     def check(self, manifest: Manifest) -> None:
         if not manifest.has_target("boxes"):
-            raise ConfigError(
-                f"IoUCropTransform crops around boxes, and {manifest.root} has none; use "
-                "TrainTransform, or data with boxes"
+            raise ChoiceError(
+                IoUCropTransform,
+                f"crops around boxes, and {manifest.root} has none; use ",
+                Mention(TrainTransform),
+                ", or data with boxes",
             )
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:

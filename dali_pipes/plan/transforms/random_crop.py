@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_if_given
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     FLIP_DRAW,
@@ -98,10 +98,10 @@ class RandomCropTransform(RandomTransform):
 
         if count:
             height, width = needed.tolist()
-            raise ConfigError(
-                f"{count:,} of {len(manifest):,} images are smaller than the random crop, "
-                f"which needs a height of {height} and a "
-                f"width of {width} pixels; the first is {manifest.name(first)}. Set "
-                "transform.pad_if_needed=true or "
-                "transform.resize, or leave them out (Manifest.filter)"
+            raise OptionError(
+                type(self),
+                f"size: {count:,} of {len(manifest):,} images are smaller than the random crop, "
+                f"which needs a height of {height} and a width of {width} pixels; the first is "
+                f"{manifest.name(first)}. Set pad_if_needed or resize, or leave these images out "
+                "(Manifest.filter)",
             )

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dali_pipes.checks import check_int, describe_value
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
     FLIP_DRAW,
@@ -67,16 +67,13 @@ class ShortestSizeTransform(RandomTransform):
         if max(self.min_size) > self.max_size:
             raise OptionError(
                 type(self),
-                (
-                    f"min_size is {self.min_size}, more than max_size={self.max_size}; set "
-                    "max_size to as much"
-                ),
+                f"min_size is {self.min_size}, more than max_size={self.max_size}; set max_size "
+                "to as much",
             )
 
         if self.sizes or self.size not in (224, self.size_at(0)):
-            raise ConfigError(
-                "transform: images are resized by min_size and max_size; set these instead of "
-                "size and sizes"
+            raise ChoiceError(
+                type(self), "resizes by min_size and max_size; set these instead of size and sizes"
             )
 
         # always the default: dataclasses.replace passes it on, perhaps with another max_size
@@ -88,11 +85,11 @@ class ShortestSizeTransform(RandomTransform):
         )
 
         if refused := sorted(ops - _PIXELWISE_OPS) + ["RandomErasing"] * erases:
-            raise ConfigError(
-                f"transform.augment: {', '.join(refused)} would take what fills up a batch "
-                "for a part of the image; "
-                "use ColorJitter without contrast, RandomGrayscale, or a transform whose "
-                "images have one size"
+            raise OptionError(
+                type(self),
+                f"augment: {', '.join(refused)} would take what fills up a batch for a part of the "
+                "image; use ColorJitter without contrast, RandomGrayscale, or a transform whose "
+                "images have one size",
             )
 
     @property

@@ -1,17 +1,32 @@
 """Several views of each image, as self-supervised training takes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from dali_pipes.checks import check_int, to_python
-from dali_pipes.errors import ConfigError
+from dali_pipes.checks import check_int
+from dali_pipes.errors import ConfigError, Mention, OptionError
+from dali_pipes.options import option
 from dali_pipes.plan.augment.policies import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
 from dali_pipes.plan.transforms.train import TrainTransform
 
 _VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+
+
+def _check_views(option: str, value: Any) -> dict[str, list[dict[str, Any]]]:
+    """The options of each view by its name."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = _group_by_name(value)
+    if not isinstance(value, Mapping) or not value:
+        example = [{"name": "global", "count": 2, "size": 224}]
+        raise OptionError(
+            ViewsTransform,
+            f"{option} names no view; it takes names and options: ",
+            Mention(ViewsTransform, option, example),
+        )
+    return {str(name): _parse_view_options(str(name), options) for name, options in value.items()}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -29,36 +44,26 @@ class ViewsTransform(TrainTransform):
             mappings and replaces lists.
     """
 
-    views: Any = field(default_factory=list)
+    views: Any = option(list, _check_views)
 
     def __post_init__(self) -> None:
-        self.views = to_python(self.views)
         if self.sizes:
-            raise ConfigError(
-                "transform.sizes changes the size of the images, and views have sizes of their "
-                "own; set those"
+            raise OptionError(
+                type(self),
+                "sizes changes the size of the images, and views have sizes of their own; set "
+                "those",
             )
 
-        if isinstance(self.views, Sequence) and not isinstance(self.views, str):
-            self.views = _group_by_name(self.views)
-        if not isinstance(self.views, Mapping) or not self.views:
-            raise ConfigError(
-                'transform.views names no view; it takes names and options: {"global": '
-                '{"count": 2, "size": 224}}'
-            )
-
-        self.views = {
-            str(name): _parse_view_options(str(name), value) for name, value in self.views.items()
-        }
         TrainTransform.__post_init__(self)
 
         # one name is one tensor (N, V, 3, H, W), so its views have one shape
         for name, group in zip(self.views, self.groups, strict=True):
             if len({each.shape for each in group}) > 1:
                 sizes = ", ".join(str(each.size) for each in group)
-                raise ConfigError(
-                    f"transform.views: {name} has views of {sizes} pixels; give those of "
-                    "each size a name of their own"
+                raise OptionError(
+                    type(self),
+                    f"views: {name} has views of {sizes} pixels; give those of each size a name "
+                    "of their own",
                 )
 
     @property
@@ -92,9 +97,13 @@ def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for view in views:
         if not isinstance(view, Mapping) or "name" not in view:
-            takes = "views such as {name: global, count: 2, size: 224}"
-            raise ConfigError(f"transform.views: {view!r} has no name; it takes {takes}")
-        options = {str(option): value for option, value in view.items() if option != "name"}
+            example = [{"name": "global", "count": 2, "size": 224}]
+            raise OptionError(
+                ViewsTransform,
+                f"views: {view!r} has no name; it takes views such as ",
+                Mention(ViewsTransform, "views", example),
+            )
+        options = {str(name): value for name, value in view.items() if name != "name"}
         by_name.setdefault(str(view["name"]), []).extend(
             _parse_view_options(str(view["name"]), options)
         )
@@ -106,16 +115,14 @@ def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         options = dict(value)
         count = options.pop("count", 1)
-        value = [options] * check_int(f"transform.views: count of {name}", count, 1, 2**15)
+        value = [options] * check_int(f"views: count of {name}", count, 1, 2**15)
 
     listed = isinstance(value, Sequence) and not isinstance(value, str)
     if not listed or not value or not all(isinstance(each, Mapping) for each in value):
-        takes = "options such as {count: 2, size: 224}, or a list of them"
-        raise ConfigError(f"transform.views: {name} is {value!r}; it takes {takes}")
+        takes = "options such as count and size, or a list of them"
+        raise ConfigError(f"views: {name} is {value!r}; it takes {takes}")
     if unknown := {str(option) for each in value for option in each} - set(_VIEW_OPTIONS):
         takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
-        raise ConfigError(
-            f"transform.views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}"
-        )
+        raise ConfigError(f"views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
 
     return [dict(each) for each in value]

@@ -163,6 +163,8 @@ def judge_probe(probed: ProbeResult, loader: DaliConfig) -> Finding:
 
 
 def remedy(loader: DaliConfig) -> str:
-    return ", or ".join(
-        [*ways_out(loader, TrainTransform()), "loader=dali_cpu, which needs no GPU"]
-    )
+    ways = [
+        f"loader.{way.option}={str(way.value).lower()}{way.cost}"
+        for way in ways_out(loader, TrainTransform())
+    ]
+    return ", or ".join([*ways, "loader=dali_cpu, which needs no GPU"])
