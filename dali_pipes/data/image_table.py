@@ -31,6 +31,7 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
+from dali_pipes.data.problems import is_of_annotation
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.remote import FileVersion, absolute
@@ -414,7 +415,7 @@ class ImageTable:
     @cached_property
     def bad_images(self) -> int:
         """The number of images that cannot be used."""
-        return sum(not omissions.is_annotation(problem) for _, problem in self.problems)
+        return sum(not is_of_annotation(problem) for _, problem in self.problems)
 
     @cached_property
     def of_whole(self) -> list[Omission]:
@@ -435,9 +436,7 @@ class ImageTable:
         bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
             # an annotation without an image is no image
-            problems = [
-                problem for problem in self.problems if not omissions.is_annotation(problem[1])
-            ]
+            problems = [problem for problem in self.problems if not is_of_annotation(problem[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
             raise ManifestError(
                 f"{self.root}: {bad:,} of {images:,} images cannot be used, more than "

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
 from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -84,7 +85,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         values = _split(file, values, options)
     problems = _missing_labels(values)
     if len(problems) == len(values):
-        first = f" (row 1: {problems[0]})" if problems.get(0, "no label") != "no label" else ""
+        first = f" (row 1: {problems[0]})" if problems.get(0, NO_LABEL) != NO_LABEL else ""
         raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
 
     # read the other rows, and put their labels back in place
@@ -318,7 +319,7 @@ def _missing(values: pa.Array) -> NDArray[np.bool_]:
 def _missing_labels(values: pa.Array) -> dict[int, str]:
     """Says why rows have no label, by row number."""
     missing = _missing(values)
-    problems = dict.fromkeys(np.flatnonzero(missing).tolist(), "no label")
+    problems = dict.fromkeys(np.flatnonzero(missing).tolist(), NO_LABEL)
     if not is_list(values.type):
         return problems
 
@@ -326,9 +327,9 @@ def _missing_labels(values: pa.Array) -> dict[int, str]:
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     holes = _missing(_simplify(pc.list_flatten(values)))
     held = np.repeat(np.arange(len(values)), lengths)[holes]
-    problems |= dict.fromkeys(held.tolist(), "an empty place in its list of labels")
+    problems |= dict.fromkeys(held.tolist(), HOLE_IN_LABELS)
     if pa.types.is_floating(_simplify(pc.list_flatten(values)).type):
-        problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), "no label")
+        problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), NO_LABEL)
     return problems
 
 

@@ -68,7 +68,7 @@ def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, 
         except TypeError as error:  # Python's own error has the name of the function in sources/
             raise TypeError(f"Manifest.{name}(): {error}") from None
 
-        manifest = cls._of(read(*args, **options))
+        manifest = cls.of(read(*args, **options))
         manifest.tell_omissions()
         return manifest
 
@@ -131,14 +131,20 @@ class Manifest:
         vars(self).update(images=images, _omission_log=_OmissionLog(is_logged))
 
     @classmethod
-    def _of(cls, images: ImageTable, is_logged: bool = False) -> Self:
+    @check_arguments()
+    def of(cls, images: ImageTable, *, is_logged: bool = False) -> Self:
+        """A manifest of the images that a reader of sources/ has read.
+
+        Args:
+            is_logged: whether what is left out of them has been logged (`tell_omissions`).
+        """
         manifest = cls.__new__(cls)
         manifest._set(images, is_logged)
         return manifest
 
     def _derive(self, images: ImageTable) -> Self:
         """A manifest of images that are made of these."""
-        return self._of(images, self._omission_log.is_done)
+        return self.of(images, is_logged=self._omission_log.is_done)
 
     # Each kind of source has a file in sources/, where the arguments are described.
     open = _reader("open", open_source)
@@ -162,7 +168,7 @@ class Manifest:
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
                 wrote it, and a scan has other classes now, or turns its TIFFs.
         """
-        return cls._of(saved_manifests.load(file))
+        return cls.of(saved_manifests.load(file))
 
     def with_classes(self, classes: Sequence[str]) -> Self:
         """The same samples with these classes, such as the training images', and their numbers.
@@ -233,7 +239,7 @@ class Manifest:
 
     def moved_to(self, root: str) -> Self:
         """The same samples under another folder or URL."""
-        return self._of(self.images.moved_to(root))
+        return self.of(self.images.moved_to(root))
 
     def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
         """The same samples in shards that were moved or uploaded.
@@ -314,7 +320,8 @@ class Manifest:
         manifests = _check_manifests(manifests)
 
         images = sets.concat([manifest.images for manifest in manifests], classes == "apart")
-        return cls._of(images, all(manifest._omission_log.is_done for manifest in manifests))
+        is_logged = all(manifest._omission_log.is_done for manifest in manifests)
+        return cls.of(images, is_logged=is_logged)
 
     @classmethod
     def mix(

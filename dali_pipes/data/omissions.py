@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from dali_pipes.data.problems import is_of_annotation
 from dali_pipes.errors import OmissionError
 
 _SHOWN = 3  # names that are kept of a kind
@@ -32,7 +33,6 @@ _VARYING = (
     ),
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
-_ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 # Files beside images that nobody takes for images: notes, labels, captions, programs.
 _DOCUMENTS = (
     *(
@@ -179,21 +179,11 @@ def count_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> 
     of_images: list[tuple[str, str]] = []
     of_objects: list[tuple[str, str]] = []
     for path, problem in problems:
-        (of_objects if unit == "object" or is_annotation(problem) else of_images).append(
+        (of_objects if unit == "object" or is_of_annotation(problem) else of_images).append(
             (kind_of(problem), path)
         )
 
     return count_by_kind(of_images) + count_by_kind(of_objects, "object")
-
-
-def is_annotation(problem: str) -> bool:
-    """Whether a problem is of an annotation that belongs to no image, and not of an image."""
-    return _ANNOTATION.match(problem) is not None
-
-
-def is_object(problem: str) -> bool:
-    """Whether a line says what is wrong with an object of an image."""
-    return is_annotation(problem) or problem.startswith("object ")
 
 
 def kind_of(problem: str) -> str:

@@ -2,8 +2,10 @@
 
 import contextlib
 import datetime
+import errno
 import itertools
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +51,23 @@ def open_replacing(file: Path) -> Iterator[BinaryIO]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def refuse_unwritable(file: Path) -> None:
+    """Raises the OSError that `replacing` would raise, before there is anything to write.
+
+    It writes nothing that stays, and makes no folder.
+    """
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+
+    folder = next(place for place in file.absolute().parents if place.exists())
+    try:
+        # what a user may do on a mounted disk is only known by doing it
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(file)) from None
 
 
 def make_run_folder(out: Path) -> Path:

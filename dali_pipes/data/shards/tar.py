@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.problems import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping_member
 
@@ -294,7 +295,9 @@ def _choose(
     label, problem, found = -1, None, None
     if with_labels:
         label, problem = (
-            _label(descriptor, labels) if labels else (-1, "no label: no .cls or .json of this key")
+            _label(descriptor, labels)
+            if labels
+            else (-1, without_label(".cls or .json of this key"))
         )
     if targets.named:
         found, problem = _targets(descriptor, fields, targets)
@@ -311,7 +314,7 @@ def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | Non
     try:
         text = _read(descriptor, field, member)
     except TooLongError as error:
-        return -1, f"no label: {error}"
+        return -1, unusable_label(str(error))
 
     if field == b".cls":
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
@@ -323,7 +326,7 @@ def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | Non
     if type(value) is int:
         return value, None
     wanted = "class number" if field == b".cls" else "class number called label or cls"
-    return -1, f"no label: its {field.decode()} holds no {wanted} ({text[:40]!r})"
+    return -1, unusable_label(f"its {field.decode()} holds no {wanted} ({text[:40]!r})")
 
 
 def _targets(

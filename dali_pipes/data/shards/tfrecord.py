@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.problems import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
 
 # the names in TensorFlow's own scripts and in TensorFlow Datasets
@@ -111,8 +112,11 @@ def _read_record(
     if value is None or value >= 2**63:
         if targets.named or not with_labels:
             return found
+        field = LABELS[0].decode()
         return found._replace(
-            problem=f"no label: {LABELS[0].decode()} is missing, or not a class number"
+            problem=without_label(f"{field} in this record")
+            if label is None
+            else unusable_label(f"its {field} is not one class number")
         )
     return found._replace(label=value)
 

@@ -24,10 +24,11 @@ _AGAIN = "scan the images again"
 def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any]) -> None:
     """Raises ManifestError for a manifest of version 0.2 whose classes a scan would not find now.
 
-    Manifests of that version have no rules.
+    Manifests of that version have no rules; one that was saved again has the rules 0, and was
+    checked when it was first opened.
     """
     if (
-        known.get("rules")
+        "rules" in known
         or not isinstance(classes, list)
         or not all(isinstance(name, str) for name in classes)
     ):

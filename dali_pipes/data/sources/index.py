@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.problems import is_of_label
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import (
@@ -34,7 +35,7 @@ from dali_pipes.data.sources.names.patterns import pattern_of_files
 from dali_pipes.data.sources.names.splits import refuse_mixed_files
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.files import open_replacing
+from dali_pipes.system.files import open_replacing, refuse_unwritable
 
 _AGAIN = (
     "Manifest.scan('{0}').save_index() (images in Parquet files: "
@@ -53,7 +54,7 @@ def _has_options(indexed: ImageTable, asked: dict[str, Any]) -> bool:
     if (
         "with_labels" in asked
         and "with_labels" not in has
-        and any(why.startswith("no label") for _, why in indexed.problems)
+        and any(is_of_label(why) for _, why in indexed.problems)
     ):
         return False  # images without labels are asked for, and the index leaves them out
 
@@ -180,10 +181,7 @@ def write_index(images: ImageTable) -> str:
 
     if not is_remote(place):
         if any(map(is_group, images.shards.files)):
-            raise ManifestError(
-                f"{place}: an index of Parquet files is written where they lie: "
-                "Manifest.open(URL).save_index()"
-            )
+            raise _local_parquet_error(place)
 
         local = (
             images
@@ -207,19 +205,32 @@ def write_index(images: ImageTable) -> str:
     return place
 
 
-def refuse_partial_index(source: str | Path) -> None:
-    """Raises ManifestError if the index of this pattern would leave out files of the folder.
-
-    It is called before any image is read.
+def refuse_index_of(source: str | Path) -> None:
+    """Refuses a source of which no index can be written, before any image is read.
 
     Raises:
-        ManifestError: there are such files.
+        ManifestError: its files are a part of the files of their folder, or are Parquet files on
+            this machine.
+        OSError: its folder on this machine cannot be written to.
     """
     if pattern := pattern_of_files(source):
         kinds = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
         _refuse_unnamed(
             {Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder
         )
+
+    folder = pattern.folder if pattern else source
+    if not is_remote(folder) and Path(folder).is_dir():
+        if not list_all_shards(absolute(folder))[1] and all_embedded_files(absolute(folder)):
+            raise _local_parquet_error(f"{folder}/{INDEX}")
+        refuse_unwritable(Path(folder, INDEX))
+
+
+def _local_parquet_error(place: str) -> ManifestError:
+    return ManifestError(
+        f"{place}: an index of Parquet files is written where they lie: "
+        "Manifest.open(URL).save_index()"
+    )
 
 
 def _refuse_incomplete(images: ImageTable) -> None:

@@ -32,6 +32,7 @@ from dali_pipes.data.image_files.headers import (
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
 from dali_pipes.data.labels import MAX_CLASSES, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
+from dali_pipes.data.problems import NO_LABEL
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.shards import tar, tfrecord
@@ -62,7 +63,7 @@ _SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
 MISSING_SHARDS = "shards that are missing by their numbers"
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
-_NO_LABEL = "no label, which others have; give it one, or remove those of all"
+_NO_LABEL = f"{NO_LABEL}, which others have; give it one, or remove those of all"
 
 
 def scan_shards(

@@ -12,7 +12,7 @@ from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
 from dali_pipes.data.objects import TARGET
-from dali_pipes.data.omissions import is_object
+from dali_pipes.data.problems import is_of_object
 from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
 from dali_pipes.data.upright import warn_of_turned
 from dali_pipes.errors import ManifestError
@@ -47,7 +47,9 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
     if boxes is None or any(boxes.lengths(ids).any() for ids in images.samples.blocks()):
         return
 
-    lost = [f"{name}: {why}" for name, why in [*images.dropped, *images.problems] if is_object(why)]
+    lost = [
+        f"{name}: {why}" for name, why in [*images.dropped, *images.problems] if is_of_object(why)
+    ]
     if len(images):
         refuse_without_objects(source, lost)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.table.schema import RULES, cast_columns, replace_column
+from dali_pipes.data.table.schema import cast_columns, replace_column
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -122,7 +122,7 @@ def write(
     """Writes the file whole or not at all: as Arrow if its name ends in .arrow, else as Parquet."""
     refuse_other_file(file)
 
-    head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known | {"rules": RULES}})}
+    head = {_KEY: json.dumps({"root": root, "classes": classes, "known": known})}
     with replacing(file) as aside, aside.open("wb") as out:
         if file.suffix != MAPPED:
             pq.write_table(

@@ -30,16 +30,20 @@ def save_picture(manifest: Manifest, file: Path) -> None:
     Raises:
         ConfigError: Matplotlib does not write this format.
     """
+    refuse_other_format(file)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10, 6), layout="constrained")
-        if file.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
-            raise ConfigError(f"picture={file}: end its name in .png or .svg")
-
         figure.suptitle(f"{manifest.root}: {len(manifest):,} images")
 
         for axes, draw in zip(figure.subplots(2, 3).flat, _CHARTS, strict=True):
             draw(axes, manifest)
         figure.savefig(file, dpi=120)
+
+
+def refuse_other_format(file: Path) -> None:
+    """Raises ConfigError if Matplotlib writes no pictures of this ending."""
+    if file.suffix[1:].lower() not in Figure().canvas.get_supported_filetypes():
+        raise ConfigError(f"picture={file}: end its name in .png or .svg")
 
 
 def _classes(axes: Axes, manifest: Manifest) -> None:

@@ -21,9 +21,14 @@ from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import merge, printable
-from dali_pipes.data.sources.index import refuse_partial_index
+from dali_pipes.data.problems import is_without_label
+from dali_pipes.data.sources.index import refuse_index_of
 from dali_pipes.data.sources.kinds import kind_of
+from dali_pipes.data.sources.scans import read_images
+from dali_pipes.data.sources.tables import read_table
+from dali_pipes.data.table.saved import refuse_other_file
 from dali_pipes.options import check_options, option
+from dali_pipes.system.files import refuse_unwritable
 from dali_pipes.system.stdout import say
 
 
@@ -56,6 +61,7 @@ class ScanConfig:
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves what `config` asks for."""
     console = Console(soft_wrap=True)
+    _refuse_outputs(config)
 
     limit = config.max_pixels or config.data.max_pixels
     manifest = open_images(
@@ -70,12 +76,25 @@ def scan(config: ScanConfig) -> None:
         say(console, f"Manifest: {config.out}")
 
     if config.picture and len(manifest):
-        from dali_pipes.tools.scan.picture import save_picture  # matplotlib takes a second
+        from dali_pipes.tools.scan.picture import save_picture
 
         save_picture(manifest, Path(config.picture))
         say(console, f"Picture: {config.picture}")
 
     manifest.tell_omissions(config.strict)
+
+
+def _refuse_outputs(config: ScanConfig) -> None:
+    """Raises the error of a file that cannot be written: a scan may take hours before."""
+    if config.out:
+        refuse_other_file(Path(config.out))
+        refuse_unwritable(Path(config.out))
+
+    if config.picture:
+        from dali_pipes.tools.scan.picture import refuse_other_format  # matplotlib takes a second
+
+        refuse_other_format(Path(config.picture))
+        refuse_unwritable(Path(config.picture))
 
 
 def index(
@@ -87,19 +106,14 @@ def index(
     """
     console = Console(soft_wrap=True)
 
-    # an index of a part would pass for one of the whole source
-    refuse_partial_index(source)
+    refuse_index_of(source)
 
-    read = Manifest.from_table if kind_of(source) == "table" else Manifest.scan
-    manifest = read(source, verify=verify, targets=targets, with_labels=with_labels)
+    read = read_table if kind_of(source) == "table" else read_images
+    images = read(source, verify=verify, targets=targets, with_labels=with_labels)
 
-    if (
-        with_labels
-        and not len(manifest)
-        # the text of data/shards/tar.py for an image without a label
-        and any(why.startswith("no label: no ") for _, why in manifest.problems)
-    ):
-        manifest = read(source, verify=verify, targets=targets, with_labels=False)
+    problems = [why for _, why in images.problems]
+    if with_labels and not len(images) and any(map(is_without_label, problems)):
+        images = read(source, verify=verify, targets=targets, with_labels=False)
 
         do = "to have texts or masks in it, index again with --target, such as --target text=.txt"
         say(
@@ -110,6 +124,9 @@ def index(
             ),
         )
 
+    # only now, since what the first look leaves out is of no interest if there was a second one
+    manifest = Manifest.of(images)
+    manifest.tell_omissions()
     _report(console, manifest)
     say(console, f"Index: {manifest.save_index()}")
 
@@ -204,7 +221,7 @@ def _summary(manifest: Manifest) -> Table:
                 ", ".join(f"{name} {count:,}" for name, count in chroma.most_common()),
             )
         table.add_row(
-            "rotated by EXIF (ignored)", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}"
+            "with an EXIF rotation", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}"
         )
 
     return table

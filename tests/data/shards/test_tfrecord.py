@@ -13,6 +13,7 @@ from later import later
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.shards.tfrecord import _masked_crc, list_images
+from dali_pipes.tools.scan.run import index
 
 tf = later("tensorflow")
 
@@ -181,3 +182,16 @@ def test_whatever_a_record_holds_nothing_outside_it_is_read(tmp_path_factory, ju
     write(folder / "a.tfrecord", [good[: len(good) * keep // 10] + junk])
     (part,) = found(folder / "a.tfrecord")
     assert part.problem or part.offset >= 12
+
+
+def test_the_command_indexes_records_without_labels(tmp_path, manifest, capsys):
+    records = [example(image__encoded=manifest.read(number).tobytes()) for number in range(3)]
+    write(tmp_path / "a.tfrecord", records)
+    index(str(tmp_path), "header")
+    assert "the index is without labels" in capsys.readouterr().out
+    assert len(Manifest.open(f"file://{tmp_path}", progress=False)) == 3
+
+    # a label that is no class number is no reason to leave out all labels
+    write(tmp_path / "a.tfrecord", [example(image__encoded=b"x", image__class__label=b"cat")])
+    with pytest.raises(ManifestError, match=r"would hold no image .*is not one class number"):
+        index(str(tmp_path), "header")

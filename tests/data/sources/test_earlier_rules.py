@@ -18,10 +18,10 @@ from dali_pipes.data.table.schema import RULES
 
 def as_of_02(file, classes=None, folders=None):
     """A saved manifest as version 0.2 wrote it: folders without omissions, and no rules."""
-    with pa.memory_map(str(file)) as opened:
-        reader = pa.ipc.open_file(opened)
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        head = json.loads(reader.schema.metadata[saved._KEY])
+    # not mapped, since the file is written over
+    reader = pa.ipc.open_file(pa.BufferReader(Path(file).read_bytes()))
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    head = json.loads(reader.schema.metadata[saved._KEY])
     head["known"] = {
         name: value for name, value in head["known"].items() if name not in ("rules", "omissions")
     }
@@ -191,3 +191,24 @@ def test_a_cached_scan_of_earlier_rules_with_tiffs_is_made_again(tiffs, tmp_path
         again.take_orientations(np.arange(2)).tolist() == [1, 6]
         and dp.Manifest.load(cache).rules == RULES
     )
+
+
+@pytest.mark.parametrize("name", ["again.arrow", "again.parquet"])
+def test_a_manifest_of_02_says_so_when_it_is_saved_again(folder, tmp_path, name):
+    dp.Manifest.scan(folder, progress=False).save(tmp_path / "m.arrow")
+    as_of_02(tmp_path / "m.arrow")
+    dp.Manifest.load(tmp_path / "m.arrow").subset([0, 1]).save(tmp_path / name)
+
+    again = dp.Manifest.load(tmp_path / name)
+    assert again.rules == 0 and len(again) == 2
+    with pytest.raises(dp.OmissionError, match=r"version 0\.2 saved this manifest without"):
+        again.tell_omissions(strict=True)
+
+
+def test_classes_of_02_are_compared_with_a_scan_only_as_02_wrote_them(folder, tmp_path):
+    """Names that a user gives may be those of splits."""
+    dp.Manifest.scan(folder, progress=False).save(tmp_path / "m.arrow")
+    as_of_02(tmp_path / "m.arrow")
+    renamed = dp.Manifest.load(tmp_path / "m.arrow").map_classes({"cat": "train", "dog": "val"})
+    renamed.save(tmp_path / "m.arrow")
+    assert dp.Manifest.load(tmp_path / "m.arrow").classes == ["train", "val"]

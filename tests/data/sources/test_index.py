@@ -435,6 +435,16 @@ def test_images_that_an_index_lacks_for_want_of_a_label_are_found_without_labels
     )
 
 
+def test_images_that_an_index_lacks_for_a_wrong_label_are_found_without_labels(store):
+    with tarfile.open(store / "mislabelled.tar", "w") as archive:
+        for key, label in (("x", "2000000"), ("y", "cat")):
+            add(archive, f"{key}.jpg", image_bytes("JPEG"))
+            add(archive, f"{key}.cls", label.encode())
+    opened(store).save_index()
+    assert len(opened(store)) == 37
+    assert len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 39
+
+
 def test_an_index_of_parquet_serves_who_asks_for_the_same_columns(tmp_path, asked):
     images = pq.read_table(FILES / "images-00000-of-00002.parquet")["image"].slice(0, 2)
     cells = {
@@ -478,9 +488,11 @@ def test_an_index_that_would_be_empty_is_refused(tmp_path):
     assert not (folder / "index.arrow").exists()
 
 
-def test_the_command_indexes_captions(tmp_path, capsys):
+def test_the_command_indexes_captions(tmp_path, capsys, caplog):
     folder = tars(tmp_path / "captions", (".txt",))
     index(f"file://{folder}", "header")
+    # what a first look for labels leaves out is not said
+    assert "0 of 6 images are used" not in caplog.text and "beside the images" not in caplog.text
     assert "the index is without labels" in capsys.readouterr().out and len(opened(folder)) == 6
     index(f"file://{folder}", "header", read_targets(["text=.txt"]))
     assert opened(folder).take_texts("text", np.arange(6)) == ["0", "1", "2"] * 2

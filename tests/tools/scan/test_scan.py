@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from odd_inputs import ODD
 from PIL import Image
@@ -11,6 +13,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.image_files.headers import read_header
+from dali_pipes.tools.scan import run
 from dali_pipes.tools.scan.run import ScanConfig, scan
 
 EXPECTED = {
@@ -124,3 +127,51 @@ def test_a_picture_of_many_classes_and_of_numbers(manifest, tmp_path):
 def test_a_picture_of_a_format_that_there_is_not(folder, tmp_path):
     with pytest.raises(dp.ConfigError, match=r"end its name in \.png or \.svg"):
         scan(ScanConfig(data=DataConfig(train=str(folder)), picture=str(tmp_path / "scan.txt")))
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "error"),
+    [
+        ("out", "set", dp.ManifestError),
+        ("out", "file/m.arrow", NotADirectoryError),
+        ("out", "file", dp.ManifestError),
+        ("picture", "set", dp.ConfigError),
+        ("picture", "file/scan.png", NotADirectoryError),
+        ("picture", "scan.txt", dp.ConfigError),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_scan(
+    folder, tmp_path, monkeypatch, option, file, error
+):
+    (tmp_path / "file").write_text("precious")
+    monkeypatch.setattr(run, "open_images", None)
+    with pytest.raises(error):
+        scan(ScanConfig(data=DataConfig(train=str(folder)), **{option: str(tmp_path / file)}))
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_an_index_that_cannot_be_written_is_refused_before_images_are_read(
+    folder, tmp_path, monkeypatch
+):
+    (folder / "index.arrow").mkdir()
+    monkeypatch.setattr(run, "read_images", None)
+    with pytest.raises(IsADirectoryError, match=r"index\.arrow"):
+        run.index(str(folder), "header")
+
+    # Parquet files with images are indexed where they lie
+    image = {"bytes": b"", "path": "a.jpg"}
+    pq.write_table(pa.table({"image": [image], "label": [0]}), tmp_path / "x.parquet")
+    monkeypatch.setattr(run, "read_table", None)
+    with pytest.raises(dp.ManifestError, match="is written where they lie"):
+        run.index(str(tmp_path), "header")
+
+
+def test_the_summary_says_how_many_images_have_a_rotation(tmp_path, capsys):
+    (tmp_path / "cat").mkdir()
+    for orientation in (1, 6):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.new("RGB", (8, 6)).save(tmp_path / f"cat/{orientation}.jpg", exif=exif)
+    scan(ScanConfig(data=DataConfig(train=str(tmp_path))))
+    said = capsys.readouterr().out
+    assert re.search(r"with an EXIF rotation\W+1\b", said) and "ignored" not in said

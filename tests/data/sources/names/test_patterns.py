@@ -21,6 +21,7 @@ from dali_pipes.cli.hydra import spell_word
 from dali_pipes.data.sources.names.patterns import Pattern, expand_braces, is_pattern
 from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.data.sources.shards import list_shards
+from dali_pipes.tools.scan import run
 from dali_pipes.tools.scan.run import index
 
 
@@ -335,7 +336,7 @@ def test_an_index_of_a_pattern_that_leaves_files_out_is_refused_before_they_are_
     tmp_path, cache, monkeypatch
 ):
     shards(tmp_path, *TARS[:2], "val-0.tar")
-    monkeypatch.setattr(Manifest, "scan", None)
+    monkeypatch.setattr(run, "read_images", None)
     with pytest.raises(
         ManifestError,
         match=r"1 of the 3 files there are not in this manifest, such as val-0.tar.*Manifest.save",
