@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from dali_pipes.system.traces import trace
     from dali_pipes.tools.diagnosis.function import diagnose
+    from dali_pipes.tools.migration.function import explain
 
 __all__ = [
     "BadSampleError",
@@ -99,6 +100,7 @@ __all__ = [
     "build_loader",
     "cupy_stream",
     "diagnose",
+    "explain",
     "from_torch",
     "trace",
     "transform_from_torch",
@@ -113,6 +115,7 @@ _HOMES = (
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
+    "tools.migration.function",
 )
 _ARMS = "measure.arms"  # what version 0.2 had among the loaders, and what is an arm now
 _NAMES_OF_ARMS = (

@@ -84,6 +84,10 @@ def start(name: str) -> None:
     """Runs a job with the words of the command line that follow its name."""
     if name == "diagnose" and "--" in sys.argv[1:]:
         _run_direct(_diagnose_program)
+    elif name == "migrate" and "--" in sys.argv[1:]:
+        place = sys.argv.index("--")
+        words, sys.argv[place:] = sys.argv[place + 1 :], []
+        run(name, lambda config: _migrate_program(config, words), _description(migrate))
     elif name in DIRECT:
         _run_direct(JOBS[name])
     else:
@@ -191,25 +195,45 @@ def benchmark(config: Any) -> None:
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
     dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against your DataLoader
     """
+    from dali_pipes.tools.benchmark.migrate import migrate
     from dali_pipes.tools.benchmark.run import benchmark
 
     if config.function:
-        from dali_pipes.tools.benchmark.migrate import migrate as benchmark
-    benchmark(config, sweep_folder())
+        migrate(config, sweep_folder())
+    else:
+        benchmark(config, sweep_folder())
 
 
 def migrate(config: Any) -> None:
-    """What of your own DataLoader can be carried over, how far the results differ, and the A/B of
+    """What of your own DataLoaders can be carried over, the change of your program, and the A/B of
     both.
 
     docs/from_torch.md has the rest.
 
+    dali-pipes migrate -- train.py ARGS     # your program, until its training begins
+    dali-pipes migrate loader=dali_cpu measure=false -- train.py ARGS
     dali-pipes migrate my_train:make_loader     # make_loader() in my_train.py returns a DataLoader
-    dali-pipes migrate my_train:make_loader loader=dali_cpu
     """
     from dali_pipes.tools.benchmark.migrate import migrate
 
     migrate(config)
+
+
+def _migrate_program(config: Any, words: list[str]) -> None:
+    """Runs migrate on the user's program, whose words Hydra never sees."""
+    from dali_pipes.tools.benchmark.migrate import compare_program
+    from dali_pipes.tools.migration.run import ProgramRun, migrate_program
+
+    if config.function:
+        raise ConfigError(f"{config.function} and a program behind --: migrate takes one of them")
+    run = ProgramRun(
+        words=words,
+        limit=config.limit,
+        number=config.number,
+        measure=config.measure,
+        out=Path(config.out),
+    )
+    migrate_program(config, run, compare_program)
 
 
 def compare() -> None:

@@ -25,11 +25,12 @@ import torch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.results import Facts, Job, Trial
 from dali_pipes.measure.stats import MIN_PAIRS
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
-from dali_pipes.measure.workload import Workload, to_dict
+from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
@@ -39,6 +40,9 @@ from dali_pipes.system.telemetry import Sampler
 from dali_pipes.training.recipe import check_model, default_model
 
 Arm = TypeVar("Arm")
+# what the process of an arm runs
+_TRIAL = "dali_pipes.measure.trial:run_trial"
+_TRIAL_OF_PROGRAM = "dali_pipes.measure.program_trial:run_trial"
 SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
 
 
@@ -348,17 +352,22 @@ class Trials:
         if self.work.workload == "cold":
             limit_s += len(self._manifest) / SLOWEST
 
+        config = from_dict(job["loader"])
+        limit_s += getattr(config, "starts_in", 0.0)
+        is_program = isinstance(config, ProgramLoaderConfig)
+
         # if one of several cannot start, leaving the block ends those before it
         with contextlib.ExitStack() as stack:
             processes = []
             for index in range(self._corun):
                 process = MeasuringProcess(
-                    "dali_pipes.measure.trial:run_trial",
+                    _TRIAL_OF_PROGRAM if is_program else _TRIAL,
                     job,
                     f"arm {arm}",
                     self.cpus,
                     gpu_of(index, self._corun),
                     limit_s,
+                    getattr(config, "flags", ()),
                 )
                 processes.append(stack.enter_context(process))
             return _ArmProcesses((phase, arm, json.dumps(job)), stack.pop_all(), processes)

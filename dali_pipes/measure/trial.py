@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -112,10 +112,16 @@ class TrainConsumer(Consumer):
         self._readback.push(self._result)
 
 
-def run_trial(controller: Controller) -> None:
+def run_trial(
+    controller: Controller,
+    open_loader: Callable[[Workload, Any], MeasuredLoader] = Workload.arm_loader,
+) -> None:
     """Runs the trials of one arm in this process; the module's docstring lists the answers.
 
     Times are in seconds.
+
+    Args:
+        open_loader: returns what is measured of an arm with these options.
     """
     work = Workload.from_dict(controller.job["work"])
     if work.model:
@@ -124,7 +130,7 @@ def run_trial(controller: Controller) -> None:
 
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
-    with work.arm_loader(config) as loader:
+    with open_loader(work, config) as loader:
         if work.workload == "cold":
             controller.send({})
             if controller.go():

@@ -8,9 +8,9 @@ The batch size is the DataLoader's too. The tools benchmark, migrate and tune us
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -23,6 +23,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.measure.workload import from_dict, to_dict
 from dali_pipes.system.functions import import_function
 
 Config = TypeVar("Config", bound=MeasureConfig)
@@ -51,6 +52,29 @@ def work_of(
         NotConvertibleError: a part cannot be carried over; the printed table says which.
         ConfigError: an option was given whose value comes from the DataLoader.
     """
+    refuse_own_options(config)
+    dataloader = import_function(function)()
+    try:
+        conversion = Conversion.of(dataloader, config.data.cache_dir)
+    except NotConvertibleError as error:
+        print_steps(error.steps, console)
+        raise
+
+    print_steps(conversion.steps, console)
+    announce(conversion)
+    if conversion.batch_transform:
+        console.print("What is measured leaves mixing out of ours.")
+
+    with tempfile.TemporaryDirectory() as folder:
+        work = save_work(dataloader, conversion, folder)
+        yield (
+            of_work(config, work),
+            DataLoaderConfig(function=function, num_workers=work["workers"]),
+        )
+
+
+def refuse_own_options(config: MeasureConfig) -> None:
+    """Raises ConfigError if an option was given whose value comes from the DataLoader."""
     if wrong := [
         override for override in config.overrides if override.lstrip("+~").startswith(_OWN)
     ]:
@@ -59,38 +83,31 @@ def work_of(
             "it out"
         )
 
-    dataloader = import_function(function)()
-    try:
-        conversion = Conversion.of(dataloader, config.data.cache_dir)
-    except NotConvertibleError as error:
-        _print(error.steps, console)
-        raise
 
-    _print(conversion.steps, console)
-    announce(conversion)
-    if conversion.batch_transform:
-        console.print("What is measured leaves mixing out of ours.")
-
-    # timm's PrefetchLoader wraps the DataLoader
-    yours = DataLoaderConfig(
-        function=function, num_workers=getattr(dataloader, "loader", dataloader).num_workers
-    )
-
-    with tempfile.TemporaryDirectory() as folder:
-        conversion.manifest.save(manifest := f"{folder}/manifest.arrow")
-        data = DataConfig(train=manifest)
-        yield (
-            replace(
-                config,
-                data=data,
-                transform=conversion.transform,
-                batch_size=conversion.order.batch_size,
-            ),
-            yours,
-        )
+def save_work(dataloader: Any, conversion: Conversion, folder: str) -> dict[str, Any]:
+    """Returns the work that a DataLoader does, in a form that JSON can hold; its manifest is saved
+    in the folder.
+    """
+    conversion.manifest.save(manifest := f"{folder}/manifest.arrow")
+    return {
+        "manifest": manifest,
+        "transform": to_dict(conversion.transform),
+        "batch_size": conversion.order.batch_size,
+        # timm's PrefetchLoader wraps the DataLoader
+        "workers": getattr(dataloader, "loader", dataloader).num_workers,
+    }
 
 
-def _print(steps: Sequence[Step], console: Console) -> None:
+def of_work(config: Config, work: Mapping[str, Any]) -> Config:
+    """Returns the config with the images, the transform and the batch size of what `save_work`
+    returned.
+    """
+    data, transform = DataConfig(train=work["manifest"]), from_dict(work["transform"])
+    return replace(config, data=data, transform=transform, batch_size=work["batch_size"])
+
+
+def print_steps(steps: Sequence[Step], console: Console) -> None:
+    """Prints the table of what carries out each step of a DataLoader."""
     table = Table("your step", "is carried out by", box=box.SIMPLE)
     for step in steps:
         table.add_row(

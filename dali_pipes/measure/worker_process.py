@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from dali_pipes.system.child import Child, ChildError
@@ -25,6 +25,7 @@ class MeasuringProcess(Child):
         cpus: the cores it may use; numerical libraries start as many threads.
         gpu: the GPU that it sees, as in CUDA_VISIBLE_DEVICES; None: all.
         limit_s: seconds without an answer after which it is treated as hanging.
+        flags: options of python.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class MeasuringProcess(Child):
         cpus: Set[int],
         gpu: str | None = None,
         limit_s: float = 600,
+        flags: Sequence[str] = (),
     ):
         self._what = what
         # PASSIVE: OpenMP's idle threads sleep; spinning, they would count as CPU time of the arm
@@ -43,7 +45,7 @@ class MeasuringProcess(Child):
             environment["CUDA_VISIBLE_DEVICES"] = gpu
 
         with start_on_cpus(cpus):
-            super().__init__(function, job, limit_s, environment)
+            super().__init__(function, job, limit_s, environment, flags)
 
     def answer(self) -> Any:
         """Returns the next answer, as `Child.answer`; raises an ArmError that names the arm."""

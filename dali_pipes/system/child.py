@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
@@ -76,6 +76,7 @@ class Child:
         job: a value that JSON can hold; the controller has it as `job`.
         limit_s: a process that gives no answer for this long is killed.
         environment: variables that differ from this process's.
+        flags: options of python.
 
     Attributes:
         output: its stderr and stdout, after the `with` block.
@@ -84,14 +85,19 @@ class Child:
     output = ""
 
     def __init__(
-        self, function: str, job: Any, limit_s: float, environment: Mapping[str, str] | None = None
+        self,
+        function: str,
+        job: Any,
+        limit_s: float,
+        environment: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ):
         self._limit_s = limit_s
         # a file and not a pipe, which nobody would read; closed in __exit__
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             # -P: the working directory does not shadow modules
-            [sys.executable, "-P", "-c", _START, function],
+            [sys.executable, *flags, "-P", "-c", _START, function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

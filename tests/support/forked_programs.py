@@ -16,7 +16,7 @@ def serve():
     import dali_pipes.tools.diagnosis.examination.examination
     import dali_pipes.tools.diagnosis.programs.dataloader
     import dali_pipes.tools.diagnosis.report  # noqa: F401
-    from dali_pipes.tools.diagnosis import frames
+    from dali_pipes.system.program import frames
     from dali_pipes.tools.diagnosis.watching import watched
 
     torch.set_num_threads(1)

@@ -13,6 +13,7 @@ from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
 from dali_pipes.checks import check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.options import option
 from dali_pipes.plan.transforms import Transform
@@ -37,23 +38,33 @@ class DataLoaderConfig(LoaderConfig):
         return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
 
 
-class UsersLoader(UnplannedLoader):
-    """The images of the DataLoader that a function makes, epoch after epoch.
+class LiveLoader(UnplannedLoader):
+    """The images of a live DataLoader, epoch after epoch. The samples are not known, so all ids are
+    0.
 
-    The samples are not known, so all ids are 0. The transform is the DataLoader's own.
+    Args:
+        images: of an epoch.
+        config: the options of the arm.
+        origin: where the DataLoader is from, in words.
     """
 
     def __init__(
-        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
+        self,
+        dataloader: Any,
+        images: int,
+        batch_size: int,
+        config: DataLoaderConfig | ProgramLoaderConfig,
+        origin: str,
     ):
-        super().__init__(len(manifest), batch_size)
-        self._config, self._device = config, arrival_device(config)
-        self._loader = import_function(config.function)()
+        super().__init__(images, batch_size)
+        self._loader = dataloader
         self._iterator: Any = None
+        self._device = arrival_device(config)
+        self._decodes = f"the DataLoader of {origin}, with {config.num_workers} workers"
 
     @property
     def decodes(self) -> str:
-        return f"the DataLoader of {self._config.function}, with {self._config.num_workers} workers"
+        return self._decodes
 
     def _batches(self) -> Iterator[DecodedBatch]:
         while True:
@@ -66,6 +77,16 @@ class UsersLoader(UnplannedLoader):
     def close(self) -> None:
         end_workers(self._iterator)
         self._iterator = None
+
+
+class UsersLoader(LiveLoader):
+    """The images of the DataLoader that a function makes. The transform is the DataLoader's own."""
+
+    def __init__(
+        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
+    ):
+        dataloader = import_function(config.function)()
+        super().__init__(dataloader, len(manifest), batch_size, config, config.function)
 
 
 def _images_of(batch: Any) -> torch.Tensor:

@@ -78,15 +78,20 @@ class MigrateConfig(BenchmarkConfig):
     Attributes:
         function: module:function, which takes no arguments and returns the DataLoader.
         arms: `yours` is the DataLoader.
+        limit: seconds in which the training of a program has to begin.
+        number: which DataLoader of a program is measured, from 1, as the report numbers them; None:
+            the one that trains.
+        measure: whether the A/B is run; false: only the report and the change of a program are
+            printed.
     """
 
     arms: list[str] = field(default_factory=lambda: ["yours", "loader"])
+    limit: float = option(600.0, check_min, 1)
+    number: int | None = option(None, check_min, 1)
+    measure: bool = True
     out: str = "runs/migrate"
 
     def __post_init__(self) -> None:
-        if not self.function or ":" not in self.function:
-            raise ConfigError(
-                "migrate needs the function that makes your DataLoader: dali-pipes migrate "
-                "my_train:make_loader"
-            )
+        # a program's DataLoader takes this place when it is known
+        self.loaders = {"yours": DataLoaderConfig()} | self.loaders
         BenchmarkConfig.__post_init__(self)

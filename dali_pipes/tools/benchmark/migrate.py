@@ -1,4 +1,8 @@
-"""dali-pipes migrate: what a DataLoader's steps become here, and how much faster that is."""
+"""dali-pipes migrate: what a DataLoader's steps become here, and how much faster that is.
+
+`migrate` takes a function that makes the DataLoader. For a program, tools/migration finds the
+DataLoader, and `compare_program` runs the A/B.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.users_loader import work_of
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.run import benchmark
@@ -20,8 +26,15 @@ def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
         sweep: as for `benchmark`.
 
     Raises:
+        ConfigError: no function is named.
         NotConvertibleError: a part cannot be carried over; the printed table says which.
     """
+
+    if not config.function or ":" not in config.function:
+        raise ConfigError(
+            "migrate needs the function that makes your DataLoader, or your program: dali-pipes "
+            "migrate my_train:make_loader, or dali-pipes migrate -- train.py ARGS"
+        )
 
     def compared(conversion: Conversion) -> None:
         console.print(
@@ -31,3 +44,15 @@ def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
     with work_of(str(config.function), config, console, compared) as (work, yours):
         benchmark(replace(work, loaders=work.loaders | {"yours": yours}), sweep)
+
+
+def compare_program(config: BenchmarkConfig, yours: ProgramLoaderConfig, folder: Path) -> None:
+    """Runs the A/B of the DataLoader of a program.
+
+    Each start of its arm runs the program up to its training again. So the arm is suspended between
+    its trials, unless `restart` was asked for.
+    """
+    is_asked = any(override.startswith("restart=") for override in config.overrides)
+    restart = config.restart if is_asked else config.workload == "cold"
+    loaders = config.loaders | {"yours": yours}
+    benchmark(replace(config, loaders=loaders, restart=restart), folder=folder)

@@ -41,7 +41,9 @@ Arms = dict[str, LoaderConfig]
 console = Console(stderr=True)
 
 
-def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
+def benchmark(
+    config: BenchmarkConfig, sweep: Path | None = None, folder: Path | None = None
+) -> None:
     """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
 
     All files go into a new folder below `config.out`.
@@ -49,6 +51,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     Args:
         sweep: the folder of the sweep that this run belongs to, which replaces `config.out`; the
             sweep's table is updated.
+        folder: for the files, instead of a new one.
 
     Raises:
         ArmError: the arms do not agree, and nothing was timed; or an arm failed, which is raised
@@ -75,7 +78,7 @@ def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
             f"batches of {config.batch_size}; use more images, or a smaller batch_size"
         )
 
-    folder = make_run_folder(out)
+    folder = folder or make_run_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart)
     with console.status("comparing pixels"):
         agreement = check_agreement(

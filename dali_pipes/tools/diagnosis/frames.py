@@ -1,57 +1,20 @@
-"""Frames of a program: where it is, which loop it is in, and which part of a traceback is its own.
+"""Frames of a program that is watched: which loop it is in, and whether it has just left one.
 
 Imports only the standard library, since a program may set OMP_NUM_THREADS before it imports torch.
 """
 
 import dis
-import runpy
 import sys
-import sysconfig
-import traceback
-from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 
-_STDLIB = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-_PACKAGE = str(Path(__file__).parents[2])
-START_FOLDER = Path.cwd()  # a program may change its working directory later
+from dali_pipes.system.program.frames import is_library
+
 _WATCHING = str(Path(__file__).with_name("watching"))  # the code that runs the program
-
-
-@cache
-def is_library(file: str) -> bool:
-    return (
-        "site-packages" in file
-        or "dist-packages" in file
-        or file.startswith((*_STDLIB, _PACKAGE + "/", "<frozen"))
-    )
 
 
 def _is_ours(file: str) -> bool:
     return file == __file__ or file.startswith(_WATCHING + "/")
-
-
-def program_frame(frame: FrameType | None) -> FrameType | None:
-    """Returns the innermost frame that is not of an installed library; None if all of them are."""
-    # code that has no file, such as exec's, is no place that a person could look at
-    while frame is not None and (
-        is_library(frame.f_code.co_filename) or not Path(frame.f_code.co_filename).is_file()
-    ):
-        frame = frame.f_back
-    return frame
-
-
-def place_of(frame: FrameType | None) -> str:
-    """Returns "file:line" of the innermost frame that is not of an installed library.
-
-    The file is relative to the program's first working directory; "?" if there is no frame.
-    """
-    found = program_frame(frame) or frame
-    if found is None:
-        return "?"
-    file = Path(found.f_code.co_filename)
-    shown = file.relative_to(START_FOLDER) if file.is_relative_to(START_FOLDER) else file
-    return f"{shown}:{found.f_lineno}"
 
 
 def breaking_frame() -> FrameType | None:
@@ -109,14 +72,3 @@ def loops_around(code: CodeType, offset: int) -> list[tuple[int, int]]:
     return sorted(
         ((first, last) for first, last in ends.items() if first <= offset <= last), reverse=True
     )
-
-
-def own_traceback(error: BaseException) -> str:
-    """Returns the traceback as Python would print it, without the frames that run the program."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and (
-        _is_ours(trace.tb_frame.f_code.co_filename)
-        or trace.tb_frame.f_code.co_filename in (runpy.__file__, "<frozen runpy>")
-    ):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))

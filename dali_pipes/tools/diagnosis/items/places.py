@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.tools.diagnosis.frames import is_library
+from dali_pipes.system.program.frames import is_library
 from dali_pipes.tools.diagnosis.items.sampler import Entry, StackSampler
 
 _PLUMBING = (

@@ -1,49 +1,22 @@
-"""Runs a user's program in a process of its own, and ends it with all its descendants.
+"""dali-pipes diagnose -- train.py ARGS: runs a user's program until its loop has been measured.
 
 `diagnose_program` starts the program with watched.py around it, which answers through a pipe with
 lines of JSON: what it does, the loop it found, and the diagnosis or an error.
 """
 
-import contextlib
-import json
-import os
-import selectors
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from dali_pipes.errors import DaliPipesError
-from dali_pipes.system.child import Guard
 from dali_pipes.system.files import make_run_folder
-from dali_pipes.tools.diagnosis.watching.answers import LIMIT_SIGNAL
-from dali_pipes.tools.diagnosis.watching.program import read_program, say_progress
+from dali_pipes.system.program.process import ProgramError, ProgramProcess, start_program
+from dali_pipes.system.program.words import ProgramJob, read_program
 
-# the folder of -c leaves sys.path, where the program's own folder comes; this package goes to its
-# end, so that it hides none of the program's modules
-_START = (
-    "import sys; sys.path.pop(0); sys.path.append({root!r}); from "
-    "dali_pipes.tools.diagnosis.watching.watched import main; main()"
-)
-_GRACE_S = 5.0  # time to answer for a program that has reached its limit, or was interrupted
-
-
-class ProgramError(DaliPipesError):
-    """A program that could not be diagnosed; the text says why.
-
-    Attributes:
-        status: the program's own, if it failed by itself.
-    """
-
-    def __init__(self, message: str, status: int = 1):
-        super().__init__(message)
-        self.status = status
+_WATCHED = "dali_pipes.tools.diagnosis.watching.watched:main"
+_JOB = ProgramJob("diagnose", "diagnosed", "dali_pipes.diagnose(loader, step)")
 
 
 def diagnose_program(
@@ -60,8 +33,8 @@ def diagnose_program(
         ProgramError: no loop was found, or it could not be measured.
         KeyboardInterrupt: Ctrl-C; what was found until then has been printed.
     """
-    program = read_program(words)
-    say_progress(f"running {' '.join(words)} until its training loop begins")
+    program = read_program(words, _JOB)
+    _JOB.say(f"running {' '.join(words)} until its training loop begins")
 
     start, found, interrupted = time.time(), dict[str, Any](), False
     # the program's faulthandler writes here where it is at the limit, even inside a call into C
@@ -75,13 +48,13 @@ def diagnose_program(
         }
         job |= {"start": start, "dump": dump.name, "width": 120}
 
-        with _start_program(job, program.flags) as child:
+        with start_program(_WATCHED, job, program.flags) as child:
             try:
-                child.collect(found, start + limit)
+                _collect(child, found, start + limit)
             except KeyboardInterrupt:
                 interrupted = True
-                say_progress("interrupted; what has been found so far:")
-                child.collect(found, time.time())
+                _JOB.say("interrupted; what has been found so far:")
+                _collect(child, found, time.time())
         stack = [
             line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")
         ][:1]
@@ -97,15 +70,13 @@ def diagnose_program(
     where = f"it was at {stack[0]}" if stack else "it did not say where it was"
     if interrupted:
         if "diagnosis" not in found:
-            say_progress(found.get("error", where))
+            _JOB.say(found.get("error", where))
         raise KeyboardInterrupt
 
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
     why = found.get(
         "error",
-        f"{where}, and was ended"
-        if over
-        else f"{_describe_end(child.process.returncode)}, and no word",
+        f"{where}, and was ended" if over else f"{child.end_in_words()}, and no word",
     )
     raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})", found.get("status", 1))
 
@@ -120,102 +91,19 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
     from dali_pipes.system.stdout import save_result
 
     result = result | {"provenance": provenance({"program": result["program"]}, list(options))}
-    say_progress(f"all figures: {save_result(make_run_folder(out), result)}")
+    _JOB.say(f"all figures: {save_result(make_run_folder(out), result)}")
     return result
 
 
-class _Child:
-    """The process of the program, and the pipe of its answers."""
+def _collect(child: ProgramProcess, found: dict[str, Any], deadline: float) -> None:
+    """Adds to `found` what the program sends until it ends, and says what it does.
 
-    def __init__(self, process: subprocess.Popen[bytes], reading: int):
-        self.process, self._reading, self._rest = process, reading, b""
-
-    def collect(self, found: dict[str, Any], deadline: float) -> None:
-        """Adds to `found` what the program sends until it ends, and says what it does.
-
-        At the deadline the program is asked for what it has.
-        """
-        for answer in self._answers(deadline):
-            found |= answer
-            if "doing" in answer:
-                say_progress(answer["doing"])
-            elif "seconds" in answer:
-                earlier = "".join(f"; before it {each}" for each in answer["before"])
-                say_progress(
-                    f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}"
-                )
-
-    def _answers(self, deadline: float) -> Iterator[dict[str, Any]]:
-        """Yields the program's answers.
-
-        Its workers hold the pipe open for longer than it lives, so the end of the process is the
-        end.
-        """
-        asked = False
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._reading, selectors.EVENT_READ)
-            while True:
-                ended = self.process.poll() is not None
-                # once more after the end: what it wrote last may still be in the pipe
-                while selector.select(0.0 if ended else 0.1):
-                    data = os.read(self._reading, 65536)
-                    if not data:
-                        selector.unregister(self._reading)
-                        break
-                    *lines, self._rest = (self._rest + data).split(b"\n")
-                    yield from map(json.loads, lines)
-
-                if ended or (asked and time.time() > deadline + _GRACE_S):
-                    return
-                # with nothing left to select on, there is no wait in the next turn
-                if not selector.get_map():
-                    time.sleep(0.05)
-
-                if not asked and time.time() >= deadline:
-                    self.process.send_signal(LIMIT_SIGNAL)
-                    asked = True
-
-
-@contextlib.contextmanager
-def _start_program(job: dict[str, Any], flags: Sequence[str]) -> Iterator[_Child]:
-    """Starts the program. At the end of the block it is ended with all its descendants; if this
-    process is killed before, its group is ended.
+    At the deadline the program is asked for what it has.
     """
-    reading, writing = os.pipe()
-    code = _START.format(root=str(Path(__file__).resolve().parents[4]))
-
-    process = subprocess.Popen(
-        [sys.executable, *flags, "-c", code, json.dumps(job | {"pipe": writing})],
-        # stdout is for the result alone; a session of its own can be killed as a group
-        stdin=subprocess.DEVNULL,
-        stdout=sys.__stderr__,
-        pass_fds=(writing,),
-        start_new_session=True,
-    )
-
-    guard = Guard(process.pid)
-    os.close(writing)
-
-    try:
-        yield _Child(process, reading)
-    finally:
-        descendants = list[psutil.Process]()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            descendants = psutil.Process(process.pid).children(recursive=True)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for descendant in descendants:  # those in sessions of their own are not in the group
-            with contextlib.suppress(psutil.NoSuchProcess):
-                descendant.kill()
-        process.wait()
-        guard.dismiss()
-        os.close(reading)
-
-
-def _describe_end(status: int) -> str:
-    """Returns how a process ended."""
-    return (
-        f"it was ended by {signal.Signals(-status).name}"
-        if status < 0
-        else f"it ended with status {status}"
-    )
+    for answer in child.answers(deadline):
+        found |= answer
+        if "doing" in answer:
+            _JOB.say(answer["doing"])
+        elif "seconds" in answer:
+            earlier = "".join(f"; before it {loop}" for loop in answer["before"])
+            _JOB.say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")

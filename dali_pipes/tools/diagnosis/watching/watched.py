@@ -14,14 +14,14 @@ OMP_NUM_THREADS before it imports torch.
 import faulthandler
 import json
 import os
-import runpy
 import signal
 import sys
-from pathlib import Path
 
-from dali_pipes.tools.diagnosis.frames import own_traceback
-from dali_pipes.tools.diagnosis.watching.answers import LIMIT_SIGNAL, Answers
-from dali_pipes.tools.diagnosis.watching.hooks import install_hooks
+from dali_pipes.system.program.answers import LIMIT_SIGNAL, Answers
+from dali_pipes.system.program.frames import own_traceback
+from dali_pipes.system.program.hooks import install_hooks
+from dali_pipes.system.program.running import run_program
+from dali_pipes.tools.diagnosis.watching.hooks import list_hooks
 from dali_pipes.tools.diagnosis.watching.watch import Watch
 
 _REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
@@ -45,19 +45,10 @@ def main() -> None:
     # faulthandler writes where the program is
     dump = open(job["dump"], "w")  # noqa: SIM115
     faulthandler.register(LIMIT_SIGNAL, file=dump, all_threads=False, chain=True)
-    install_hooks(watch)
+    install_hooks(list_hooks(watch))
 
-    program, *_ = sys.argv[:] = job["program"]
     try:
-        if job["module"]:
-            # as `python -m` does
-            sys.path.insert(0, str(Path.cwd()))
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        else:
-            # as `python FILE` does; run_path does so itself for a folder
-            if not Path(program).is_dir():
-                sys.path.insert(0, str(Path(program).resolve().parent))
-            runpy.run_path(str(Path(program).absolute()), run_name="__main__")
+        run_program(job["program"], job["module"])
     except SystemExit as end:
         if examined := watch.examined:
             examined.end_early(_REFUSES_LARGER if examined.step_may_fail else _ENDED)

@@ -114,10 +114,10 @@ def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
 )
 def test_what_is_no_program_is_refused_by_name(words, message):
     from dali_pipes.errors import ConfigError
-    from dali_pipes.tools.diagnosis.watching.program import read_program
+    from dali_pipes.system.program.words import ProgramJob, read_program
 
     with pytest.raises(ConfigError, match=message):
-        read_program(words)
+        read_program(words, ProgramJob("diagnose", "diagnosed", "diagnose(loader, step)"))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,11 @@ def test_what_is_no_program_is_refused_by_name(words, message):
     [[], ["python"], ["python3.11", "-u", "-W", "ignore"], ["/usr/bin/python3", "-O"], ["ipython"]],
 )
 def test_python_may_stand_in_front(tmp_path, start):
-    from dali_pipes.tools.diagnosis.watching.program import read_program
+    from dali_pipes.system.program.words import ProgramJob, read_program
 
     (tmp_path / "t.py").touch()
-    read = read_program([*start, str(tmp_path / "t.py"), "--lr", "1"])
+    words = [*start, str(tmp_path / "t.py"), "--lr", "1"]
+    read = read_program(words, ProgramJob("diagnose", "diagnosed", "diagnose(loader, step)"))
     assert (
         read.words == [str(tmp_path / "t.py"), "--lr", "1"]
         and list(read.flags) == start[1:]

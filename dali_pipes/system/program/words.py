@@ -1,4 +1,4 @@
-"""Which program the words of a command line start: dali-pipes diagnose -- train.py ARGS.
+"""Which program the words of a command line start: dali-pipes JOB -- train.py ARGS.
 
 `read_program` reads them, and refuses what cannot be watched with what to write instead.
 """
@@ -53,16 +53,34 @@ class Program:
     flags: tuple[str, ...] = ()
 
 
-def read_program(words: Sequence[str]) -> Program:
+@dataclass(frozen=True, slots=True)
+class ProgramJob:
+    """A job of dali-pipes that runs a user's program, for its messages.
+
+    Attributes:
+        name: such as "diagnose".
+        participle: what the program could not be, such as "diagnosed".
+        call: what to call in a notebook instead.
+    """
+
+    name: str
+    participle: str
+    call: str
+
+    def say(self, text: str) -> None:
+        print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+
+def read_program(words: Sequence[str], job: ProgramJob) -> Program:
     """Returns the program that these words of a command line start, with or without `python` in
     front.
 
     Raises:
-        ConfigError: it is no program that diagnose can watch.
+        ConfigError: it is no program that can be watched.
     """
     given, flags = list(words), list[str]()
     if given and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(given[0]).name):
-        _note_interpreter(given.pop(0))
+        _note_interpreter(given.pop(0), job)
         while given and given[0].startswith("-") and given[0] not in ("-m", "-c", "-"):
             flags += [given.pop(0) for _ in range(2 if given[0] in _WITH_VALUE else 1)]
 
@@ -70,10 +88,10 @@ def read_program(words: Sequence[str]) -> Program:
     given = given[1:] if is_module else given
     if not given:
         raise ConfigError(
-            "-- is followed by no program; write dali-pipes diagnose -- train.py ARGS"
+            f"-- is followed by no program; write dali-pipes {job.name} -- train.py ARGS"
         )
 
-    _refuse_others(given, is_module)
+    _refuse_others(given, is_module, job)
     # a command of an environment, such as `yolo`, is a Python program as well
     if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
         given[0] = script
@@ -89,16 +107,17 @@ def read_program(words: Sequence[str]) -> Program:
     return Program(given, is_module, tuple(flags))
 
 
-def _refuse_others(given: list[str], is_module: bool) -> None:
+def _refuse_others(given: list[str], is_module: bool, job: ProgramJob) -> None:
     """Raises ConfigError for programs that cannot be watched, by their name, with what to write
     instead.
     """
     name = Path(given[0])
     script = next((place for place, word in enumerate(given) if word.endswith(".py")), None)
-    instead = f"dali-pipes diagnose -- {' '.join(given[script:]) if script else 'train.py ARGS'}"
+    start = f"dali-pipes {job.name} --"
+    instead = f"{start} {' '.join(given[script:]) if script else 'train.py ARGS'}"
 
     if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
-        why = "starts several processes, of which diagnose cannot watch the loops"
+        why = f"starts several processes, of which {job.name} cannot watch the loops"
         raise ConfigError(
             f"{name.name} {why}; give the program itself, which then trains in one process on "
             f"one device: {instead}"
@@ -106,13 +125,11 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
 
     if name.suffix == ".ipynb":
         raise ConfigError(
-            f"{name}: a notebook; in it, call dali_pipes.diagnose(loader, step), or export it "
-            "(jupyter nbconvert)"
+            f"{name}: a notebook; in it, call {job.call}, or export it (jupyter nbconvert)"
         )
     if name.suffix == ".ipy":
         raise ConfigError(
-            f"{name}: IPython's own syntax; in IPython, call dali_pipes.diagnose(loader, "
-            "step), or make it a .py"
+            f"{name}: IPython's own syntax; in IPython, call {job.call}, or make it a .py"
         )
     if name.suffix in (".sh", ".bash"):
         raise ConfigError(
@@ -121,8 +138,8 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
 
     if given[0] in ("-c", "-"):
         raise ConfigError(
-            "a program without a file cannot be diagnosed; write it into one: dali-pipes "
-            "diagnose -- train.py ARGS"
+            f"a program without a file cannot be {job.participle}; write it into one: {start} "
+            "train.py ARGS"
         )
     if name.name in _WRAPPERS and not is_module and not name.is_file():
         raise ConfigError(
@@ -132,15 +149,15 @@ def _refuse_others(given: list[str], is_module: bool) -> None:
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError(
-            "WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun"
+            f"WORLD_SIZE is set: a process of several; start {job.name} without torchrun or srun"
         )
 
 
-def _note_interpreter(python: str) -> None:
+def _note_interpreter(python: str, job: ProgramJob) -> None:
     """Says so if the program will run in another environment than these words name."""
     found = shutil.which(python)
     if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
-        say_progress(
+        job.say(
             f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}"
         )
 
@@ -155,7 +172,3 @@ def _console_script(name: str) -> str | None:
         first = file.readline(200)
     # such a command is a text with the interpreter in its first line
     return found if first.startswith(b"#!") and b"python" in first else None
-
-
-def say_progress(text: str) -> None:
-    print(f"diagnose: {text}", file=sys.stderr, flush=True)

@@ -34,14 +34,18 @@ class Answers:
         self.end(status)
 
     def end(self, status: int) -> NoReturn:
-        """Ends the process at once: nothing that the program would do after its training may
-        happen.
-        """
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        """Ends the process at once: nothing that the program would do later may happen."""
+        end_process(status)
 
-        for process in multiprocessing.active_children():
-            process.terminate()
-        # without the program's atexit functions, finally blocks and threads
-        os._exit(status)
+
+def end_process(status: int) -> NoReturn:
+    """Ends this process and its workers at once, without its atexit functions, finally blocks and
+    threads.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+    for process in multiprocessing.active_children():
+        process.terminate()
+    os._exit(status)

@@ -1,0 +1,266 @@
+"""dali-pipes migrate -- train.py ARGS, from start to end.
+
+the program runs until its training begins          (watched.py, in its own process)
+a report for each DataLoader that it has made       (report.py)
+the change of the program                           (edits.py)
+the A/B of its DataLoader and ours                  (the benchmark, which the caller gives)
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
+from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.measure.program_loaders import Origin
+from dali_pipes.measure.users_loader import of_work, refuse_own_options
+from dali_pipes.measure.workload import to_dict
+from dali_pipes.system.files import make_run_folder
+from dali_pipes.system.program.process import ProgramError, ProgramProcess, start_program
+from dali_pipes.system.program.words import Program, ProgramJob, read_program
+from dali_pipes.system.stdout import print_json, say
+from dali_pipes.tools.migration.edits import Proposal, Wish, propose
+from dali_pipes.tools.migration.report import LoaderReport
+
+console = Console(stderr=True)
+
+_JOB = ProgramJob("migrate", "migrated", "dali_pipes.explain(loader)")
+_LIGHTNING = (
+    "Lightning trains with this change in one process; for several ranks, and to resume inside an "
+    "epoch, take the DataModule of docs/integrations.md"
+)
+_OF_LIBRARIES = {
+    "lightning": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
+    "accelerate": (
+        "Accelerate does not know where an epoch of our loader ends: prepare "
+        "dali_pipes.adapters.accelerate.AccelerateLoader(loader.loader) (docs/integrations.md)"
+    ),
+    "transformers": (
+        "the Trainer makes its DataLoaders itself: let get_train_dataloader return "
+        "dali_pipes.adapters.transformers.TrainerLoader(loader.loader) (docs/integrations.md)"
+    ),
+}
+Config = TypeVar("Config", bound=MeasureConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgramRun:
+    """A program, and what is asked of its migration.
+
+    Attributes:
+        words: those behind `--` on the command line.
+        limit: seconds in which its training has to begin.
+        number: the DataLoader that is measured; None: the one that trains.
+        measure: whether the A/B is run.
+        out: folder for the reports.
+    """
+
+    words: Sequence[str]
+    limit: float
+    number: int | None
+    measure: bool
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLoader:
+    """A DataLoader of the program, as its process has described it.
+
+    Attributes:
+        trains: whether the program trains with it.
+        before_training: whether the program was done with it before there was an optimizer.
+        iterated_by: the library that iterates it; "": the program itself.
+        work: what `save_work` has returned; None: it is not measured.
+    """
+
+    number: int
+    origin: Origin
+    report: LoaderReport
+    trains: bool
+    before_training: bool
+    iterated_by: str
+    work: dict[str, Any] | None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "ProgramLoader":
+        origin = Origin.from_dict(value["origin"])
+        return cls(**{**value, "origin": origin, "report": LoaderReport.from_dict(value["report"])})
+
+    @property
+    def converts(self) -> bool:
+        return not self.report.refusal
+
+    def heading(self) -> str:
+        what = ", which trains" if self.trains else ""
+        if self.before_training:
+            what = ", iterated before there was an optimizer: the change leaves it as it is"
+        return f"DataLoader {self.number}, {self.origin.place(Path.cwd())}{what}: "
+
+
+def migrate_program(
+    config: Config, run: ProgramRun, compare: Callable[[Config, ProgramLoaderConfig, Path], None]
+) -> None:
+    """Reports what of a program's DataLoaders can be carried over, prints the change, and measures.
+
+    Args:
+        compare: runs the A/B of the program's DataLoader with this config, into a folder.
+
+    Raises:
+        ConfigError: it is no program that can be watched, or its DataLoader cannot be carried over.
+        ProgramError: its training did not begin.
+    """
+    refuse_own_options(config)
+    program = read_program(run.words, _JOB)
+    _JOB.say(f"running {' '.join(run.words)} until its training begins")
+
+    with tempfile.TemporaryDirectory() as folder:
+        loaders, seconds = _watch(program, config, run, folder)
+        for loader in loaders:
+            loader.report.print(console, loader.heading())
+
+        wishes = [
+            Wish(loader.origin, loader.converts, not loader.before_training) for loader in loaders
+        ]
+        proposal = propose(wishes, Path.cwd())
+        proposal.notes += _notes(loaders)
+        result = _to_dict(run, loaders, proposal, seconds)
+        kept = _save(run.out, result, proposal)
+        _print(proposal, kept)
+
+        chosen = _choose(loaders, run.number)
+        if not chosen.converts:
+            raise ConfigError(f"{chosen.origin.place(Path.cwd())}: {chosen.report.refusal}")
+        if not run.measure:
+            print_json(result)
+            return
+
+        assert chosen.work is not None, "the program's process has saved it"
+        if chosen.report.mixes:
+            say(console, "What is measured leaves mixing out of ours.")
+        say(
+            console, f"Each process that measures your DataLoader runs {seconds:.0f} s of it first."
+        )
+        yours = ProgramLoaderConfig(
+            words=program.words,
+            is_module=program.is_module,
+            flags=[*program.flags],
+            number=chosen.number,
+            place=chosen.origin.place(Path.cwd()),
+            num_workers=chosen.work["workers"],
+            starts_in=run.limit,
+        )
+        compare(of_work(config, chosen.work), yours, kept)
+
+
+def _watch(
+    program: Program, config: MeasureConfig, run: ProgramRun, folder: str
+) -> tuple[list[ProgramLoader], float]:
+    """Runs the program; returns its DataLoaders, and the seconds until its training began."""
+    start, loaders, last = time.time(), list[ProgramLoader](), dict[str, Any]()
+    # the program's faulthandler writes here where it is at the limit, even inside a call into C
+    with tempfile.NamedTemporaryFile("r") as dump:
+        job = {
+            "words": program.words,
+            "is_module": program.is_module,
+            "number": run.number,
+            "loader": to_dict(config.loader),
+            "cache_dir": config.data.cache_dir and str(Path(config.data.cache_dir).absolute()),
+            "folder": folder,
+            "start": start,
+            "dump": dump.name,
+        }
+        with start_program("dali_pipes.tools.migration.watched:main", job, program.flags) as child:
+            for answer in _answers(child, start + run.limit):
+                last |= answer
+                if "doing" in answer:
+                    _JOB.say(answer["doing"])
+                elif "loader" in answer:
+                    loaders.append(ProgramLoader.from_dict(answer["loader"]))
+                elif "seconds" in answer:
+                    _JOB.say(f"its training began after {answer['seconds']:.1f} s")
+        stack = [line.strip() for line in dump.read().splitlines() if "File" in line][:1]
+
+    if last.get("trace"):
+        print(last["trace"], end="", file=sys.stderr)
+    if not last.get("complete"):
+        is_late = "seconds" not in last and time.time() - start >= run.limit
+        over = f" within limit={run.limit:g} s" if is_late else ""
+        where = f"it was at {stack[0]}, and was ended" if stack else child.end_in_words()
+        why = last.get("error", where)
+        text = f"{' '.join(run.words)} did not come to its training{over} ({why})"
+        raise ProgramError(text, last.get("status", 1))
+    if not last["optimizers"]:
+        _JOB.say("it has made no optimizer: the DataLoader that it iterated last counts")
+    return loaders, last["seconds"]
+
+
+def _answers(child: ProgramProcess, deadline: float) -> Any:
+    """Yields the program's answers; once its training has begun there is no deadline."""
+    for answer in child.answers(deadline):
+        yield answer
+        if "seconds" in answer:
+            yield from child.answers(float("inf"))
+            return
+
+
+def _choose(loaders: Sequence[ProgramLoader], number: int | None) -> ProgramLoader:
+    for loader in loaders:
+        if loader.trains if number is None else loader.number == number:
+            return loader
+    raise ConfigError(f"number is {number}; the program has made {len(loaders)} DataLoaders")
+
+
+def _notes(loaders: Sequence[ProgramLoader]) -> list[str]:
+    libraries = {loader.iterated_by for loader in loaders} | {
+        loader.origin.library for loader in loaders
+    }
+    return [text for library, text in _OF_LIBRARIES.items() if library in libraries]
+
+
+def _to_dict(
+    run: ProgramRun, loaders: Sequence[ProgramLoader], proposal: Proposal, seconds: float
+) -> dict[str, Any]:
+    return {
+        "program": [*run.words],
+        "seconds_before_training": seconds,
+        "loaders": [
+            {
+                "number": loader.number,
+                "place": loader.origin.place(Path.cwd()),
+                "trains": loader.trains,
+                **loader.report.to_dict(),
+            }
+            for loader in loaders
+        ],
+        "diff": proposal.diff,
+        "notes": proposal.notes,
+    }
+
+
+def _save(out: Path, result: Mapping[str, Any], proposal: Proposal) -> Path:
+    """Writes migration.json and program.diff into a new folder, and returns the folder."""
+    folder = make_run_folder(out)
+    (folder / "migration.json").write_text(json.dumps(result, indent=1))
+    if proposal.diff:
+        (folder / "program.diff").write_text(proposal.diff, newline="")
+    return folder
+
+
+def _print(proposal: Proposal, folder: Path) -> None:
+    console.print()
+    if proposal.diff:
+        say(console, f"The change, which patch -p0 < {folder / 'program.diff'} makes:", "")
+        say(console, proposal.diff.rstrip("\n"), "")
+    else:
+        say(console, "No change of the program is proposed.")
+    if proposal.notes:
+        say(console, "To know:", *(f"  {note}" for note in proposal.notes), "")
