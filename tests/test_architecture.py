@@ -27,7 +27,7 @@ LIBRARIES = {
         "tools/diagnosis/programs/tfdata.py",
         "tools/diagnosis/watching/tensorflow_hooks.py",
     },
-    "fsspec": {"data/shards/remote.py"},
+    "fsspec": {"data/shards/store_requests.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "sweep")},

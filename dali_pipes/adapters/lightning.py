@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.sets import describe_difference
+from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError, SmallDataError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments

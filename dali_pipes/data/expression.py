@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ConfigError

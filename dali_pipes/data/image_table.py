@@ -27,14 +27,17 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_int
 from dali_pipes.data import omissions
+from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.labels import COLUMN, is_numeric, null_count, task_of
+from dali_pipes.data.labels.stored import task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
+from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.problems import is_of_annotation
 from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.shards.copies import copy_of, is_copied
-from dali_pipes.data.shards.remote import FileVersion, absolute
+from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import own_columns, replace_column, split_usable

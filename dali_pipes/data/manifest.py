@@ -4,7 +4,7 @@
   `from_masks` takes a folder of images and one of masks. The readers of sources/ do the work.
 - `save`, `load` and `save_index` keep a manifest in a file or beside the images.
 - `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
-  `map_classes` and `with_classes` change classes. Each returns a new manifest (sets.py).
+  `map_classes` and `with_classes` change classes. Each returns a new manifest (sets/).
 
 What is known of each image is in `images` (image_table.py), and what is known of all in its
 `facts`; a manifest shows both under their own names.
@@ -24,7 +24,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
-from dali_pipes.data import sets
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import ManifestFacts, Mix
 from dali_pipes.data.forwarding import Value, method
@@ -33,9 +32,12 @@ from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.omissions import Omission, describe
-from dali_pipes.data.shards.remote import FileVersion
+from dali_pipes.data.sets import choosing, joining
+from dali_pipes.data.sets.classes import give_classes, renumber
+from dali_pipes.data.sets.columns import drop_columns
+from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.sources import saved_manifests
-from dali_pipes.data.sources.coco import read_coco
+from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
@@ -176,7 +178,7 @@ class Manifest:
         Raises:
             ManifestError: an image has a class that is none of them.
         """
-        images = sets.give_classes(self.images, classes)
+        images = give_classes(self.images, classes)
         return self if images is self.images else self._derive(images)
 
     @check_arguments()
@@ -245,7 +247,7 @@ class Manifest:
         """The same samples in shards that were moved or uploaded.
 
         Args:
-            versions: the version of each shard by its name, as in `remote.list_objects`.
+            versions: the version of each shard by its name, as in `listing.list_objects`.
         """
         return self._derive(self.images.with_versions(versions))
 
@@ -253,7 +255,7 @@ class Manifest:
         """The same samples without some columns of the table, or some of the targets "text" and
         "mask".
         """
-        return self._derive(sets.drop_columns(self.images, names))
+        return self._derive(drop_columns(self.images, names))
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
@@ -261,7 +263,7 @@ class Manifest:
         Raises:
             ConfigError: there is no such id, or these are not ids.
         """
-        return self._derive(sets.subset(self.images, ids))
+        return self._derive(choosing.subset(self.images, ids))
 
     def filter(self, expression: str) -> Self:
         """The samples that match an expression such as "width >= 224 and class in ('cat', 'dog')".
@@ -297,12 +299,14 @@ class Manifest:
         Raises:
             ConfigError: the fractions are not shares of 1, or there is no such column.
         """
-        groups = np.arange(len(self)) if by is None else sets.group_numbers(self._rows.column(by))
-        parts = sets.choose_parts(fractions, groups, seed)
+        groups = (
+            np.arange(len(self)) if by is None else choosing.group_numbers(self._rows.column(by))
+        )
+        parts = choosing.choose_parts(fractions, groups, seed)
         return {name: self._choose(ids) for name, ids in parts.items()}
 
     def _choose(self, ids: NDArray[np.int64]) -> Self:
-        return self._derive(sets.choose(self.images, ids))
+        return self._derive(choosing.choose(self.images, ids))
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -319,7 +323,7 @@ class Manifest:
         check_choice("classes", classes, ("join", "apart"))
         manifests = _check_manifests(manifests)
 
-        images = sets.concat([manifest.images for manifest in manifests], classes == "apart")
+        images = joining.concat([manifest.images for manifest in manifests], classes == "apart")
         is_logged = all(manifest._omission_log.is_done for manifest in manifests)
         return cls.of(images, is_logged=is_logged)
 
@@ -350,7 +354,7 @@ class Manifest:
         """
         check_choice("mode", mode, ("stratified", "proportional"))
 
-        shares = sets.read_shares(sources)
+        shares = joining.read_shares(sources)
 
         numbered = [
             manifest._derive(manifest.images.map_tables(partial(add_source, number=number)))
@@ -367,10 +371,10 @@ class Manifest:
         """
         for name in names:
             self._rows.class_numbers(name)  # raises for a class that there is not
-        merged, numbers = sets.join_classes(
+        merged, numbers = joining.join_classes(
             [[names.get(name, name) for name in self.classes]], False
         )
-        return self._derive(sets.renumber(self.images, numbers[0], merged))
+        return self._derive(renumber(self.images, numbers[0], merged))
 
     @property
     def _rows(self) -> Rows:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dali_pipes.checks import to_python
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.reader import Extent, Reader
-from dali_pipes.data.shards.remote import is_remote, read_object
+from dali_pipes.data.shards.addresses import is_remote
+from dali_pipes.data.shards.remote import read_object
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.cpus import available_cpus
 

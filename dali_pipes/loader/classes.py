@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.sets import describe_difference
+from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.errors import ManifestError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.data.sets import describe_difference
+from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import open_replacing
 from dali_pipes.training.config import ModelConfig

@@ -7,7 +7,7 @@ from typing import Any
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.sets import describe_difference
+from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
 
 _LISTED = 50  # most classes that an error writes out, to be copied to a command line

@@ -5,7 +5,7 @@ with an empty cache for their copies.
 import pytest
 from make_shards import tar_shards
 
-from dali_pipes.data.shards import remote
+from dali_pipes.data.shards import store_requests
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def image_folder(thumbnails):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(store_requests, "_FIRST_PAUSE_S", 0.001)
     return tmp_path / "cache"
 
 

@@ -21,7 +21,7 @@ from test_ranks import WORKER, delivered, finish
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards import copies, remote
+from dali_pipes.data.shards import copies, store_requests
 
 pytestmark = [
     pytest.mark.slow,
@@ -188,9 +188,9 @@ def read_all(far, **options):
     ],
 )
 def test_what_a_store_answers_for_ever_is_named(s3, bucket, cache, monkeypatch, fault, message):
-    attempts = remote._ATTEMPTS
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
-    monkeypatch.setattr(remote, "_DEADLINE_S", 0.6)
+    attempts = store_requests._ATTEMPTS
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", 1)
+    monkeypatch.setattr(store_requests, "_DEADLINE_S", 0.6)
     monkeypatch.setattr(s3, "always", fault)
     with pytest.raises(dp.BadSampleError, match=message) as caught:
         read_all(bucket)
@@ -199,8 +199,8 @@ def test_what_a_store_answers_for_ever_is_named(s3, bucket, cache, monkeypatch, 
         with pytest.raises(ManifestError, match="s3://images/train"):
             Manifest.open("s3://images/train", progress=False)
     monkeypatch.setattr(s3, "always", None)
-    monkeypatch.setattr(remote, "_ATTEMPTS", attempts)
-    monkeypatch.setattr(remote, "_DEADLINE_S", 30.0)
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", attempts)
+    monkeypatch.setattr(store_requests, "_DEADLINE_S", 30.0)
     assert len(read_all(bucket)) == SHARDS * EACH // BATCH
 
 

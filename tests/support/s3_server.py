@@ -8,7 +8,7 @@ import pytest
 from faulty_proxy import FaultyProxy
 from later import later
 
-from dali_pipes.data.shards import remote
+from dali_pipes.data.shards import store_requests
 
 server, boto3 = later("moto.server", "s3fs"), later("boto3", "flask")
 BUCKET = "images"
@@ -31,7 +31,7 @@ def s3_server(folders):
         }.items():
             patch.setenv(f"AWS_{name}", value)
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        patch.setattr(remote, "_FIRST_PAUSE_S", 0.01)
+        patch.setattr(store_requests, "_FIRST_PAUSE_S", 0.01)
         fsspec.get_filesystem_class("s3").clear_instance_cache()  # of an earlier server
         proxy.client = boto3.client(
             "s3", endpoint_url=f"http://{':'.join(map(str, moto.get_host_and_port()))}"

@@ -27,15 +27,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dali_pipes.data.shards import traffic
+from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
-from dali_pipes.data.shards.remote import (
-    CHANGED,
-    FileVersion,
-    download,
-    is_remote,
-    open_object,
-    version_of,
-)
+from dali_pipes.data.shards.remote import download, open_object
+from dali_pipes.data.shards.versions import CHANGED, FileVersion, version_of
 from dali_pipes.errors import ConfigError
 
 # environment variables, which child processes inherit

@@ -2,7 +2,7 @@
 
 Each library has errors of its own, and most libraries are not installed. So errors are recognized
 by the names of their types, by the HTTP status, and by what caused them. `judge` does this for
-remote.py, which sends requests again.
+store_requests.py, which sends requests again.
 """
 
 import errno

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dali_pipes.data.arrow_types import is_unicode
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
-from dali_pipes.data.labels import is_unicode
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.problems import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember

@@ -5,12 +5,12 @@
       a folder of class folders             scans.py: folders.py, store_folders.py of a store
       shards (tar, TFRecord)                scans.py: shards.py
       a table of paths and labels           tables.py: csv_tables.py, table_columns.py
-      Parquet files that hold the images    tables.py
-      a JSON file of COCO's form            coco.py
+      Parquet files that hold the images    hugging_face.py
+      a JSON file of COCO's form            coco/
       a folder of images and one of masks   masks.py
       a saved manifest                      saved_manifests.py, earlier_rules.py
       a folder in a store with an index     index.py
-      a data set of another program         layouts.py says what to do with it
+      a data set of another program         layouts/ says what to do with it
 
 `rows/` turns files and objects into rows of a manifest, `names/` says what names of files and
 folders mean, and `targets.py` checks objects and masks after the images are known.

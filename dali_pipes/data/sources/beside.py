@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import list_objects
 from dali_pipes.data.sources.names.listing import sort_names
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.shards import (

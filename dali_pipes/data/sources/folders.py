@@ -23,10 +23,10 @@ from dali_pipes.data.image_files.headers import (
     describe_os_error,
     is_image,
 )
-from dali_pipes.data.labels import no_labels
+from dali_pipes.data.labels.stored import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
-from dali_pipes.data.sources.layouts import describe_no_classes
+from dali_pipes.data.sources.layouts.advice import describe_no_classes
 from dali_pipes.data.sources.names.classes import (
     BESIDE,
     LOOPS,

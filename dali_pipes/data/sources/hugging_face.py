@@ -19,14 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
+from dali_pipes.data.shards.addresses import is_remote
+from dali_pipes.data.shards.listing import is_object, list_objects
 from dali_pipes.data.shards.parquet import group_name, image_column, read_group
-from dali_pipes.data.shards.remote import (
-    is_object,
-    is_remote,
-    list_objects,
-    open_object,
-    version_of,
-)
+from dali_pipes.data.shards.remote import open_object
+from dali_pipes.data.shards.versions import version_of
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
 from dali_pipes.data.sources.names.splits import refuse_mixed_files

@@ -15,18 +15,13 @@ import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.problems import is_of_label
+from dali_pipes.data.shards.addresses import absolute, is_remote, is_web
 from dali_pipes.data.shards.copies import cache_folder, copy_of
+from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.shards.remote import (
-    NoPermissionError,
-    absolute,
-    download,
-    is_remote,
-    is_web,
-    list_objects,
-    version_of,
-    write_object,
-)
+from dali_pipes.data.shards.remote import download, write_object
+from dali_pipes.data.shards.store_requests import NoPermissionError
+from dali_pipes.data.shards.versions import version_of
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from dali_pipes.data.shards.remote import absolute, is_remote
+from dali_pipes.data.shards.addresses import absolute, is_remote
 from dali_pipes.data.sources.hugging_face import all_embedded_files, embedded_files
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.shards import is_shard, list_all_shards

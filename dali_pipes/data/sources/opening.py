@@ -12,12 +12,12 @@ from typing import Any
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.shards.remote import is_remote
+from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.sources import saved_manifests
-from dali_pipes.data.sources.coco import read_coco
+from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.index import read_index
 from dali_pipes.data.sources.kinds import kind_of
-from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
+from dali_pipes.data.sources.layouts.refusals import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.scans import cache_file, read_images

@@ -9,7 +9,7 @@ from typing import Any
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.sets import give_classes
+from dali_pipes.data.sets.classes import give_classes
 from dali_pipes.data.table_options import TableOptions
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.shards.remote import absolute
+from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.earlier_rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate

@@ -17,12 +17,12 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.shards.remote import absolute, is_remote
+from dali_pipes.data.shards.addresses import absolute, is_remote
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.folders import scan_folder
 from dali_pipes.data.sources.kinds import kind_of_pattern
-from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
+from dali_pipes.data.sources.layouts.refusals import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names.listing import list_entries
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading

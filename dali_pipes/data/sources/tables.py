@@ -12,15 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels import is_text, read_text
+from dali_pipes.data.labels.texts import read_text
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
-from dali_pipes.data.shards.remote import (
-    absolute,
-)
+from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import COLUMN, distinct_labels
+from dali_pipes.data.labels.stored import distinct_labels
 from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
+from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels import COLUMN, is_numeric
+from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.table.saved import MappedFile
 from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ManifestError

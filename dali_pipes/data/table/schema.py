@@ -3,13 +3,13 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.labels import COLUMN, stored_type
 from dali_pipes.data.objects import TARGET, TYPES
+from dali_pipes.data.own_columns import COLUMN, stored_type
 
 SCHEMA = pa.schema(
     {
         "path": pa.large_binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),  # or another type of labels.py
+        "label": pa.int32(),  # or another type of labels/stored.py
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
         "height": pa.int32(),

@@ -16,7 +16,7 @@ import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards import copies as local
-from dali_pipes.data.shards import remote, traffic
+from dali_pipes.data.shards import listing, remote, store_requests, traffic
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 
@@ -45,7 +45,7 @@ def copies(cache):
 
 def stamp_of(url):
     folder, name = url.rsplit("/", 1)
-    return remote.list_objects(folder)[name]
+    return listing.list_objects(folder)[name]
 
 
 def read(url, stamp):
@@ -222,7 +222,7 @@ def test_while_nothing_succeeds_requests_give_up_sooner_and_say_what_they_wait_f
 ):
     urls = [f"file://{store}/shard-00000{number}.tar" for number in range(4)]
     stamps, original, asked = [stamp_of(url) for url in urls], LOCAL.cat_file, []
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(store_requests, "_FIRST_PAUSE_S", 0.001)
 
     def away(self, path, start=None, end=None):
         asked.append(path)
@@ -263,7 +263,7 @@ def test_threads_that_waited_for_a_shard_share_its_failure(store, cache, monkeyp
             read(url, stamp)
         return str(caught.value)
 
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", 1)
     monkeypatch.setattr(LOCAL, "cat_file", away)
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(attempt, range(4)))) == 1 and len(asked) == 1

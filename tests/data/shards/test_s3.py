@@ -10,7 +10,7 @@ from s3_server import s3_server
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.shards import remote, traffic
+from dali_pipes.data.shards import remote, store_requests, traffic
 
 PARQUET = Path(__file__).with_name("files")
 # what the libraries themselves leave to the garbage collector when a connection breaks
@@ -122,7 +122,7 @@ def nobody(s3, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "DALI_PIPES_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(remote, "_failing_stores", set())
+    monkeypatch.setattr(store_requests, "_failing_stores", set())
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     yield monkeypatch
     fsspec.get_filesystem_class("s3").clear_instance_cache()

@@ -17,7 +17,7 @@ from web_server import web_server
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data.shards import copies, remote, traffic
+from dali_pipes.data.shards import copies, listing, remote, store_requests, traffic, versions
 
 aiohttp = later("aiohttp")
 
@@ -58,9 +58,9 @@ def odd(monkeypatch, store):
     fsspec.register_implementation("odd", Odd, clobber=True)
     for name, value in {"store": {}, "pseudo_dirs": [""], "asked": []}.items():
         monkeypatch.setattr(Odd, name, value)
-    monkeypatch.setattr(remote, "_answering_stores", set())
-    monkeypatch.setattr(remote, "_failing_stores", set())
-    monkeypatch.setattr(remote, "_MAX_PAUSE_S", 0.001)
+    monkeypatch.setattr(store_requests, "_answering_stores", set())
+    monkeypatch.setattr(store_requests, "_failing_stores", set())
+    monkeypatch.setattr(store_requests, "_MAX_PAUSE_S", 0.001)
     for shard in store.iterdir():
         Odd().pipe_file(f"/bucket/train/{shard.name}", shard.read_bytes())
     Odd.asked.clear()
@@ -116,7 +116,7 @@ def test_what_a_listing_lacks_is_asked_object_by_object(odd, manifest, say, sour
 def test_what_a_listing_says_is_not_asked_again(odd):
     assert (
         len(
-            remote.list_objects("odd://bucket/train").versions(
+            listing.list_objects("odd://bucket/train").versions(
                 f"shard-00000{number}.tar" for number in range(4)
             )
         )
@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_listed_is_not_left_out(odd, manifest):
 
     assert len(Manifest.scan("odd://images", progress=False)) == 2
     odd.setattr(Odd, "_say", fail)
-    odd.setattr(remote, "_ATTEMPTS", 2)
+    odd.setattr(store_requests, "_ATTEMPTS", 2)
     with pytest.raises(
         ManifestError,
         match=(
@@ -276,7 +276,7 @@ def test_what_may_pass_is_asked_ten_times(odd, what):
 )
 def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd, error):
     """In mid-run these may pass."""
-    assert remote.is_there("odd://bucket/train")
+    assert listing.is_there("odd://bucket/train")
     odd.setattr(Odd, "error", error)
     Odd.asked.clear()
     with pytest.raises(OSError, match=r"cannot be fetched \(10 times: "):
@@ -295,7 +295,7 @@ def test_without_a_network_the_first_failure_is_told(odd, caplog):
 
 def test_a_missing_file_is_missing_whatever_its_file_system_found_first(odd):
     odd.setattr(Odd, "error", caused(FileNotFoundError("x"), KeyError("x")))
-    assert not remote.is_there("odd://bucket/train") and len(Odd.asked) == 1
+    assert not listing.is_there("odd://bucket/train") and len(Odd.asked) == 1
 
 
 def test_a_library_that_is_missing_is_named(odd):
@@ -344,7 +344,7 @@ def test_a_server_without_ranges_sends_a_shard_once(store, monkeypatch):
     monkeypatch.setattr(remote, "_CHUNK", 4096)
     with web_server(store.parent, ranges=False) as (address, asked):
         url = f"{address}/{store.name}/shard-000000.tar"
-        version = remote.version_of(url)
+        version = versions.version_of(url)
         asked.clear()
         content = io.BytesIO()
         remote.download(url, version, content.write)
@@ -435,7 +435,7 @@ def test_an_index_is_read_from_a_web_server(manifest, store):
 def test_what_a_web_server_cannot_do_is_refused_in_one_line(
     store, monkeypatch, lacking, source, words
 ):
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", 1)
     with web_server(store.parent, **lacking) as (address, asked):
         with pytest.raises(ManifestError) as caught:
             Manifest.open(f"{address}/{store.name}{source}", progress=False)
@@ -472,7 +472,7 @@ def test_other_schemes(manifest, store, scheme):
 
 def test_a_name_that_is_not_known(monkeypatch):
     """Of a real resolver, whether there is a network or not."""
-    monkeypatch.setattr(remote, "_answering_stores", set())
+    monkeypatch.setattr(store_requests, "_answering_stores", set())
     with pytest.raises(
         ManifestError,
         match=r"(the name of its host is not known|no name can be looked up) \(.*nowhere.invalid",

@@ -17,7 +17,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.cli.conf import read_targets
-from dali_pipes.data.shards import copies, remote
+from dali_pipes.data.shards import copies, store_requests
 from dali_pipes.tools.scan.run import index
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
@@ -244,7 +244,7 @@ def test_what_is_no_image_folder_is_refused(tmp_path):
 def test_a_batch_whose_reads_failed_for_a_while_is_tried_once_more(manifest, monkeypatch, caplog):
     """The network is back when the batch's files are looked at one by one."""
     far, original, failing = opened(manifest.root), LOCAL.cat_file, [4]
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", 1)
 
     def away(self, path, start=None, end=None):
         failing[0] -= 1
@@ -266,7 +266,7 @@ def test_a_batch_whose_reads_failed_for_a_while_is_tried_once_more(manifest, mon
 def test_what_cannot_be_fetched_is_no_bad_image(manifest, store, monkeypatch, images):
     """Nothing is written down of it, whatever else could be read."""
     original, url = LOCAL.cat_file, f"file://{store if images == 'shards' else manifest.root}"
-    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
+    monkeypatch.setattr(store_requests, "_ATTEMPTS", 1)
 
     def away(self, path, start=None, end=None):
         if path.endswith(("shard-000002.tar", manifest.name(20))):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.schema import SCHEMA
 
 IDS = np.array([5, 0, 36, 5])

@@ -13,14 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from dali_pipes.data.shards.remote import (
-    Listing,
-    is_remote,
-    is_there,
-    is_web,
-    list_objects,
-    look_up,
-)
+from dali_pipes.data.shards.addresses import is_remote, is_web
+from dali_pipes.data.shards.listing import Listing, is_there, list_objects, look_up
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.errors import ManifestError
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.image_files import decoders
 from dali_pipes.data.image_files.headers import Header, ScanOptions, read_header
-from dali_pipes.data.labels import is_text
 from dali_pipes.data.table.schema import SCHEMA, cast_columns
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.image_files.headers import Header, ScanOptions
-from dali_pipes.data.labels import Labels, is_text, no_labels, read_columns, read_labels
+from dali_pipes.data.labels.reader import Labels, read_labels
+from dali_pipes.data.labels.stored import no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
+from dali_pipes.data.own_columns import read_columns
 from dali_pipes.data.sources.rows.files import file_rows
-from dali_pipes.data.sources.rows.source_objects import number_labels, object_columns, read_cells
+from dali_pipes.data.sources.rows.object_cells import object_columns, read_cells
+from dali_pipes.data.sources.rows.object_labels import number_labels
 from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError

@@ -11,7 +11,7 @@ from make_shards import tar_shards
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data.labels import COLUMN
+from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.schema import SCHEMA
 
 KNOWN = [0, 3, 9, 19, 20, 22]

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.sources import layouts
+from dali_pipes.data.sources.layouts import addresses
+from dali_pipes.data.sources.layouts.refusals import refuse_other_objects
 
 
 def encoded(kind="JPEG"):
@@ -174,7 +175,7 @@ def test_and_so_it_is_in_an_object_store(kind, tmp_path):
     files, message = ROOTS[kind]
     put(tmp_path / "set", files)
     with pytest.raises(ManifestError, match=message):
-        layouts.refuse_other_objects("s3://b/set", files)
+        refuse_other_objects("s3://b/set", files)
 
 
 @pytest.mark.parametrize("given", ["images", "images/train"])
@@ -262,7 +263,7 @@ def test_what_is_no_path_says_what_it_is(source, message):
 
 
 def test_hugging_faces_hub_needs_its_package(monkeypatch):
-    monkeypatch.setattr(layouts, "find_spec", lambda name: None)
+    monkeypatch.setattr(addresses, "find_spec", lambda name: None)
     assert "hf download" in refusal("hf://datasets/a/b/data")
 
 
@@ -323,7 +324,7 @@ def test_text_with_the_columns_is_a_table_whatever_its_name(name, tmp_path):
 
 
 def test_the_converter_of_yolo_in_the_documentation_works(tmp_path):
-    text = (Path(__file__).parents[3] / "docs" / "inputs.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "inputs.md").read_text()
     program = re.search(r"```python\n(# yolo_to_coco.py.*?)```", text, re.DOTALL)[1]
     put(
         tmp_path,

@@ -16,7 +16,7 @@ from dali_pipes.loader.targets import multi_hot
 from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.tools.scan.run import _summary
 
-DOCS = Path(__file__).parents[2] / "docs/targets.md"
+DOCS = Path(__file__).parents[3] / "docs/targets.md"
 NAN = float("nan")
 
 

@@ -1,0 +1,1 @@
+"""Labels: how a table has them, and how a manifest does."""

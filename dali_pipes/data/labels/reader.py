@@ -1,0 +1,232 @@
+"""Reads the labels of a table: one class for each image, several, or numbers to predict.
+
+    column ─▶ rows without a label are found ─▶ classes.py: class names and numbers
+                                             └▶ numbers to predict, as float32
+
+Errors name the first row that is wrong.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dali_pipes.data.arrow_types import is_list, is_text
+from dali_pipes.data.labels.cells import LabelCells, simplify
+from dali_pipes.data.labels.classes import number_classes
+from dali_pipes.data.labels.stored import MAX_CLASSES
+from dali_pipes.data.labels.texts import read_text
+from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
+from dali_pipes.data.table_options import PLAIN, TableOptions
+from dali_pipes.errors import ManifestError
+
+
+class Labels(NamedTuple):
+    """The labels of a table.
+
+    Attributes:
+        classes: class names; none for numbers to predict.
+        values: one for each row, of one of the stored types; without meaning for a row that has no
+            label.
+        problems: why a row has no label, by its number from 0.
+    """
+
+    classes: list[str]
+    values: pa.Array
+    problems: dict[int, str]
+
+
+def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions = PLAIN) -> Labels:
+    """Reads the labels in a table's column; its type decides what they mean.
+
+    Integers are class numbers from 0, text is a class name, a list of either is any number of
+    classes; fractions, and lists of them that all have the same length, are numbers to predict.
+    Fractions that are all whole may be either, and `options.task` has to say which. A row whose
+    cell is empty, null, NaN or blank has no label.
+
+    Args:
+        file: the table, for error messages, which count rows from 1.
+
+    Raises:
+        ManifestError: a label makes no sense, or no row has one.
+    """
+    values = simplify(column.combine_chunks())
+    if options.label_separator is not None and not is_list(values.type):
+        values = _split(file, values, options)
+    problems = _missing_labels(values)
+    if len(problems) == len(values):
+        first = f" (row 1: {problems[0]})" if problems.get(0, NO_LABEL) != NO_LABEL else ""
+        raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
+
+    # read the other rows, and put their labels back in place
+    rows = np.arange(len(values))
+    if problems:
+        rows = np.delete(rows, list(problems))
+    known = LabelCells(file, values.take(pa.array(rows)) if problems else values, rows)
+    read = _read_several if is_list(values.type) else _read_single
+    classes, labels = read(known, options.task)
+    return Labels(
+        classes, _place_labels(labels, rows, len(values)) if problems else labels, problems
+    )
+
+
+def _missing(values: pa.Array) -> NDArray[np.bool_]:
+    """(n,) bool, which values are null, NaN or blank."""
+    missing = pc.is_null(values, nan_is_null=True)
+    if is_text(values.type):
+        missing = pc.or_(missing, pc.fill_null(pc.equal(values, pa.scalar("", values.type)), True))
+    return missing.to_numpy(zero_copy_only=False)
+
+
+def _missing_labels(values: pa.Array) -> dict[int, str]:
+    """Says why rows have no label, by row number."""
+    missing = _missing(values)
+    problems = dict.fromkeys(np.flatnonzero(missing).tolist(), NO_LABEL)
+    if not is_list(values.type):
+        return problems
+
+    # a list with a hole has no label; an empty list of classes is one, and of fractions is none
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+    holes = _missing(simplify(pc.list_flatten(values)))
+    held = np.repeat(np.arange(len(values)), lengths)[holes]
+    problems |= dict.fromkeys(held.tolist(), HOLE_IN_LABELS)
+    if pa.types.is_floating(simplify(pc.list_flatten(values)).type):
+        problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), NO_LABEL)
+    return problems
+
+
+def _place_labels(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
+    """Puts labels into `count` rows: those of `rows` in their places, zero or nothing elsewhere."""
+    kind = labels.type
+    nothing = (
+        [0] * kind.list_size if pa.types.is_fixed_size_list(kind) else [] if is_list(kind) else 0
+    )
+    # the rows without a label take the one that is appended
+    places = np.full(count, len(labels))
+    places[rows] = np.arange(len(labels))
+    return pa.concat_arrays([labels, pa.array([nothing], kind)]).take(pa.array(places))
+
+
+def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
+    """Splits text into lists of class numbers, names, or by `options.task` fractions.
+
+    An empty cell becomes an empty list.
+    """
+    cells = values.cast(pa.string()).to_pylist()
+    split = ((cell or "").split(options.label_separator) for cell in cells)
+    rows = [[part.strip() for part in parts if part.strip()] for parts in split]
+    ends = np.append(0, np.cumsum([len(row) for row in rows]))
+
+    # all parts have one type, so they are read as one column
+    parts = pa.array([part for row in rows for part in row], pa.string())
+    held = np.repeat(np.arange(len(rows)), np.diff(ends))
+    read = read_text(file, parts, options.task, held)
+    if options.task is None and not pa.types.is_integer(read.type):
+        read = parts  # split labels are classes, so "0.5" is a name unless `task` says otherwise
+
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), read)
+
+
+def _read_single(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Array]:
+    """Reads labels that are not lists: class names, and class numbers or numbers to predict."""
+    kind = cells.values.type
+    if task == "regression":
+        return [], _to_predict(cells)
+    if not pa.types.is_floating(kind):
+        return number_classes(cells)
+
+    if task == "classification":
+        return number_classes(_whole_numbers(cells))
+    _refuse_whole_fractions(cells)
+    return [], _to_predict(cells)
+
+
+def _refuse_whole_fractions(cells: LabelCells) -> None:
+    """Raises ManifestError if all fractions are whole."""
+    values = cells.values.cast(pa.float64()).to_numpy()
+    if np.isfinite(values).all() and (values == np.floor(values)).all():
+        raise ManifestError(
+            f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
+            f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell "
+            "was empty; "
+            "give task='classification' if they are class numbers, or task='regression' if "
+            "they are "
+            "to be predicted (data.task=classification, data.task=regression)"
+        )
+
+
+def _read_several(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Array]:
+    """Reads labels that are lists: any number of classes, or equally many numbers to predict."""
+    lengths = pc.list_value_length(cells.values).to_numpy()
+    flat = LabelCells(
+        cells.file, simplify(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths)
+    )
+    is_fractions = pa.types.is_floating(flat.values.type)
+    if task == "regression" or (is_fractions and task is None):
+        return [], _read_vectors(cells, flat, lengths)
+
+    if is_fractions:
+        flat = _whole_numbers(flat)
+
+    classes, numbers = number_classes(flat)
+
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
+    if (counts > 1).any():
+        row, number = divmod(int(pairs[counts > 1][0]), len(classes))
+        raise ManifestError(
+            f"{cells.file}: the label of row {cells.rows[row] + 1} has the class "
+            f"{classes[number]} twice; list the numbers or "
+            "names of an image's classes (of a vector of zeros and ones: the places of its ones)"
+        )
+
+    return classes, pa.ListArray.from_arrays(
+        pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers
+    )
+
+
+def _whole_numbers(cells: LabelCells) -> LabelCells:
+    """Converts fractions that are all whole to integers; ManifestError for others."""
+    values = cells.values.cast(pa.float64()).to_numpy()
+    cells.refuse(
+        ~np.isfinite(values) | (values != np.floor(values)),
+        "the label {value} is not a whole number",
+        "give task='regression' if labels are numbers to predict (data.task=regression)",
+    )
+    # so that all fit into int64; those beyond are refused later
+    values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)
+    return cells._replace(values=pa.array(values.astype(np.int64)))
+
+
+def _read_vectors(cells: LabelCells, flat: LabelCells, lengths: NDArray[np.int64]) -> pa.Array:
+    other = (
+        "labels that are lists of fractions must all have the same length, not "
+        f"{np.unique(lengths).tolist()}"
+    )
+    cells.refuse(lengths != lengths[0], other, "give each image as many numbers")
+    cells.refuse(
+        lengths == 0, "a list of numbers to predict is empty", "give each image as many numbers"
+    )
+    return pa.FixedSizeListArray.from_arrays(_to_predict(flat), int(lengths[0]))
+
+
+def _to_predict(cells: LabelCells) -> pa.Array:
+    """Converts labels to float32 numbers to predict; ManifestError for other labels."""
+    kind = cells.values.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        first = f"{cells.values[0].as_py()!r} (row {cells.rows[0] + 1})"
+        raise ManifestError(
+            f"{cells.file}: task='regression' predicts numbers, and labels are of type "
+            f"{kind}, such "
+            f"as {first}; give numbers, or leave out task"
+        )
+
+    values = cells.values.cast(pa.float32(), safe=False)
+    bad = ~np.isfinite(values.to_numpy(zero_copy_only=False))
+    cells.refuse(
+        bad, "a label is not finite, {value}", "every image needs a number to predict, as a float32"
+    )
+    return values

@@ -1,0 +1,119 @@
+"""Further columns of a table, which a manifest keeps as "column:NAME": numbers, text and lists.
+
+They are stored as int64, float32 or bool, as lists of these, of a fixed length or of any, or as
+text.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.arrow_types import is_list, is_text
+from dali_pipes.errors import ManifestError
+
+COLUMN = "column:"  # the prefix that a table's own columns have in a manifest
+
+
+def read_columns(
+    file: Path | str, table: pa.Table, used: Collection[str] = ("path", "label")
+) -> dict[str, pa.Array]:
+    """Reads the columns of numbers, of text and of lists of numbers, as "column:NAME".
+
+    Columns in `used`, and those of other types, are left out.
+
+    An empty cell becomes NaN in a column of numbers, which then is float32; the empty text; or an
+    empty list.
+    """
+    found = {
+        name: column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if _is_kept_type(column.type)
+    }
+
+    try:
+        return {
+            COLUMN + name: _to_stored(column.combine_chunks())
+            for name, column in found.items()
+            if name not in used
+        }
+    except pa.ArrowException as error:
+        raise ManifestError(
+            f"{file}: a column cannot be used ({error}); fix it or leave it out"
+        ) from None
+
+
+def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """The type as which a saved manifest's label or column of this type is read.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if name == "label":
+        if pa.types.is_list(kind):
+            return pa.list_(pa.int32())
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(pa.float32(), kind.list_size)
+        return pa.float32() if pa.types.is_floating(kind) else pa.int32()
+
+    if not _is_kept_type(kind):
+        raise TypeError(f"{name} is of type {kind}")
+    return _column_type(kind)
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether a stored column has one number, or the same count of them, for each image.
+
+    Such columns go on to the batch.
+    """
+    texts = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return not (texts or pa.types.is_large_list(kind))
+
+
+def _to_stored(array: pa.Array) -> pa.Array:
+    if is_text(array.type):
+        return array.cast(pa.large_string()).fill_null("")
+
+    if pa.types.is_fixed_size_list(array.type):
+        if array.null_count:
+            raise pa.ArrowInvalid("a list is missing")
+        return pa.FixedSizeListArray.from_arrays(_to_stored(array.flatten()), array.type.list_size)
+
+    if is_list(array.type):
+        ends = np.append(0, pc.fill_null(pc.list_value_length(array), 0).to_numpy().cumsum())
+        return pa.LargeListArray.from_arrays(
+            pa.array(ends, pa.int64()), _to_stored(pc.list_flatten(array))
+        )
+
+    if array.null_count:
+        return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
+    return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
+
+
+def _column_type(kind: pa.DataType) -> pa.DataType:
+    if is_text(kind):
+        return pa.large_string()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_column_type(kind.value_type), kind.list_size)
+    if is_list(kind):
+        return pa.large_list(_column_type(kind.value_type))
+
+    return (
+        pa.float32()
+        if pa.types.is_floating(kind)
+        else pa.bool_()
+        if pa.types.is_boolean(kind)
+        else pa.int64()
+    )
+
+
+def _is_kept_type(kind: pa.DataType) -> bool:
+    each = kind.value_type if is_list(kind) else kind
+    return (
+        is_text(kind)
+        or pa.types.is_integer(each)
+        or pa.types.is_floating(each)
+        or pa.types.is_boolean(each)
+    )

@@ -1,0 +1,121 @@
+"""Other classes for the same samples: `give_classes` finds the number of each class in a list that
+a user gives, and `renumber` changes the numbers.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.table.changes import renumber_classes
+from dali_pipes.errors import ManifestError
+
+
+def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
+    """Says in a few words how two lists of classes differ."""
+    only = [
+        [name for name in one if name not in set(other)]
+        for one, other in ((first, second), (second, first))
+    ]
+
+    differences = [
+        (
+            f"{len(names)} only in the {which} "
+            f"({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        )
+        for names, which in zip(only, ("first", "second"), strict=True)
+        if names
+    ]
+
+    return (
+        f"not the same classes: {'; '.join(differences) or 'another order'}; a label would "
+        "mean two things"
+    )
+
+
+def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
+    """The same samples with these classes and their numbers.
+
+    Raises:
+        ManifestError: an image has a class that is none of them.
+    """
+    names = list(classes)
+    if names == images.classes:
+        return images
+
+    used: NDArray[Any] = np.zeros(0)
+    if images.task != "regression":
+        used = np.unique(images.labels[images.labels >= 0])
+    # which values masks have is not known, so each class counts as used
+    if images.facts.mask_values.named:
+        used = np.arange(len(images.classes))
+
+    numbers = match_classes(names, images.classes, used.astype(np.int64), images.root)
+    return renumber(images, numbers, names)
+
+
+def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str]) -> ImageTable:
+    """The same samples with other class numbers: n becomes numbers[n]."""
+    facts: dict[str, Any] = {}
+    if images.has_target("mask"):
+        facts["mask_values"] = images.facts.mask_values.renumber(numbers)
+    if images.facts.category_ids is not None:
+        facts["category_ids"] = renumber_categories(
+            images.facts.category_ids, numbers, len(classes)
+        )
+    changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
+    return changed.with_facts(**facts)
+
+
+def match_classes(
+    given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
+) -> NDArray[np.int64]:
+    """Finds the number in `given` of each class in `names`; -1 for one that no image has.
+
+    Classes without names, which are called by their numbers, keep these numbers.
+
+    Args:
+        used: numbers of the classes that images have.
+        place: the data set, for error messages.
+
+    Raises:
+        ManifestError: an image has a class that is none of the given ones.
+    """
+    if names == [str(number) for number in range(len(names))] and not set(names) <= set(given):
+        if used.max(initial=-1) >= len(given):
+            raise ManifestError(
+                f"{place}: an image has the class number {used.max()}, and classes names "
+                f"{len(given)}"
+            )
+        return np.arange(len(names))
+
+    numbers = {name: number for number, name in enumerate(given)}
+    if unknown := [names[number] for number in used.tolist() if names[number] not in numbers]:
+        near = get_close_matches(unknown[0], given, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ManifestError(
+            f"{place}: images of {len(unknown):,} classes that are none of the "
+            f"{len(given):,} given as classes, "
+            f"such as {unknown[0]!r}{meant}; add them there, or remove these images"
+        )
+    return np.array([numbers.get(name, -1) for name in names], np.int64)
+
+
+def renumber_categories(
+    ids: Sequence[Any], numbers: NDArray[np.int64], classes: int
+) -> list[Any] | None:
+    """The COCO category of each class after the classes got other numbers.
+
+    Returns None where two categories became one class. In the list, a class that was no category
+    has None.
+    """
+    kept = numbers[numbers >= 0].tolist()
+    if len(set(kept)) < len(kept):
+        return None
+    of = {int(number): each for number, each in zip(numbers, ids, strict=True)}
+    return [of.get(number) for number in range(classes)]

@@ -1,0 +1,25 @@
+"""The same samples without some of their columns."""
+
+from collections.abc import Sequence
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import TARGET
+from dali_pipes.data.own_columns import COLUMN
+
+
+def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
+    """The same samples without some columns of their table, or the targets "text" and "mask"."""
+    targets = [
+        TARGET + name
+        for name in ("text", "mask", "mask_offset", "mask_bytes")
+        if name.split("_")[0] in names
+    ]
+    left_out = {*targets, *(COLUMN + name for name in names)}
+    changed = images.map_tables(
+        lambda table: table.drop_columns([name for name in table.column_names if name in left_out])
+    )
+
+    # an index with these rows would not be what its options say
+    changed = changed.with_facts(reading={})
+    return changed.with_facts(mask_values=MaskValues({}, False)) if "mask" in names else changed

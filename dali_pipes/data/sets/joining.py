@@ -1,0 +1,223 @@
+"""Several sets as one: `concat` joins their roots, classes and tables, and what is known of them,
+which is refused where it means different things. `read_shares` reads the shares of a mixture.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dali_pipes.checks import check_number
+from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.omissions import merge
+from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
+from dali_pipes.data.table.samples import Samples
+from dali_pipes.errors import ConfigError, ManifestError
+
+
+def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
+    """Joins images: their samples one after the other, under the nearest common folder.
+
+    Args:
+        sets: one at least.
+        apart: whether classes of the same name in two sets stay two classes.
+
+    Raises:
+        ManifestError: some are in another store, or labels, columns or targets mean different
+            things.
+    """
+    root = common_root([images.root for images in sets])
+    classes, numbers = join_classes([images.classes for images in sets], apart)
+    facts = _join_facts(sets, classes, numbers)
+
+    def join(tables: list[pa.Table]) -> pa.Table:
+        return concat_tables(
+            [
+                renumber_classes(rebase_paths(table, images.root, root), new)
+                for images, table, new in zip(sets, tables, numbers, strict=True)
+            ]
+        )
+
+    files = tuple(file for images in sets for file in images.samples.files)
+    samples = Samples(join([images.samples.table() for images in sets]), files)
+    return ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+
+
+def _join_facts(
+    sets: Sequence[ImageTable], classes: list[str], numbers: Sequence[NDArray[np.int64]]
+) -> ManifestFacts:
+    """What is known of all images: each fact is joined, or refused if it differs.
+
+    Args:
+        classes: those of the joined images.
+        numbers: for each set the new number of each of its classes.
+    """
+    every = [images.facts for images in sets]
+    keypoints = _join_keypoints([facts.keypoints for facts in every])
+
+    if len({facts.masks_upright for facts in every}) > 1:
+        raise ManifestError(
+            "manifests with masks of stored and of upright pictures cannot be joined; scan "
+            "them alike"
+        )
+    # boxes on images that are not turned fit both
+    boxes_upright = _join_boxes_upright(
+        [images.facts.boxes_upright for images in sets if images.has_turned_boxes]
+    )
+    masks: dict[str, Any] = {}
+    if any(images.has_target("mask") for images in sets):
+        new_values = [
+            facts.mask_values.renumber(new) for facts, new in zip(every, numbers, strict=True)
+        ]
+        masks = {"mask_values": _join_mask_values(new_values)}
+
+    # the ids of COCO's categories are kept if all sets agree in them
+    is_alike = all(
+        images.classes == classes and images.facts.category_ids == every[0].category_ids
+        for images in sets
+    )
+
+    # parts stand for the wholes that they were chosen from
+    parents: dict[str, Any] = {}
+    if any(images.of_whole for images in sets):
+        bad, total = zip(*(images.bad_of_whole for images in sets), strict=True)
+        parents = {
+            "parent_omissions": merge(
+                omission for images in sets for omission in images.of_whole or images.omissions
+            ),
+            "parent_bad_images": (sum(bad), sum(total)),
+        }
+
+    return ManifestFacts(
+        # 0 if one is from version 0.2, which does not say what it left out
+        rules=min(facts.rules for facts in every),
+        omissions=merge(omission for images in sets for omission in images.passed_over),
+        keypoints=keypoints,
+        names_flip_pairs=all(facts.names_flip_pairs for facts in every),
+        masks_upright=every[0].masks_upright,
+        boxes_upright=boxes_upright,
+        category_ids=every[0].category_ids if is_alike else None,
+        **masks,
+        **parents,
+    )
+
+
+def common_root(roots: Sequence[Path | str]) -> Path | str:
+    """The nearest folder or URL that all of these begin with.
+
+    Raises:
+        ManifestError: there is none: some are in another bucket, or on this machine.
+    """
+    if len(set(map(str, roots))) == 1:
+        return roots[0]
+
+    if not any(isinstance(root, str) for root in roots):
+        return Path(os.path.commonpath(roots))
+
+    stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
+    if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
+        raise ManifestError(
+            f"{' and '.join(map(str, roots))} cannot be joined: images in object stores "
+            "must be of one bucket; copy the others "
+            "there, or all of them here"
+        )
+
+    return f"{stores[0]}://{shared}"
+
+
+def read_shares(sources: Mapping[str, tuple[Any, float]]) -> dict[str, float]:
+    """The share of each source of a mixture by its name; their sum is 1.
+
+    Raises:
+        ConfigError: the shares are not positive numbers.
+    """
+    try:
+        shares = {name: share for name, (_, share) in sources.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(
+            'a mixture is made of names, manifests and shares: {"mine": (manifest, 0.3), …}'
+        ) from None
+
+    shares = {
+        name: float(check_number(f"the share of {name!r}", share, -math.inf, math.inf))
+        for name, share in shares.items()
+    }
+    if not shares or min(shares.values()) <= 0:
+        raise ConfigError(f"the shares of the mixture are {shares}; each must be positive")
+
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
+
+
+def join_classes(
+    names: Sequence[list[str]], apart: bool
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """Joins lists of class names.
+
+    Args:
+        apart: whether classes of the same name in two lists stay two classes.
+
+    Returns:
+        All names in the order in which they first come, and for each list the new number of each of
+        its classes.
+    """
+    if apart:
+        ends = np.cumsum([len(each) for each in names])
+        numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
+        return [name for each in names for name in each], numbered
+
+    numbers = {
+        name: number
+        for number, name in enumerate(dict.fromkeys(name for each in names for name in each))
+    }
+    return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
+
+
+def _join_mask_values(values: Sequence[MaskValues]) -> MaskValues:
+    """The meaning of the values of all masks.
+
+    Raises:
+        ManifestError: they mean different classes.
+    """
+    if any(value != values[0] for value in values):
+        why = "the values of their masks mean different classes"
+        raise ManifestError(
+            f"the manifests cannot be joined: {why}; scan them with the same classes and "
+            "mask_values"
+        )
+    return values[0]
+
+
+def _join_boxes_upright(upright: Sequence[bool]) -> bool:
+    """Whether all boxes were given for upright pictures.
+
+    Raises:
+        ManifestError: only some were.
+    """
+    if len(set(upright)) > 1:
+        why = "results cannot go back to stored and to upright pictures"
+        raise ManifestError(
+            f"the manifests cannot be joined: {why}; scan them with the same annotated"
+        )
+    return bool(upright and upright[0])
+
+
+def _join_keypoints(keypoints: Sequence[Keypoints | None]) -> Keypoints | None:
+    """The keypoints of all objects.
+
+    Raises:
+        ManifestError: they differ.
+    """
+    if any(keypoint != keypoints[0] for keypoint in keypoints):
+        raise ManifestError(
+            "manifests with different keypoints cannot be joined; scan them with the same names"
+        )
+    return keypoints[0]

@@ -1,0 +1,1 @@
+"""JSON files of COCO's form: detection, keypoints, segmentation and captions."""

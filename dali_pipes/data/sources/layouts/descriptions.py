@@ -1,0 +1,41 @@
+"""What data sets of other programs are, and what to do with each: (what, advice)."""
+
+import os
+
+from dali_pipes.errors import ManifestError
+
+AS_FILES = (
+    "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
+)
+ARCHIVE = ("a compressed archive", "unpack it and give the folder")
+TAR = ("is compressed, so its images cannot be read one by one", "unpack it to a .tar or to files")
+ARRAYS = ("an array or a pickled object, not encoded images", AS_FILES)
+VIDEO = ("a video", "write its frames as images (ffmpeg) into a folder for each class")
+COCO_FORM = "convert it to one COCO JSON file (docs/inputs.md) and give that file"
+YOLO = ("YOLO's layout, images/ with labels/ of text files", f"{COCO_FORM} with images=")
+VOC = ("Pascal VOC's layout, with an XML file for each image", COCO_FORM)
+LMDB = ("an LMDB database", AS_FILES)
+MDS = ("Mosaic's MDS format of the streaming package", AS_FILES)
+LITDATA = ("litData's format of chunks", AS_FILES)
+CIFAR = (
+    "CIFAR as its authors packed it",
+    (
+        "run dali-pipes prepare source=cifar10 (or cifar100) archive=cifar-10-binary.tar.gz "
+        "out=DIR, and give DIR/train"
+    ),
+)
+MNIST = ("MNIST's idx format, raw pixels of all images in one file", AS_FILES)
+HUGGING_FACE = (
+    "a data set that save_to_disk of Hugging Face's datasets wrote",
+    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file '
+    "(images that are only paths need datasets.table.embed_table_storage first)",
+)
+ONE_IMAGE = (
+    "one image",
+    "give a folder with a subfolder for each class, or a table with path,label",
+)
+
+
+def refuse(place: str | os.PathLike[str], what: str, do: str) -> None:
+    verb = "" if what.startswith("is ") else "is "
+    raise ManifestError(f"{os.fspath(place)}: {verb}{what}; {do}")
