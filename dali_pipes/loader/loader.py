@@ -282,13 +282,12 @@ class Loader(RefusesMisuse):
         return self._work.describe(self.epoch).explanation
 
     def explain(self) -> str:
-        """The text of `decodes`, and with DALI on a GPU also who holds the GPU's memory now."""
-        backend = self._work.describe(self.epoch)
-        return (
-            f"{backend.explanation}; in GiB, {gpu_memory(backend.gpu)}"
-            if backend.gpu
-            else backend.explanation
-        )
+        """The text of `decodes`, and what the machine decides of the order; with DALI on a GPU also
+        who holds the GPU's memory now.
+        """
+        backend, order = self._work.describe(self.epoch), self.plan.sampling.explain()
+        memory = f"in GiB, {gpu_memory(backend.gpu)}" if backend.gpu else ""
+        return "; ".join(filter(None, (backend.explanation, order, memory)))
 
     @check_arguments()
     def close(self, release: bool = False) -> None:

@@ -7,6 +7,7 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -168,7 +169,7 @@ class Plan:
             )
 
         check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
-        object.__setattr__(self, "sampling", parse_sampling(self.sampling))
+        object.__setattr__(self, "sampling", parse_sampling(self.sampling).on_machine())
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
@@ -237,6 +238,18 @@ class Plan:
     def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """One step of this rank; `bad` as for `iter_from`."""
         return next(self._plan(epoch, range(step, step + 1), bad))
+
+    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
+    def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
+        """`batch`, as version 0.2 called it."""
+        warnings.warn("Plan.rows is called Plan.batch now", FutureWarning, stacklevel=3)
+        return self.batch(epoch, step, bad)
+
+    @property
+    def shard(self) -> Rank:
+        """`rank`, as version 0.2 called it."""
+        warnings.warn("Plan.shard is called Plan.rank now", FutureWarning, stacklevel=2)
+        return self.rank
 
     @check_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:

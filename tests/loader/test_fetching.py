@@ -267,14 +267,18 @@ def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache,
 
 def test_lanes_and_windows_follow_the_machines(monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", "80")
-    assert (dp.Windows().lanes, dp.Windows().window_gb) == (1, 40)
+    assert (dp.Windows().lanes, dp.Windows().window_gb) == (None, None)
+    alone = dp.Windows().on_machine()
+    assert (alone.lanes, alone.window_gb) == (1, 40)
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert (dp.Windows().lanes, dp.Windows().window_gb, dp.Windows(lanes=8).window_gb) == (
-        2,
-        40,
-        10,
-    )
+    two, many = dp.Windows().on_machine(), dp.Windows(lanes=8).on_machine()
+    assert (two.lanes, two.window_gb, many.window_gb) == (2, 40, 10)
+    assert two.explain() == "lanes=2, each with windows of 40 GB of shards"
+
+    schedule = dp.Schedule(schedule={0: "windows", 3: "uniform"}).on_machine()
+    assert schedule.schedule == {0: two, 3: dp.Uniform()}
+    assert schedule.explain() == f"from epoch 0 on {two.explain()}"
 
 
 def test_an_interrupt_before_the_threads_start_leaves_fetching_to_the_next_call(far, monkeypatch):
@@ -410,14 +414,17 @@ def test_a_scan_beside_a_loader_that_holds_the_whole_cache_ends(far, cache, stor
 def test_two_default_windows_a_lane_never_need_more_than_the_cache(gb, lanes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DALI_PIPES_CACHE_GB", repr(gb))
-        assert 2 * lanes * round(dp.Windows(lanes=lanes).window_gb * 1e9) <= copies.cache_bytes()
+        assert (
+            2 * lanes * round(dp.Windows(lanes=lanes).on_machine().window_gb * 1e9)
+            <= copies.cache_bytes()
+        )
 
 
 @pytest.mark.parametrize("room", ["0", "-1", "nan", "inf", "much"])
 def test_a_room_that_is_none_is_refused_by_name(monkeypatch, room):
     monkeypatch.setenv("DALI_PIPES_CACHE_GB", room)
     with pytest.raises(ConfigError, match=f"DALI_PIPES_CACHE_GB={room} is not a number above 0"):
-        dp.Windows()
+        dp.Windows().on_machine()
 
 
 def test_a_cache_that_cannot_be_written_is_named_before_the_first_batch(far, tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_windows_go_on_with_other_ranks_that_fit_their_lanes(scanned, tmp_path):
             each.load_state_dict(state)
         assert ids(after, 3) == expected[5:]
     with pytest.raises(
-        dp.ConfigError, match=r"3 ranks cannot share sampling\.lanes=2; 1, 2 ranks would do"
+        dp.ConfigError, match=r"lanes=2 cannot be shared by 3 ranks; 1, 2 ranks would do"
     ):
         ranks(3)
     with (

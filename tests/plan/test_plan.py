@@ -158,3 +158,15 @@ def test_shard_from_the_environment(monkeypatch):
     assert Rank.from_env() == Rank(1, 2)
     with pytest.raises(ConfigError, match="rank 2 of 2"):
         Rank(2, 2)
+
+
+def test_names_of_version_0_2_work_on_with_a_warning():
+    plan = Plan(images(8), TRANSFORM, 4)
+    with pytest.warns(FutureWarning, match=r"Plan\.rows is called Plan\.batch now"):
+        former = plan.rows(1, 1)
+    with pytest.warns(FutureWarning, match=r"geometry\.window is called geometry\.region now"):
+        window = former.geometry.window
+    with pytest.warns(FutureWarning, match=r"Plan\.shard is called Plan\.rank now"):
+        assert plan.shard == plan.rank
+    assert np.array_equal(former.ids, plan.batch(1, 1).ids)
+    assert np.array_equal(window, plan.batch(1, 1).geometry.region)

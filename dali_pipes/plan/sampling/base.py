@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,14 @@ class Sampling(Options, ABC):
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    def on_machine(self) -> Self:
+        """The same sampling, with what its options leave to the machine filled in."""
+        return self
+
+    def explain(self) -> str:
+        """What the machine decides of the order, in a few words; "" if it decides nothing."""
+        return ""
 
     @abstractmethod
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:

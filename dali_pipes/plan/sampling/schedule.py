@@ -1,7 +1,7 @@
 """Several samplings, one after the other."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import Mention, OptionError
@@ -49,6 +49,16 @@ class Schedule(Sampling):
             sampling
             if sampling.epoch_size or not self.epoch_size
             else replace(sampling, epoch_size=self.epoch_size)
+        )
+
+    def on_machine(self) -> Self:
+        phases = {since: each.on_machine() for since, each in self.schedule.items()}
+        return replace(self, schedule=phases)
+
+    def explain(self) -> str:
+        explained = {since: each.explain() for since, each in self.schedule.items()}
+        return "; ".join(
+            f"from epoch {since} on {text}" for since, text in explained.items() if text
         )
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:

@@ -5,8 +5,9 @@
 
 import hashlib
 import math
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from dali_pipes.data.image_table import Shards
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.errors import ChoiceError, OptionError
-from dali_pipes.options import check_options, option
+from dali_pipes.options import option
 from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling
@@ -47,18 +48,21 @@ class Windows(Sampling):
 
     takes_mixtures: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_options(self)
-        nodes = nodes_of_run() or 1
-        self.lanes = self.lanes or nodes
+    def on_machine(self) -> Self:
+        nodes, decided = nodes_of_run() or 1, copy(self)
+        decided.lanes = self.lanes or nodes
+        # half of the cache, since it also holds the next window of each of the machine's lanes
+        here = math.ceil(decided.lanes / nodes)
+        decided.window_gb = self.window_gb or cache_bytes() // (2 * here) / 1e9
+        return decided
 
-        self.window_gb = (
-            self.window_gb or cache_bytes() // (2 * math.ceil(self.lanes / nodes)) / 1e9
-        )
+    def explain(self) -> str:
+        decided = self.on_machine()
+        return f"lanes={decided.lanes}, each with windows of {decided.window_gb:.10g} GB of shards"
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         try:
-            return self._order(manifest, seed, global_batch_size)
+            return self.on_machine()._order(manifest, seed, global_batch_size)
         except LanesError as error:
             raise OptionError(Windows, str(error)) from None
 
@@ -114,7 +118,7 @@ class Windows(Sampling):
     def state(self, manifest: Manifest) -> dict[str, Any]:
         digest = hashlib.sha256(_shards(manifest).bytes.tobytes()).hexdigest()[:16]
         state = {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
-        return Sampling.state(self, manifest) | state | mixture_state(manifest)
+        return Sampling.state(self.on_machine(), manifest) | state | mixture_state(manifest)
 
 
 def _shards(manifest: Manifest) -> Shards:
