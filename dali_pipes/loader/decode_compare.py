@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.device import resolve_device
@@ -31,7 +31,7 @@ FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shi
 SECONDS = 1.0
 
 # what a loader with decode=probe asks, as decode_probe.try_regions answers it
-RegionProbe = Callable[[Manifest, str, DaliConfig, int, torch.device], str]
+RegionProbe = Callable[[Manifest, str, DaliOptions, int, torch.device], str]
 
 
 class _LoaderRun(NamedTuple):
@@ -90,7 +90,7 @@ def compare(
 def _run(
     manifest: Manifest,
     exif: str,
-    config: DaliConfig,
+    config: DaliOptions,
     batch_size: int,
     device: str,
     probe: RegionProbe | None = None,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.decode_compare import compare
 from dali_pipes.system.child import ChildError, in_child
@@ -137,7 +137,7 @@ def try_regions(
 def probe(
     manifest: Manifest,
     exif: str,
-    config: DaliConfig,
+    config: DaliOptions,
     batch_size: int,
     device: torch.device,
     limit_s: float = LIMIT_S,

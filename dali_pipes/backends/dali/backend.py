@@ -26,7 +26,7 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
@@ -67,7 +67,7 @@ class DaliBackend(Backend):
     `decoding` says whether regions or whole images are decoded, and why.
     """
 
-    _config: DaliConfig
+    _config: DaliOptions
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
@@ -254,7 +254,7 @@ class DaliBackend(Backend):
 
     @classmethod
     def memory_needs(
-        cls, config: DaliConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
+        cls, config: DaliOptions, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
     ) -> Iterator[Need]:
         on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
         text, pixels = pixels_of(transform, batch_size)
@@ -288,7 +288,7 @@ class DaliBackend(Backend):
             yield from _decoder_needs(config)
 
 
-def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
+def _decoder_needs(config: DaliOptions) -> Iterator[Need]:
     """The memory that DALI's mixed decoder takes when it is created, before the first image.
 
     It has `num_threads` threads in a separate pool (dali/operators/imgcodec/image_decoder.h:217 in
@@ -312,7 +312,7 @@ def _decoder_needs(config: DaliConfig) -> Iterator[Need]:
     )
 
 
-def engine_mix(config: DaliConfig, decoding: Decoding, batch_size: int) -> str:
+def engine_mix(config: DaliOptions, decoding: Decoding, batch_size: int) -> str:
     """What determines the pixels on a GPU.
 
     The JPEG engine takes a share of each batch, so the other images of a batch decide whether an

@@ -1,4 +1,8 @@
-"""The options of DALI."""
+"""The options of DALI.
+
+`DaliOptions` are those of every loader that decodes with it: `DaliConfig` here, and the arms
+`native` and `decoding` of a comparison (measure/arms).
+"""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -12,6 +16,7 @@ from dali_pipes.options import option
 from dali_pipes.system.cpus import parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
+RESIZE = ("torch", "dali")
 
 
 def _check_cpus(option: str, value: str | None) -> None:
@@ -22,8 +27,8 @@ def _check_cpus(option: str, value: str | None) -> None:
 
 
 @dataclass(kw_only=True, slots=True)
-class DaliConfig(LoaderConfig):
-    """NVIDIA DALI. Options keep DALI's names.
+class DaliOptions(LoaderConfig):
+    """How DALI reads and decodes images. Options keep DALI's names.
 
     Attributes:
         device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU,
@@ -48,9 +53,6 @@ class DaliConfig(LoaderConfig):
             allocated beforehand, GPU only; None: the 99th percentile of the images.
         device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an
             image that needs more waits for more to be allocated.
-        resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's
-            functions for uint8, in `num_threads` threads; "dali" does that in DALI's graph, as on a
-            GPU, and is slower (docs/pixels.md).
         cpus: on which CPUs its threads run, and so on which NUMA node its memory lies: a list such
             as 0-15,32-47, or "gpu": those nearest to the GPU where the batches arrive. None: all
             that this process may use.
@@ -70,7 +72,7 @@ class DaliConfig(LoaderConfig):
     preallocate_width_hint: int | None = option(None, check_min, 1, 2**16)
     preallocate_height_hint: int | None = option(None, check_min, 1, 2**16)
     device_memory_padding: int = option(16 * 2**20, check_min, 0, 2**40)
-    resize: str = option("torch", check_choice, ("torch", "dali"))
+    resize: str = option("dali", check_choice, RESIZE)
     cpus: str | None = option(None, _check_cpus)
     read_threads: int = option(8, check_min, 1, MAX_COUNT)
 
@@ -115,3 +117,16 @@ class DaliConfig(LoaderConfig):
         return Concurrency(
             self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2)
         )
+
+
+@dataclass(kw_only=True, slots=True)
+class DaliConfig(DaliOptions):
+    """NVIDIA DALI. Options keep DALI's names.
+
+    Attributes:
+        resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's
+            functions for uint8, in `num_threads` threads; "dali" does that in DALI's graph, as on a
+            GPU, and is slower (docs/pixels.md).
+    """
+
+    resize: str = option("torch", check_choice, RESIZE)

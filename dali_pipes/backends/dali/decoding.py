@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.errors import Mention, OptionError
 from dali_pipes.plan.transforms import Transform
 
@@ -72,7 +72,7 @@ class RegionFault:
 
     what: str  # the fault, with its source
     # whether these versions with these options have it
-    applies: Callable[[Versions, DaliConfig, Transform], bool]
+    applies: Callable[[Versions, DaliOptions, Transform], bool]
     way_out: "WayOut | None" = None  # what avoids it
     is_small: bool = False  # whether so few pixels are wrong that decode=probe does not see it
 
@@ -128,7 +128,7 @@ class Decoding:
 
 
 def choose(
-    config: DaliConfig, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None
+    config: DaliOptions, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None
 ) -> Decoding:
     """What `config.decode` means with the installed libraries.
 
@@ -196,7 +196,7 @@ def choose(
     return Decoding(True, f"{versions} decode regions on the GPU")
 
 
-def preallocation(config: DaliConfig, sizes: NDArray[np.int64]) -> tuple[int, int]:
+def preallocation(config: DaliOptions, sizes: NDArray[np.int64]) -> tuple[int, int]:
     """Height and width, in pixels, for which the JPEG engine's memory is allocated.
 
     These are the hints of `config`, or else the 99th percentile, by area, of `sizes`, (N, 2).
@@ -219,7 +219,7 @@ def output_dtype(transform: Transform, device: str) -> str:
     )
 
 
-def ways_out(config: DaliConfig, transform: Transform) -> list[WayOut]:
+def ways_out(config: DaliOptions, transform: Transform) -> list[WayOut]:
     """Options to try if decoding on a GPU goes wrong with these options."""
     faults = _known(config, transform)
     if config.decode == "whole" or (config.decode == "auto" and faults):
@@ -234,7 +234,7 @@ def ways_out(config: DaliConfig, transform: Transform) -> list[WayOut]:
     ]
 
 
-def _known(config: DaliConfig, transform: Transform) -> list[RegionFault]:
+def _known(config: DaliOptions, transform: Transform) -> list[RegionFault]:
     return [fault for fault in FAULTS if fault.applies(installed_versions(), config, transform)]
 
 

@@ -15,7 +15,7 @@ from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
 from dali_pipes.backends.dali.augment import Input, SlotInputs, augment
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 
@@ -220,7 +220,7 @@ def _upright(image: DataNode, inputs: TurnInputs[DataNode]) -> DataNode:
     return image
 
 
-def decoder_options(config: DaliConfig, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
+def decoder_options(config: DaliOptions, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
     """The options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
     options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
     if device == "cpu":

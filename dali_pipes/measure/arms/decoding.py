@@ -2,19 +2,21 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.checks import check_choice
 from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)
-class DecodingConfig(DaliConfig):
+class DecodingConfig(DaliOptions):
     """Decoding alone, on the CPU, with DALI; the images are dropped: what a CPU loader of the same
     images costs at least.
 
     Attributes:
+        device: "cpu", whose work it measures.
         decode: "region" decodes the planned regions, "whole" the whole images, of which the regions
             are copied.
+        resize: "torch", to which DALI hands the regions; here nobody resizes them.
     """
 
     device: str = option("cpu", check_choice, ("cpu",))

@@ -2,19 +2,22 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.backends.dali.config import DECODE, DaliConfig
+from dali_pipes.backends.dali.config import DECODE, DaliOptions
 from dali_pipes.checks import check_choice
 from dali_pipes.options import option
 
 
 @dataclass(kw_only=True, slots=True)
-class DaliNativeConfig(DaliConfig):
+class DaliNativeConfig(DaliOptions):
     """DALI's own readers.file and image_random_crop, outside the plan: for benchmarks, not for
     training.
 
     By default with what NVIDIA's own benchmarks take (internal_tools/hw_decoder_bench.py of DALI):
     no fancy upsampling, and regions where they work. With `jpeg_fancy_upsampling` images are
     decoded as by DaliConfig, and the difference is what the plan costs.
+
+    Attributes:
+        resize: "dali", since its graph makes the images.
     """
 
     decode: str = option("probe", check_choice, DECODE)

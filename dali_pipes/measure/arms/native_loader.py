@@ -16,7 +16,7 @@ from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import RESIZE, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
@@ -30,7 +30,7 @@ class NativeLoader(UnplannedLoader):
     """The batches of `DaliNativeBackend`, with the labels of their images."""
 
     def __init__(
-        self, manifest: Manifest, config: DaliConfig, transform: Transform, batch_size: int
+        self, manifest: Manifest, config: DaliOptions, transform: Transform, batch_size: int
     ):
         super().__init__(len(manifest), batch_size)
         config, self._device = config.on_cores(), arrival_device(config)

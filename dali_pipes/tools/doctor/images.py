@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest
@@ -112,7 +112,7 @@ def make_images(folder: Path) -> None:
 
 
 def made_images(
-    loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
+    loader: DaliOptions, batch_size: int, limit_s: float, device: torch.device
 ) -> Finding:
     """Judges the decoding of generated images of every kind."""
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def made_images(
 
 
 def images_of(
-    manifest: Manifest, loader: DaliConfig, batch_size: int, limit_s: float, device: torch.device
+    manifest: Manifest, loader: DaliOptions, batch_size: int, limit_s: float, device: torch.device
 ) -> Finding:
     """Judges the decoding of at most `decode_probe.IMAGES` images, spread over the manifest.
 
@@ -137,7 +137,7 @@ def images_of(
         return failed(str(error), remedy(loader))
 
 
-def judge_probe(probed: ProbeResult, loader: DaliConfig) -> Finding:
+def judge_probe(probed: ProbeResult, loader: DaliOptions) -> Finding:
     shares = {"JPEG engines": probed.nvjpg, "SM": probed.sm}
     mean = (
         f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
@@ -162,7 +162,7 @@ def judge_probe(probed: ProbeResult, loader: DaliConfig) -> Finding:
     return ok("; ".join(figures))
 
 
-def remedy(loader: DaliConfig) -> str:
+def remedy(loader: DaliOptions) -> str:
     ways = [
         f"loader.{way.option}={str(way.value).lower()}{way.cost}"
         for way in ways_out(loader, TrainTransform())

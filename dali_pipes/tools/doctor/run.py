@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from rich.console import Console
 
-from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
@@ -50,7 +50,7 @@ def doctor(config: DoctorConfig) -> bool:
     Raises:
         ConfigError, ManifestError: the images do not exist, or the loader is not DALI's.
     """
-    if not isinstance(config.loader, DaliConfig):
+    if not isinstance(config.loader, DaliOptions):
         raise ConfigError(
             "the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or "
             "one that tune.py wrote"
