@@ -8,94 +8,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dali_pipes.adapters.from_torch.convert import from_torch, transform_from_torch
-    from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-    from dali_pipes.backends.base import Batch, BatchTransform
-    from dali_pipes.backends.dali.config import DaliConfig
-    from dali_pipes.backends.tfdata.config import TfDataConfig
-    from dali_pipes.backends.torch.config import TorchConfig
-    from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
-    from dali_pipes.data.manifest import Manifest
-    from dali_pipes.data.objects import Targets
-    from dali_pipes.errors import (
-        BadSampleError,
-        ConfigError,
-        DaliPipesError,
-        ManifestError,
-        OmissionError,
+    from dali_pipes.adapters.from_torch.convert import from_torch as from_torch
+    from dali_pipes.adapters.from_torch.convert import transform_from_torch as transform_from_torch
+    from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
+    from dali_pipes.backends.base import Batch as Batch
+    from dali_pipes.backends.base import BatchTransform as BatchTransform
+    from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
+    from dali_pipes.backends.tfdata.config import TfDataConfig as TfDataConfig
+    from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
+    from dali_pipes.backends.torchvision_gpu.config import (
+        TorchvisionGpuConfig as TorchvisionGpuConfig,
     )
-    from dali_pipes.loader.boxes import boxes_to_image
-    from dali_pipes.loader.build import build_loader
-    from dali_pipes.loader.loader import Loader
-    from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice, cupy_stream
-    from dali_pipes.plan.philox import BatchDraws
-    from dali_pipes.plan.plan import Plan, Rank
-    from dali_pipes.plan.sampling import (
-        Balanced,
-        Mixture,
-        PerClass,
-        Repeated,
-        Schedule,
-        Sequential,
-        Uniform,
-        Weighted,
-        Windows,
-    )
-    from dali_pipes.plan.transforms import (
-        CenterCropTransform,
-        EvalTransform,
-        IoUCropTransform,
-        LetterboxTransform,
-        RandomCropTransform,
-        ScaleJitterTransform,
-        ShortestSizeTransform,
-        TrainTransform,
-        ViewsTransform,
-    )
-    from dali_pipes.system.traces import trace
-    from dali_pipes.tools.diagnosis.function import diagnose
-    from dali_pipes.tools.migration.function import explain
+    from dali_pipes.data.manifest import Manifest as Manifest
+    from dali_pipes.data.objects import Targets as Targets
+    from dali_pipes.errors import BadSampleError as BadSampleError
+    from dali_pipes.errors import ConfigError as ConfigError
+    from dali_pipes.errors import DaliPipesError as DaliPipesError
+    from dali_pipes.errors import ManifestError as ManifestError
+    from dali_pipes.errors import OmissionError as OmissionError
+    from dali_pipes.loader.boxes import boxes_to_image as boxes_to_image
+    from dali_pipes.loader.build import build_loader as build_loader
+    from dali_pipes.loader.loader import Loader as Loader
+    from dali_pipes.loader.mixing import CutMix as CutMix
+    from dali_pipes.loader.mixing import MixUp as MixUp
+    from dali_pipes.loader.mixing import RandomChoice as RandomChoice
+    from dali_pipes.loader.mixing import cupy_stream as cupy_stream
+    from dali_pipes.plan.philox import BatchDraws as BatchDraws
+    from dali_pipes.plan.plan import Plan as Plan
+    from dali_pipes.plan.plan import Rank as Rank
+    from dali_pipes.plan.sampling import *  # noqa: F403
+    from dali_pipes.plan.transforms import *  # noqa: F403
+    from dali_pipes.system.traces import trace as trace
+    from dali_pipes.tools.diagnosis.function import diagnose as diagnose
+    from dali_pipes.tools.migration.function import explain as explain
 
-__all__ = [
+# The public names besides those of the tables below. `__all__` has both, see `__getattr__`.
+_NAMES = [
     "BadSampleError",
-    "Balanced",
     "Batch",
     "BatchDraws",
     "BatchTransform",
-    "CenterCropTransform",
     "ConfigError",
     "CutMix",
     "DaliConfig",
     "DaliPipesError",
-    "EvalTransform",
-    "IoUCropTransform",
-    "LetterboxTransform",
     "Loader",
     "Manifest",
     "ManifestError",
     "MixUp",
-    "Mixture",
     "NotConvertibleError",
     "OmissionError",
-    "PerClass",
     "Plan",
     "RandomChoice",
-    "RandomCropTransform",
     "Rank",
-    "Repeated",
-    "ScaleJitterTransform",
-    "Schedule",
-    "Sequential",
-    "ShortestSizeTransform",
     "Targets",
     "TfDataConfig",
     "TorchConfig",
     "TorchvisionGpuConfig",
-    "TrainTransform",
-    "Uniform",
-    "ViewsTransform",
-    "Weighted",
-    "Windows",
     "boxes_to_image",
     "build_loader",
     "cupy_stream",
@@ -108,7 +77,7 @@ __all__ = [
 
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
-    *("errors", "plan.philox", "plan.plan", "plan.sampling", "plan.transforms"),
+    *("errors", "plan.philox", "plan.plan"),
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
@@ -117,6 +86,9 @@ _HOMES = (
     "tools.diagnosis.function",
     "tools.migration.function",
 )
+# The tables of samplings and of transforms, whose rows are public too. Their folders are imported
+# as a whole above, so that type checkers know each row.
+_TABLES = (("plan.sampling", "SAMPLINGS"), ("plan.transforms", "TRANSFORMS"))
 _ARMS = "measure.arms"  # what version 0.2 had among the loaders, and what is an arm now
 _NAMES_OF_ARMS = (
     *("CachedConfig", "DaliNativeConfig", "DataLoaderConfig"),
@@ -130,10 +102,16 @@ def __getattr__(name: str) -> Any:
     So a program that needs little starts at once, and a library that it does not use cannot break
     it.
     """
-    if name in __all__:
+    if name in _NAMES:
         for home in _HOMES:
             if hasattr(module := import_module(f"{__name__}.{home}"), name):
                 return globals().setdefault(name, getattr(module, name))
+
+    # PEP 562 asks for `__all__` here too, as for `from dali_pipes import *`
+    if name == "__all__":
+        return sorted([*_NAMES, *_list_rows()])
+    if not name.startswith("_") and (row := _list_rows().get(name)):
+        return globals().setdefault(name, row)
 
     if name in _NAMES_OF_ARMS:
         new = f"{__name__}.{_ARMS}.{name}"
@@ -147,13 +125,18 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.plan.plan").Rank
 
     text = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(
-        text
-        if name.startswith("_")
-        else text + import_module(f"{__name__}.options").propose_name(name, __all__)
-    )
+    if name.startswith("_"):
+        raise AttributeError(text)
+    propose_name = import_module(f"{__name__}.options").propose_name
+    raise AttributeError(text + propose_name(name, [*_NAMES, *_list_rows()]))
+
+
+def _list_rows() -> dict[str, type]:
+    """Returns the samplings and the transforms by the names of their classes."""
+    tables = (getattr(import_module(f"{__name__}.{home}"), table) for home, table in _TABLES)
+    return {row.__name__: row for table in tables for row in table.values()}
 
 
 def __dir__() -> list[str]:
     """Lists the public names too, for completion in a shell or a notebook."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_NAMES, *_list_rows()})

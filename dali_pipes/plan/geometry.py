@@ -21,7 +21,7 @@ SHIFT_DRAW = 1
 SCALE_DRAW = 2
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
-# from 32 on: the policies of augment/policies.py
+# from 32 on: the policies, as augment/augmenter.py gives them out
 BOXES_DRAW = 2**15  # and all after it: regions that are tried around boxes
 
 

@@ -1,19 +1,25 @@
-"""A transform is one file and one row of a table, and so is a sampling."""
+"""A transform is one file and one row of a table, and so are a sampling and a policy."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from planned import labelled
 
 import dali_pipes as dp
-from dali_pipes.checks import check_int
+from dali_pipes.checks import check_int, check_number
 from dali_pipes.cli.conf import register
 from dali_pipes.measure.workload import from_dict, to_dict
 from dali_pipes.options import option
+from dali_pipes.plan.augment.operations import Slot
+from dali_pipes.plan.augment.policies import POLICIES, Policy
+from dali_pipes.plan.augment.policies.base import choose_op
 from dali_pipes.plan.geometry import crop_geometry
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling import SAMPLINGS, Sampling, parse_sampling
@@ -21,6 +27,7 @@ from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 PACKAGE = Path(dp.__file__).parent
 TABLES = {"transforms": TRANSFORMS, "sampling": SAMPLINGS}
+ALL_ROWS = [row.__name__ for table in TABLES.values() for row in table.values()]
 SHARED = {"__init__", "base", "choice"}  # files of what all transforms or all samplings share
 
 
@@ -47,8 +54,23 @@ class Backwards(Sampling):
         return Order(n // self.times, lambda places: n - 1 - places * self.times % n)
 
 
+@dataclass(kw_only=True, slots=True)
+class RandomInvert(Policy):
+    """All values inverted, with probability `p`."""
+
+    name: str = "RandomInvert"
+    p: float = option(0.5, check_number, 0, 1)
+
+    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Invert",)),)
+
+    def draw(self, draws, first, shape):
+        happens, *_ = draws.uniform(first)
+        return choose_op("Invert", np.zeros_like(happens), happens < self.p)
+
+
 @pytest.fixture
 def toys(monkeypatch):
+    monkeypatch.setitem(POLICIES, "RandomInvert", RandomInvert)
     monkeypatch.setitem(TRANSFORMS, "corner_crop", CornerCropTransform)
     monkeypatch.setitem(SAMPLINGS, "backwards", Backwards)
 
@@ -62,6 +84,24 @@ def test_every_file_has_a_row_and_every_row_a_file_and_a_public_name(folder):
         assert getattr(dp, kind.__name__) is kind
 
 
+def test_every_policy_has_a_file_and_a_row():
+    files = {file.stem for file in (PACKAGE / "plan/augment/policies").glob("*.py")} - SHARED
+    names = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): name for name in POLICIES}
+    assert files == set(names)
+    for file, name in names.items():
+        assert POLICIES[name].__module__ == f"dali_pipes.plan.augment.policies.{file}"
+        (default,) = (each.default for each in fields(POLICIES[name]) if each.name == "name")
+        assert POLICIES[name].__name__ == default == name
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_a_row_is_enough_for_a_public_name(toys, folder):
+    kind = {"transforms": CornerCropTransform, "sampling": Backwards}[folder]
+    assert getattr(dp, kind.__name__) is kind and kind.__name__ in [*dp.__all__, *dir(dp)]
+    del vars(dp)[kind.__name__]  # kept there once it was asked for
+    assert not any(name in (PACKAGE / "__init__.py").read_text() for name in ALL_ROWS)
+
+
 def test_a_row_is_enough_for_a_plan(toys):
     sampling = {"name": "backwards", "times": 2}
     assert parse_sampling(sampling) == Backwards(times=2)
@@ -69,6 +109,21 @@ def test_a_row_is_enough_for_a_plan(toys):
     assert plan.order(0).tolist() == [7, 5, 3, 1]
     geometry = plan.batch(0, 0).geometry
     assert geometry.region.tolist() == [[3, 3, 16, 16]] * 4 and not geometry.crop.any()
+
+
+@pytest.mark.parametrize(
+    "config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu", num_threads=1)]
+)
+def test_a_row_is_enough_for_a_policy_on_every_backend(toys, manifest, config):
+    def images(augment):
+        transform = dp.TrainTransform(size=16, dtype="uint8", augment=augment)
+        options = {"transform": transform, "batch_size": 8, "device": "cpu"}
+        with dp.build_loader(manifest, config, **options) as loader:
+            return next(iter(loader)).images
+
+    assert torch.equal(images([{"name": "RandomInvert", "p": 1}]), 255 - images([]))
+    with pytest.raises(dp.ConfigError, match="RandomInvert does not take strength; it takes p"):
+        dp.TrainTransform(augment=[{"name": "RandomInvert", "strength": 3}])
 
 
 def test_a_row_is_enough_for_results(toys):

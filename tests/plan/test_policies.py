@@ -9,8 +9,9 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.plan.augment import operations
+from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.augment.operations import CODE, OPS
-from dali_pipes.plan.augment.policies import POLICIES, Augmenter, RandomErasing
+from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.philox import Draws
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")

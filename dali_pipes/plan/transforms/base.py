@@ -26,7 +26,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
-from dali_pipes.plan.augment.policies import Augmenter, check_policies
+from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
 
@@ -257,7 +257,7 @@ class RandomTransform(Transform):
     Attributes:
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
         augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
-            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies.py has them all.
+            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies/ has them all.
         sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10:
             192}; `size` before the first of these epochs.
     """

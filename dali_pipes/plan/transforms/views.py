@@ -7,7 +7,7 @@ from typing import Any
 from dali_pipes.checks import check_int
 from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import option
-from dali_pipes.plan.augment.policies import Augmenter
+from dali_pipes.plan.augment.augmenter import Augmenter
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
 from dali_pipes.plan.transforms.train import TrainTransform

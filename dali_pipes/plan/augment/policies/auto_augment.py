@@ -1,0 +1,40 @@
+"""AutoAugment, as it was learned for ImageNet."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dali_pipes.checks import check_choice
+from dali_pipes.options import option
+from dali_pipes.plan.augment import operations
+from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
+from dali_pipes.plan.augment.policies.base import INTERPOLATIONS, Policy, sign_magnitudes
+from dali_pipes.plan.philox import Draws
+
+
+@dataclass(kw_only=True, slots=True)
+class AutoAugment(Policy):
+    """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of
+    ImageNet.
+    """
+
+    name: str = "AutoAugment"
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        places = zip(*operations.IMAGENET_PAIRS, strict=True)
+        return tuple(
+            Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places
+        )
+
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        chosen, *_ = draws.uniform(first)
+        happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
+        pair = (chosen * len(operations.IMAGENET_PAIRS)).astype(int)
+        ops = np.where(
+            happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0
+        ).astype(np.int8)
+        return ops, sign_magnitudes(
+            ops, operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]], sign
+        )

@@ -1,0 +1,56 @@
+"""What all policies have in common.
+
+A policy is a dataclass of options that fills slots with operations. It takes a range of draw
+numbers of each sample, of which `DRAWS` are its own.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.options import Options, check_options
+from dali_pipes.plan.augment import operations
+from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
+from dali_pipes.plan.philox import Draws
+
+DRAWS = 16  # draw numbers reserved for each policy
+INTERPOLATIONS = ("nearest", "bilinear")
+
+
+@dataclass(kw_only=True, slots=True)
+class Policy(Options, ABC):
+    """One way to draw operations."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    @abstractmethod
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots that this policy fills."""
+
+    @abstractmethod
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        """Operations and magnitudes, each (N, slots), for images of this height and width.
+
+        It uses the draws from `first` on.
+        """
+
+
+def sign_magnitudes(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbers:
+    """The magnitudes, negated half of the time for operations that have a direction.
+
+    `sign` are random numbers in [0, 1).
+    """
+    return np.where(operations.SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
+
+
+def choose_op(
+    op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]
+) -> tuple[Codes, Numbers]:
+    """One slot: `op` with these magnitudes where it happens, and elsewhere nothing."""
+    return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[
+        :, None
+    ]

@@ -1,0 +1,46 @@
+"""RandAugment."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dali_pipes.checks import check_choice, check_int
+from dali_pipes.errors import OptionError
+from dali_pipes.options import check_options, option
+from dali_pipes.plan.augment import operations
+from dali_pipes.plan.augment.operations import RANDOM_CODES, RANDOM_OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.policies.base import DRAWS, INTERPOLATIONS, Policy, sign_magnitudes
+from dali_pipes.plan.philox import Draws
+
+
+@dataclass(kw_only=True, slots=True)
+class RandAugment(Policy):
+    """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops
+    2020).
+    """
+
+    name: str = "RandAugment"
+    num_ops: int = option(2, check_int, 1, DRAWS)
+    magnitude: int = option(9, check_int, 0, 2**16)
+    num_magnitude_bins: int = option(31, check_int, 2, 2**16)
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.magnitude >= self.num_magnitude_bins:
+            most = self.num_magnitude_bins - 1
+            raise OptionError(
+                type(self),
+                f"magnitude is {self.magnitude}; it takes whole numbers from 0 to {most}",
+            )
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot(RANDOM_OPS[1:], self.interpolation),) * self.num_ops
+
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
+        ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
+        return ops, sign_magnitudes(
+            ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign
+        )

@@ -1,0 +1,26 @@
+"""Gray in three channels."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dali_pipes.checks import check_number
+from dali_pipes.options import option
+from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
+from dali_pipes.plan.augment.policies.base import Policy, choose_op
+from dali_pipes.plan.philox import Draws
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomGrayscale(Policy):
+    """Gray in three channels, with probability `p`."""
+
+    name: str = "RandomGrayscale"
+    p: float = option(0.1, check_number, 0, 1)
+
+    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Color",)),)
+
+    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        happens, *_ = draws.uniform(first)
+        return choose_op("Color", np.full_like(happens, -1), happens < self.p)
