@@ -14,8 +14,10 @@ from command import composed
 from hydra import initialize_config_dir
 
 from dali_pipes.cli import jobs
+from dali_pipes.cli.command import function_option
 from dali_pipes.cli.conf import register
 from dali_pipes.cli.hydra import spell_word
+from dali_pipes.cli.own_program import program_options
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
@@ -110,7 +112,7 @@ def given(word, job):
     """An option with a value that there is: of a sweep the first one, and something for what stands
     for a user's own.
     """
-    raw = jobs.function_option(word)
+    raw = function_option(word)
     name, _, value = raw.partition("=")
     own = OWN.get(name, {}).get(value)
     if own is None:
@@ -128,9 +130,7 @@ def test_every_command_is_understood(name):
     register(None)
     for job, words in commands(REPO / name):
         if "--" in words:  # a program of the user's own follows
-            assert (
-                jobs.program_options(words[: words.index("--")]) and words[words.index("--") + 1 :]
-            )
+            assert program_options(words[: words.index("--")]) and words[words.index("--") + 1 :]
             continue
         with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
             assert composed(job, [given(word, job) for word in words if word != "-m"])

@@ -1,8 +1,8 @@
 """The command line: configurations composed by Hydra, help, and mistakes reported in one line.
 
-`main` is the command dali-pipes, the one way in which a job starts. `jobs` has a function for each
-job and `conf` its options; `hydra` composes them and calls the job. The modules are imported late,
-so that a broken installation ends in one line too.
+`main` is the command dali-pipes, the one way in which a job starts. `command` finds the job, `jobs`
+has a function for each and `conf` its options; `hydra` composes them and calls the job. The modules
+are imported late, so that a broken installation ends in one line too.
 """
 
 import os
@@ -18,10 +18,10 @@ def main() -> None:
     status and no message.
     """
     with importing():
-        from dali_pipes.cli import jobs
+        from dali_pipes.cli import command
 
     try:
-        jobs.main()
+        command.main()
         # here, since at exit Python would report a closed pipe or a full disk itself
         sys.stdout.flush()
     except BrokenPipeError:

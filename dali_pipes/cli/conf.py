@@ -95,9 +95,9 @@ def _extends_ours(folder: Path) -> bool:
     """Returns whether a folder of configurations is for us: by its name, by the marker, or by what
     its files extend.
 
-    A file for us names a schema of ours, as in `defaults: [torch_schema, _self_]`. If one of the
-    primary files, those in the folder itself, does not, then the folder is another program's: a
-    primary file with a job's name would replace ours.
+    A file for dali_pipes names one of its schemas, as in `defaults: [torch_schema, _self_]`. If one
+    of the primary files, those in the folder itself, does not, then the folder is another
+    program's: a primary file with a job's name would replace ours.
     """
     if folder.name == SUBFOLDER or (folder / MARKER).exists():
         return True

@@ -1,4 +1,4 @@
-"""Mistakes that Hydra and OmegaConf find in a command line or a configuration, in one line of ours.
+"""Puts mistakes that Hydra and OmegaConf find into one line that says what to do.
 
 `explain_mistake` asks the functions of `_EXPLANATIONS` in turn. Each of them knows one kind of
 mistake by the class and the fields of the exception, and returns None for any other. What none of

@@ -180,9 +180,9 @@ def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
         Plugins.instance().register(PackageSearchPath)
     elif (foreign := find_foreign_folder()) and is_first_rank():
         note = (
-            f"note: {foreign} is not read: nothing in it says that it is for dali_pipes; touch "
-            f"{foreign / MARKER}, --conf {foreign}, or a folder {foreign / SUBFOLDER} for ours "
-            "makes it so"
+            f"note: {foreign} is not read: nothing in it says that it is for dali_pipes; to have "
+            f"it read, make an empty file {foreign / MARKER}, give --conf {foreign}, or put the "
+            f"files for dali_pipes into {foreign / SUBFOLDER}"
         )
         print(note, file=sys.stderr)
     return users, others

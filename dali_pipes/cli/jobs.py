@@ -1,173 +1,28 @@
-"""The command dali-pipes and its jobs.
+"""The jobs of the command dali-pipes.
 
 A job is a function with the name of its file in conf/. --help shows its docstring, and it imports
-what it needs when it runs. `main` finds the job that the first word names, and `start` runs it:
-Hydra composes the options of most jobs; `compare`, `index` and `diagnose … -- PROGRAM` read their
-words themselves.
+what it needs when it runs.
 """
 
 import argparse
 import contextlib
-import difflib
 import inspect
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from dali_pipes.cli.broken_installation import importing
-from dali_pipes.cli.hydra import run
 from dali_pipes.cli.messages import explain_file_error, stop
 from dali_pipes.cli.overrides import expand_home
 from dali_pipes.cli.sweep import job_folder, job_number, sweep_folder
 from dali_pipes.data.image_files.headers import VERIFY
-from dali_pipes.errors import ConfigError, DaliPipesError
+from dali_pipes.errors import ConfigError
 
 # jobs that read their words themselves
 DIRECT = ("compare", "index")
-# jobs for which a word module:function is an option
-_OF_FUNCTIONS = ("migrate", "benchmark", "tune")
-
-
-def main() -> None:
-    """dali-pipes JOB [OPTION=VALUE …]"""
-    name, *words = sys.argv[1:] or ["--help"]
-
-    if name in ("-h", "--help", "help"):
-        print(_overview())
-    elif "--version" in (name, *words):
-        print(f"dali-pipes {version('dali_pipes')}")
-    elif name in ("-sc", "--shell-completion"):
-        complete(words)
-    elif name in JOBS:
-        sys.argv[1:] = words
-        start(name)
-    else:
-        closest = difflib.get_close_matches(name, [*JOBS, "--help", "--version"], 1)
-        stop(
-            f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs "
-            f"are {', '.join(JOBS)}"
-        )
-
-
-def complete(words: list[str]) -> None:
-    """Completes jobs, and then a job's options by Hydra's completion.
-
-    `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
-    """
-    line = os.environ.get("COMP_LINE", "")
-    program, *earlier = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
-    # the jobs whose options Hydra knows
-    composed = [name for name in JOBS if name not in DIRECT]
-
-    # the shell asks at every tab, with the line so far in COMP_LINE
-    if any(word.startswith("query=") for word in words):
-        if not earlier:
-            print(" ".join(JOBS))
-            return
-        if earlier[0] not in composed:
-            return
-        # without the job's name: Hydra completes a program that has options only
-        os.environ["COMP_LINE"] = line.replace(earlier[0], "", 1).replace(
-            f"{program}  ", f"{program} ", 1
-        )
-
-    sys.argv[1:] = ["--shell-completion", *words]
-    start(earlier[0] if earlier else composed[0])
-
-
-def start(name: str) -> None:
-    """Runs a job with the words of the command line that follow its name."""
-    if name == "diagnose" and "--" in sys.argv[1:]:
-        _run_direct(_diagnose_program)
-    elif name == "migrate" and "--" in sys.argv[1:]:
-        place = sys.argv.index("--")
-        words, sys.argv[place:] = sys.argv[place + 1 :], []
-        run(name, lambda config: _migrate_program(config, words), _description(migrate))
-    elif name in DIRECT:
-        _run_direct(JOBS[name])
-    else:
-        if name in _OF_FUNCTIONS:
-            sys.argv[1:] = map(function_option, sys.argv[1:])
-        run(name, JOBS[name], _description(JOBS[name]))
-
-
-def _run_direct(job: Callable[[], None]) -> None:
-    """Runs a job that reads its words itself; a mistake ends it in one line."""
-    try:
-        job()
-    except DaliPipesError as error:
-        stop(str(error), error.status)
-    except KeyboardInterrupt:
-        stop("interrupted", 130)
-    except OSError as error:
-        stop(explain_file_error(error))
-
-
-def _diagnose_program() -> None:
-    """Runs diagnose on the user's program.
-
-    The words before `--` are options; those behind it are the program, which Hydra never sees.
-    """
-    from dali_pipes.system.stdout import print_json
-    from dali_pipes.tools.diagnosis.watching.process import diagnose_program, save_diagnosis
-
-    words = sys.argv[1:]
-    place = words.index("--")
-    options = program_options(words[:place])
-    out = options.pop("out")
-    result = diagnose_program(words[place + 1 :], **options)
-    print_json(save_diagnosis(result, Path(out), words[:place]))
-
-
-def program_options(words: Sequence[str]) -> dict[str, Any]:
-    """Returns all options of diagnose for a program that follows `--`, changed by `words`.
-
-    Raises:
-        ConfigError: an option is unknown, or its value is of another kind or out of bounds.
-    """
-    # each value is of the kind that the option takes
-    options: dict[str, Any] = {
-        "seconds": 1.5,
-        "rounds": 3,
-        "cold": False,
-        "limit": 600.0,
-        "out": "runs/diagnose",
-    }
-
-    for word in words:
-        option, _, value = word.partition("=")
-        if option not in options:
-            raise ConfigError(
-                f"{word}: before -- diagnose takes {', '.join(f'{each}=' for each in options)} only"
-            )
-
-        try:
-            options[option] = (
-                {"true": True, "false": False}[value]
-                if option == "cold"
-                else type(options[option])(value)
-            )
-            options["out"] = expand_home(options["out"])
-        except (KeyError, ValueError):
-            takes = {bool: "true or false", int: "whole numbers", float: "numbers"}[
-                type(options[option])
-            ]
-            raise ConfigError(f"{option} is {value}; it takes {takes}") from None
-
-        if option not in ("cold", "out") and not 0 < options[option] < 1e6:
-            raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
-
-    return options
-
-
-def function_option(word: str) -> str:
-    """Returns the word module:function as an option, function=module:function."""
-    return f"function={word}" if ":" in word and "=" not in word else word
 
 
 def train(config: Any) -> None:
@@ -205,8 +60,8 @@ def benchmark(config: Any) -> None:
 
 
 def migrate(config: Any) -> None:
-    """What of your own DataLoaders can be carried over, the change of your program, and the A/B of
-    both.
+    """Shows what of your own DataLoaders can be carried over and what changes in your program;
+    measures both.
 
     docs/from_torch.md has the rest.
 
@@ -217,23 +72,6 @@ def migrate(config: Any) -> None:
     from dali_pipes.tools.benchmark.migrate import migrate
 
     migrate(config)
-
-
-def _migrate_program(config: Any, words: list[str]) -> None:
-    """Runs migrate on the user's program, whose words Hydra never sees."""
-    from dali_pipes.tools.benchmark.migrate import compare_program
-    from dali_pipes.tools.migration.run import ProgramRun, migrate_program
-
-    if config.function:
-        raise ConfigError(f"{config.function} and a program behind --: migrate takes one of them")
-    run = ProgramRun(
-        words=words,
-        limit=config.limit,
-        number=config.number,
-        measure=config.measure,
-        out=Path(config.out),
-    )
-    migrate_program(config, run, compare_program)
 
 
 def compare() -> None:
@@ -410,7 +248,7 @@ def doctor(config: Any) -> None:
     the same as JSON.
 
     dali-pipes doctor
-    dali-pipes doctor data.train=/my/images     # and the storage they lie on
+    dali-pipes doctor data.train=/my/images     # and the storage that they are on
 
     Ends with status 0 if training on a GPU can work here, with 1 if it cannot.
     """
@@ -443,25 +281,14 @@ def _read_path(text: str) -> Path:
     return Path(expand_home(text))
 
 
-def _overview() -> str:
-    lines = [f"    {name:<10} {_summary(job)}" for name, job in JOBS.items()]
-    head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
-    return "\n".join([head, "", *lines])
-
-
-def _summary(job: Callable[..., None]) -> str:
-    """Returns the first paragraph of a job's description, in one line."""
-    return " ".join(_description(job).split("\n\n")[0].split())
-
-
-def _description(job: Callable[..., None]) -> str:
+def describe(job: Callable[..., None]) -> str:
     return inspect.getdoc(job) or ""
 
 
 def _make_parser(job: Callable[..., None]) -> argparse.ArgumentParser:
     name = f"dali-pipes {job.__name__}"
     return argparse.ArgumentParser(
-        name, None, _description(job), formatter_class=argparse.RawTextHelpFormatter
+        name, None, describe(job), formatter_class=argparse.RawTextHelpFormatter
     )
 
 

@@ -275,7 +275,7 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
 
     cold, together = "warm_up" not in trials[0]["jobs"][0], len(trials[0]["jobs"]) > 1
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
-        "cgroup_cpu_s_per_1000_images": "jobs at once share their cgroup"
+        "cgroup_cpu_s_per_1000_images": "jobs that run at once share their cgroup"
         if together
         else "no cgroup (v2) that holds only this run",
         "throttled_s": "no cgroup that reports it",

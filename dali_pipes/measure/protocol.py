@@ -1,6 +1,6 @@
 """Runs the trials of an A/B measurement; every tool that measures loaders uses it.
 
-    images = images_of(config)
+    images = open_measured_images(config)
     with contextlib.closing(Trials(config, images, folder)) as trials:
         for key in list_trials(arms, baseline, pairs, seed):     # rounds in ABBA order
             trial = trials.run(key, arms[key.arm])
@@ -10,96 +10,34 @@ and when to measure, and watches (`Sampler`). docs/method.md gives the reasons.
 """
 
 import contextlib
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
-
-import numpy as np
-import torch
+from typing import Any, cast
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
+from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.measure.gpus import find_gpus, gpu_of
+from dali_pipes.measure.images import check_trained_model
 from dali_pipes.measure.results import Facts, Job, Trial
-from dali_pipes.measure.stats import MIN_PAIRS
+from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.nvml import FIGURES, Gpu, NoGpu
 from dali_pipes.system.page_cache import evict, resident_share
-from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance, refuse_simulated_gpu
 from dali_pipes.system.telemetry import Sampler
-from dali_pipes.training.recipe import check_model, default_model
 
-Arm = TypeVar("Arm")
 # what the process of an arm runs
 _TRIAL = "dali_pipes.measure.trial:run_trial"
 _TRIAL_OF_PROGRAM = "dali_pipes.measure.program_trial:run_trial"
 SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
-
-
-class TrialKey(NamedTuple):
-    """Names one trial of a run.
-
-    Attributes:
-        phase: "round", "control", "workers", "search" ….
-        number: the number of its round, from 1; in phase "workers" the number of workers.
-        arm: the arm that runs.
-    """
-
-    phase: str
-    number: int
-    arm: str
-
-
-def list_trials(
-    arms: Sequence[str],
-    baseline: str,
-    pairs: int,
-    seed: int,
-    begin: Callable[[int], bool] = lambda number: True,
-) -> Iterator[TrialKey]:
-    """Yields the trials of all rounds, with a progress bar.
-
-    From five pairs on, the baseline runs once more in each round: the control.
-
-    Args:
-        begin: is called with the number of each round before it, and tells whether there is time
-            for it; if not, the rounds end.
-    """
-    trials = [("round", arm) for arm in arms] + (
-        [("control", baseline)] if pairs >= MIN_PAIRS else []
-    )
-
-    orders = itertools.takewhile(
-        lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1)
-    )
-
-    plan = (TrialKey(phase, number, arm) for number, order in orders for phase, arm in order)
-    return track(
-        plan, lambda key: f"{key.phase} {key.number} of {pairs}: {key.arm}", pairs * len(trials)
-    )
-
-
-def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
-    """Returns the order of the arms in each round: a random one, its reverse (ABBA), a new one ….
-
-    So a steady change over two rounds, such as a machine that grows warm, affects all arms equally.
-    """
-    random = np.random.default_rng(seed)
-    orders: list[list[Arm]] = []
-    while len(orders) < count:
-        order = [arms[place] for place in random.permutation(len(arms))]
-        orders += [order, order[::-1]]
-    return orders[:count]
 
 
 @dataclass
@@ -113,27 +51,6 @@ class _ArmProcesses:
     @cached_property
     def first_answers(self) -> list[dict[str, Any]]:
         return [process.answer() for process in self.processes]
-
-
-def trained_model(config: MeasureConfig) -> str | None:
-    """The name of the network of workload=train; None for another workload.
-
-    Raises:
-        ConfigError: there is no such model.
-    """
-    name = check_model(config.model.name or default_model())
-    return name if config.workload == "train" else None
-
-
-def images_of(config: MeasureConfig) -> Manifest:
-    """Opens the training images and returns at most `config.images` of them.
-
-    Raises:
-        ConfigError, ManifestError: no images are given, or none are there; or there is no such
-            model.
-    """
-    trained_model(config)  # refuses an unknown model before the images are read
-    return sample_images(open_images(config.data, "train"), config.images, config.seed)
 
 
 class Trials:
@@ -182,7 +99,7 @@ class Trials:
             config.batch_size,
             config.seed,
             config.workload,
-            trained_model(config),
+            check_trained_model(config),
         )
         self.work = Workload(str(folder / "manifest.parquet"), *asked)
 
@@ -281,7 +198,7 @@ class Trials:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
-                sampler.gpus, missing = _gpus(each["gpu"] for each in ready)
+                sampler.gpus, missing = find_gpus(each["gpu"] for each in ready)
 
                 if self.work.workload == "cold":
                     paths = [
@@ -389,24 +306,3 @@ def _release_memory(arm: _ArmProcesses) -> None:
         process.go()
     for process in arm.processes:
         process.answer()
-
-
-def gpu_of(index: int, corun: int) -> str | None:
-    """The GPU of one of several jobs, as far as there are enough; None: it sees all GPUs."""
-    count = torch.cuda.device_count()
-    if corun == 1 or not count:
-        return None
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    return visible[index % count]
-
-
-def _gpus(uuids: Iterable[str | None]) -> tuple[list[Gpu], dict[str, str]]:
-    """The GPUs that the jobs use, and the figures that they cannot give, with the reason."""
-    gpus, missing = [], dict[str, str]()
-    for uuid in sorted({uuid for uuid in uuids if uuid}):
-        try:
-            gpus.append(Gpu(uuid))
-        except NoGpu as error:
-            missing |= dict.fromkeys(FIGURES, str(error))
-    return gpus, missing

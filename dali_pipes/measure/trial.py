@@ -19,97 +19,24 @@ import itertools
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
+from dali_pipes.measure.consumers import Consumer, MeasuredBatch, Touch, TrainConsumer
 from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
 from dali_pipes.system.gpu_memory import release_unused
-from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.system.telemetry import MIB, cgroup_cpu_seconds, cpu_seconds, throttled_seconds
-from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.recipe import build_network
-from dali_pipes.training.step import Readback
 
 MeasuredLoader = Loader | UnplannedLoader
-MeasuredBatch = Batch | DecodedBatch
-
 GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
-
-
-class Consumer(ABC):
-    """Uses batches; when `finish` returns, all work on them is done."""
-
-    def __init__(self) -> None:
-        self._result = torch.zeros(())
-
-    @abstractmethod
-    def __call__(self, batch: MeasuredBatch) -> None: ...
-
-    def finish(self) -> None:
-        """Waits until the device has done all work on the batches.
-
-        Raises:
-            ValueError: the result is not finite. (On a simulated GPU it may be anything.)
-        """
-        is_finite = torch.isfinite(self._result).item()  # waits for all work on the current stream
-        if not is_finite and not gpu_is_simulated():
-            raise ValueError(
-                f"the result computed from the batches is {self._result.item()}; this run is "
-                "not valid"
-            )
-
-
-class Touch(Consumer):
-    """Reads one column of every image on its device, which has to wait for unfinished batches."""
-
-    def __call__(self, batch: MeasuredBatch) -> None:
-        # the sum goes on, so that one NaN in any batch is seen at the end
-        self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
-            batch.images.device
-        )
-
-
-class TrainConsumer(Consumer):
-    """A training step: forward, backward, SGD; channels_last, in bf16 on a GPU, in fp32 on a CPU.
-
-    The labels are the ids modulo 1000.
-    """
-
-    def __init__(self, batch: MeasuredBatch, model: str):
-        super().__init__()
-        # the same weights in all arms
-        torch.manual_seed(0)
-        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(
-            batch.images.device
-        )
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
-        self._readback = Readback(batch.images.device)
-
-    def __call__(self, batch: MeasuredBatch) -> None:
-        images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
-        images = images.to(torch.float32, memory_format=torch.channels_last)
-
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
-            loss = cross_entropy(self._model(images).float(), batch.ids % 1000)
-
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-
-        self._result = loss.detach()
-        # keeps the host at most two steps ahead of the GPU, so that waits for batches show
-        self._readback.push(self._result)
 
 
 def run_trial(

@@ -63,7 +63,7 @@ def work_of(
     print_steps(conversion.steps, console)
     announce(conversion)
     if conversion.batch_transform:
-        console.print("What is measured leaves mixing out of ours.")
+        console.print("The loaders compared with yours are measured without its mixing.")
 
     with tempfile.TemporaryDirectory() as folder:
         work = save_work(dataloader, conversion, folder)

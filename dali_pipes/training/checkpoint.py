@@ -23,7 +23,7 @@ class CheckpointError(DaliPipesError):
 
 
 def save(state: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint in the place of `path`, as a whole or not at all.
+    """Replaces the checkpoint at `path`, as a whole or not at all.
 
     Raises:
         CheckpointError: the disk is full, or the like; the previous file is unchanged.

@@ -29,7 +29,7 @@ from dali_pipes.backends.dali.backend import DaliBackend, shut_down, to_batch
 from dali_pipes.cli.hydra import run
 from dali_pipes.data.images import open_images
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.trial import Touch
+from dali_pipes.measure.consumers import Touch
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.telemetry import MIB, cpu_seconds

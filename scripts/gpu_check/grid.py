@@ -22,7 +22,8 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.backends.torch.config import TorchConfig
-from dali_pipes.measure.trial import Touch, gpu_uuid, measure_span, repeat_epochs, whole_bursts
+from dali_pipes.measure.consumers import Touch
+from dali_pipes.measure.trial import gpu_uuid, measure_span, repeat_epochs, whole_bursts
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.plan.transforms import TrainTransform

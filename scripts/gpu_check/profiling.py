@@ -10,7 +10,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.measure.trial import Touch, repeat_epochs
+from dali_pipes.measure.consumers import Touch
+from dali_pipes.measure.trial import repeat_epochs
 from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller

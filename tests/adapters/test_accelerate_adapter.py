@@ -8,7 +8,8 @@ from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DataLoaderConfiguration
-from adapter_ranks import example, finish, kill_after, rows, start
+from adapter_ranks import example, rows, start
+from ranks import finish, kill_after
 
 import dali_pipes as dp
 from dali_pipes.adapters.accelerate import AccelerateLoader

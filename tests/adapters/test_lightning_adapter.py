@@ -7,8 +7,9 @@ from functools import partial
 import lightning.pytorch as pl
 import pytest
 import torch
-from adapter_ranks import example, finish, kill_after, rows, start
+from adapter_ranks import example, rows, start
 from lightning.pytorch.tuner import Tuner
+from ranks import finish, kill_after
 
 import dali_pipes as dp
 from dali_pipes.adapters.lightning import DataModule

@@ -97,8 +97,9 @@ def test_the_folder_of_another_program_is_named_and_not_read(command, hydra_proj
     assert done.returncode == 0 and "_target_" not in done.stdout
     assert done.stderr == (
         f"note: {hydra_project} is not read: nothing in it says that it is for dali_pipes; "
-        f"touch {hydra_project}/.dali_pipes, "
-        f"--conf {hydra_project}, or a folder {hydra_project}/dali_pipes for ours makes it so\n"
+        f"to have it read, make an empty file {hydra_project}/.dali_pipes, "
+        f"give --conf {hydra_project}, or put the files for dali_pipes into "
+        f"{hydra_project}/dali_pipes\n"
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dali_pipes.cli import jobs
+from dali_pipes.cli.command import main
+from dali_pipes.cli.own_program import program_options
 from dali_pipes.errors import ConfigError
 
 REPO = Path(__file__).parents[2]
@@ -16,7 +18,7 @@ REPO = Path(__file__).parents[2]
 def command(monkeypatch):
     def go(*words):
         monkeypatch.setattr(sys, "argv", ["dali-pipes", *words])
-        jobs.main()
+        main()
 
     return go
 
@@ -105,7 +107,7 @@ def test_a_missing_extra_is_named(command, monkeypatch, capsys, tmp_path):
     ],
 )
 def test_words_before_a_program_are_options_of_diagnose(words, message):
-    assert jobs.program_options(["rounds=2", "cold=true"]) == {
+    assert program_options(["rounds=2", "cold=true"]) == {
         "seconds": 1.5,
         "rounds": 2,
         "cold": True,
@@ -113,7 +115,7 @@ def test_words_before_a_program_are_options_of_diagnose(words, message):
         "out": "runs/diagnose",
     }
     with pytest.raises(ConfigError, match=message):
-        jobs.program_options(words)
+        program_options(words)
 
 
 def test_ctrl_c_ends_a_job_that_hydra_does_not_run_in_one_line(command, monkeypatch, capsys):

@@ -2,14 +2,12 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from gpu_rank_worker import EPOCHS, GLOBAL_BATCH
+from ranks import finish, start_ranks
 
 import dali_pipes as dp
 
@@ -25,24 +23,7 @@ pytestmark = [
 
 def test_each_rank_has_its_part_of_the_plan_on_its_own_gpu(thumbnails, tmp_path):
     thumbnails.save(tmp_path / "m.parquet")
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(WORKER),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(tmp_path / "m.parquet"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    finish(start_ranks(WORKER, tmp_path / "m.parquet", tmp_path, ranks=2))
 
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert [each["devices"] for each in ranks] == [["cuda:0"], ["cuda:1"]]

@@ -3,15 +3,11 @@ another number.
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from rank_worker import CONFIGS, TRANSFORM
+from ranks import finish, kill_after, start_ranks
 
 import dali_pipes as dp
 
@@ -21,29 +17,8 @@ WORKER = str(Path(__file__).with_name("rank_worker.py"))
 
 
 def start(ranks, manifest, out, loader, step_s=0.0):
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        WORKER,
-    ]
-    command += [str(manifest), str(out), loader, str(GLOBAL_BATCH), str(EPOCHS)]
-    environment = {**os.environ, "STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    _, message = process.communicate(timeout=200)
-    assert process.returncode == 0, message[-3000:]
+    arguments = (manifest, out, loader, GLOBAL_BATCH, EPOCHS)
+    return start_ranks(WORKER, *arguments, ranks=ranks, STEP_S=str(step_s))
 
 
 def delivered(out) -> dict[tuple[int, int], tuple[list[int], float]]:
@@ -99,16 +74,13 @@ def test_killed_and_resumed_with_another_number_of_ranks(
         manifest.save(saved)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
-    process = start(*before[:1], saved, first, before[1], step_s=0.1)
-    deadline = time.time() + 120
-    while not (state := read_state(first)) or state["epoch"] != 1 or state["samples"] < 12:
-        assert time.time() < deadline and process.poll() is None, (
-            process.stderr.read()[-3000:] if process.poll() is not None else "slow"
-        )
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stderr.close()
+    process = start(before[0], saved, first, before[1], step_s=0.1)
+
+    def is_in_second_epoch():
+        state = read_state(first)
+        return state and state["epoch"] == 1 and state["samples"] >= 12
+
+    kill_after(process, is_in_second_epoch)
     state = read_state(first)
     second.mkdir()
     (second / "state.json").write_text(json.dumps(state))

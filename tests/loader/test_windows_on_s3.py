@@ -2,12 +2,9 @@
 store can do to them.
 """
 
-import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -16,8 +13,9 @@ import pytest
 from disk import Disk
 from make_shards import tar_shards
 from rank_worker import CONFIGS, TRANSFORM
+from ranks import finish, kill_after, start_ranks
 from s3_server import BUCKET, s3_server
-from test_ranks import WORKER, delivered, finish
+from test_ranks import WORKER, delivered, read_state
 
 import dali_pipes as dp
 from dali_pipes import Manifest, ManifestError
@@ -67,24 +65,8 @@ def cache(tmp_path, monkeypatch, store):
 
 
 def start(ranks, out, loader, step_s=0.0):
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        WORKER,
-    ]
-    command += [str(out / "m.arrow"), str(out), loader, str(BATCH), str(EPOCHS), "windows"]
-    environment = {**os.environ, "STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = (out / "m.arrow", out, loader, BATCH, EPOCHS, "windows")
+    return start_ranks(WORKER, *arguments, ranks=ranks, STEP_S=str(step_s))
 
 
 @pytest.mark.parametrize(("first", "then"), [((2, "dali"), (1, "dali"))])
@@ -97,15 +79,12 @@ def test_killed_ranks_go_on_with_another_number_within_the_same_disk(
     bucket.save(tmp_path / "m.arrow")
     with Disk(cache) as disk:
         killed = start(first[0], tmp_path, first[1], step_s=0.05)
-        end = time.monotonic() + 100
-        while (
-            not (tmp_path / "state.json").exists()
-            or json.loads((tmp_path / "state.json").read_text())["samples"] < 10 * BATCH
-        ):
-            assert time.monotonic() < end and killed.poll() is None, killed.stderr.read()[-3000:]
-            time.sleep(0.01)
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.communicate()
+
+        def has_read_ten_batches():
+            state = read_state(tmp_path)
+            return state and state["samples"] >= 10 * BATCH
+
+        kill_after(killed, has_read_ten_batches)
         finish(start(then[0], tmp_path, then[1]))
     assert 0 < disk.most <= copies.cache_bytes()
     found, expected = delivered(tmp_path), {}

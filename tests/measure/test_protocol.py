@@ -9,7 +9,8 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.measure.protocol import TrialKey, Trials, list_trials, rounds
+from dali_pipes.measure.protocol import Trials
+from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
 from dali_pipes.measure.worker_process import ArmError
 
 

@@ -7,7 +7,7 @@ from dali_pipes.measure.wording import control_line, notes
     ("resident", "line"),
     [
         (None, "dali: whether its files had left the page cache is unknown."),
-        (0.034, "dali: 3% of its files lay in the page cache when it began."),
+        (0.034, "dali: 3% of its files were in the page cache when it began."),
     ],
 )
 def test_a_cold_result_says_what_was_in_the_page_cache(resident, line):
@@ -28,7 +28,7 @@ def test_the_control_says_how_large_a_difference_must_be():
         "1.10]: not equal in images/s"
     )
     assert line.endswith(
-        "Claimed are differences in images/s beyond a factor of 1.02 and in CPU time beyond a "
+        "Differences are claimed in images/s beyond a factor of 1.02 and in CPU time beyond a "
         "factor of 1.11."
     )
     assert "in images/s beyond a factor of 1.04" in control_line(

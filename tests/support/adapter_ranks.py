@@ -1,15 +1,11 @@
-"""Examples, and programs of several ranks that a test starts, kills and starts again."""
+"""The examples of adapters, and their programs of several ranks (ranks.py)."""
 
 import json
-import os
 import runpy
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import torch
+from ranks import start_ranks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORKERS = Path(__file__).parents[1] / "adapters"
@@ -35,39 +31,8 @@ def example(library):
 
 
 def start(name, *arguments, ranks=None):
-    """A worker of tests/adapters/, by torchrun where `ranks` are given."""
-    torchrun = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        if ranks
-        else []
-    )
-    command = [sys.executable, *torchrun, str(WORKERS / f"{name}.py"), *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    _, message = process.communicate(timeout=200)
-    assert process.returncode == 0, message[-3000:]
-
-
-def kill_after(process, reached):
-    """SIGKILL to all ranks as soon as `reached()`."""
-    deadline = time.time() + 150
-    while not reached():
-        assert process.poll() is None, process.stderr.read()[-3000:]
-        assert time.time() < deadline
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stderr.close()
+    """Starts a worker of tests/adapters/."""
+    return start_ranks(WORKERS / f"{name}.py", *arguments, ranks=ranks)
 
 
 def rows(folder, rank):

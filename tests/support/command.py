@@ -9,7 +9,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict, read_write
 
-from dali_pipes.cli import jobs
+from dali_pipes.cli.command import main
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def command(monkeypatch, capsys, tmp_path):
         monkeypatch.setattr(sys, "argv", ["dali-pipes", *map(str, words)])
         capsys.readouterr()
         try:
-            jobs.main()
+            main()
             status = 0
         except SystemExit as end:
             status = end.code or 0

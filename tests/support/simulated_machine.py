@@ -12,7 +12,7 @@ from made_up import trial
 
 import dali_pipes as dp
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import list_trials
+from dali_pipes.measure.rounds import list_trials
 from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.tools.tuning.search import Race, search
 from dali_pipes.tools.tuning.settings import Setting

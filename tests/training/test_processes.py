@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from ranks import torchrun
 from training.conftest import same, weights
 
 import dali_pipes as dp
@@ -38,9 +39,7 @@ def start(image_folder, tmp_path):
     running = []
 
     def go(*options, ranks=0, images=image_folder):
-        command = [sys.executable]
-        if ranks:
-            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command = torchrun(ranks) if ranks else [sys.executable]
         data = [
             f"data.train={images}",
             f"data.val={images}",

@@ -73,7 +73,7 @@ class BenchmarkConfig(LoadersConfig):
 
 @dataclass(kw_only=True, slots=True)
 class MigrateConfig(BenchmarkConfig):
-    """dali-pipes migrate: a DataLoader of yours against the same work done by a loader of ours.
+    """dali-pipes migrate: your DataLoader against a loader of dali_pipes that does the same work.
 
     Attributes:
         function: module:function, which takes no arguments and returns the DataLoader.

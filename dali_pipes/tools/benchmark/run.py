@@ -23,10 +23,12 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.measure.agreement import check_agreement
 from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
-from dali_pipes.measure.protocol import TrialKey, Trials, images_of, list_trials, rounds
+from dali_pipes.measure.images import open_measured_images
+from dali_pipes.measure.printing import print_result
+from dali_pipes.measure.protocol import Trials
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
+from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
 from dali_pipes.measure.stats import MIN_PAIRS
-from dali_pipes.measure.wording import print_result
 from dali_pipes.measure.worker_process import ArmError, exit_on_signals
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import make_run_folder
@@ -70,7 +72,7 @@ def benchmark(
     if dali := [arm for arm, loader in arms.items() if lacks_gpu(loader)]:
         say(console, f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
 
-    manifest = images_of(config)
+    manifest = open_measured_images(config)
     if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
         raise ArmError(
             f"workload=cold reads every file once, and {len(manifest)} images are less "

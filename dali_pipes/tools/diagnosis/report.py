@@ -39,7 +39,7 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
 
     say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.left_out:
-        say(console, f"  - not tried, for want of time: {'; '.join(diagnosis.left_out)}")
+        say(console, f"  - not tried, since the time was over: {'; '.join(diagnosis.left_out)}")
     if diagnosis.items and diagnosis.items.failed:
         say(
             console,
@@ -154,7 +154,8 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     # the images, and what the machine lacks
     if found.straggling:
         lines.append(
-            f"{found.straggling:.0%} of the loader's time lies beyond three times its usual pace"
+            f"batches that take more than three times as long as usual cost "
+            f"{found.straggling:.0%} of the loader's time"
         )
     if one_off.is_fetched:
         lines.append(

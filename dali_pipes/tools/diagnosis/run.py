@@ -19,7 +19,7 @@ from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.protocol import gpu_of
+from dali_pipes.measure.gpus import gpu_of
 from dali_pipes.measure.worker_process import MeasuringProcess
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.child import Controller

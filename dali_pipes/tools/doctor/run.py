@@ -53,7 +53,7 @@ def doctor(config: DoctorConfig) -> bool:
     if not isinstance(config.loader, DaliOptions):
         raise ConfigError(
             "the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or "
-            "one that tune.py wrote"
+            "one that dali-pipes tune wrote"
         )
 
     named = (

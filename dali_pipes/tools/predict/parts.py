@@ -67,7 +67,7 @@ def claim(
         for name, before, after in iter_changes(then, {**then, **facts})
     ]:
         raise ConfigError(
-            f"{out} was begun differently: {'; '.join(changed)}; restore that, or choose "
+            f"{out} was started with other options: {'; '.join(changed)}; restore that, or choose "
             "another folder with out=DIR"
         )
 

@@ -193,8 +193,8 @@ class PrepareConfig(MeasureConfig):
         ):
             raise ConfigError(
                 f"source={self.source} writes PNGs of the pixels as they are; resize, "
-                "quality, exif, to, part, engine and measure "
-                "are for source=images, so run prepare.py once more on the folder that this makes"
+                "quality, exif, to, part, engine and measure are for source=images, so run "
+                "dali-pipes prepare once more on the folder that this makes"
             )
 
         if self.data.root or self.data.train or self.data.val:

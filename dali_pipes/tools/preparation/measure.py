@@ -17,7 +17,8 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.build import build_loader
 from dali_pipes.measure.agreement import difference
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import Trials, list_trials
+from dali_pipes.measure.protocol import Trials
+from dali_pipes.measure.rounds import list_trials
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.files import make_run_folder

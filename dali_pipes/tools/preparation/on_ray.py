@@ -60,10 +60,11 @@ def write_all(
 
 def _check_answers(address: str | None) -> None:
     """Raises a PreparationError if nothing answers at the address; Ray would wait for minutes."""
+    # "auto" and "local" have no port; the host of an IPv6 address is in brackets: [::1]:6379
     host, _, port = (address or "").rpartition("/")[2].rpartition(":")
     if port.isdecimal():
         try:
-            socket.create_connection((host, int(port)), _ANSWER_S).close()
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
         except OSError as error:
             raise PreparationError(
                 f"RAY_ADDRESS={address}: no Ray answers there ({error}); correct it, or leave "

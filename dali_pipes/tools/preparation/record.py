@@ -73,15 +73,15 @@ class Record:
 
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
             raise PreparationError(
-                f"{out} is not empty and was not made by prepare.py; choose another folder, "
-                "nothing was changed"
+                f"{out} is not empty and was not made by dali-pipes prepare; choose another "
+                "folder, nothing was changed"
             )
 
     def begin(self, split: str, source: dict[str, Any]) -> None:
         """Records the source of a split, before anything is written.
 
         Raises:
-            PreparationError: the split was begun from another source.
+            PreparationError: the split was started from another source.
         """
         known = self._content["splits"].setdefault(split, {"source": source, "result": None})
         self._must_match(known["source"], source, f"{split} of ")
@@ -137,8 +137,8 @@ class Record:
 
         if differ:
             raise PreparationError(
-                f"{what}{self.out} was begun differently: {'; '.join(differ)}; choose another "
-                "folder for out="
+                f"{what}{self.out} was started with other options: {'; '.join(differ)}; choose "
+                "another folder for out="
             )
 
     def _save(self) -> None:
@@ -150,7 +150,7 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
     """Creates a folder if necessary, and locks it for one run; parts may run at the same time.
 
     Raises:
-        PreparationError: another run writes there, it was begun with other options, or it holds
+        PreparationError: another run writes there, it was started with other options, or it holds
             something else.
     """
     out.mkdir(parents=True, exist_ok=True)

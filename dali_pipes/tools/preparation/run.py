@@ -20,7 +20,7 @@ from rich.table import Table
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.measure.protocol import trained_model
+from dali_pipes.measure.images import check_trained_model
 from dali_pipes.measure.wording import comparison, control_line
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import say
@@ -69,7 +69,7 @@ def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
 
 def _images(config: PrepareConfig, out: Path) -> None:
     if config.measure:
-        trained_model(config)  # refuses an unknown model before the work begins
+        check_trained_model(config)  # refuses an unknown model before the work begins
 
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
@@ -196,7 +196,8 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
     folder, target = named.resolve(), out.resolve()
     if named.is_dir() and (folder.is_relative_to(target) or target.is_relative_to(folder)):
         raise ConfigError(
-            f"out={out} and the images, {named}, lie within each other; choose a folder beside them"
+            f"of out={out} and the images, {named}, one is inside the other; choose a folder "
+            "beside them"
         )
 
 

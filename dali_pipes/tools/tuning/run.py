@@ -20,10 +20,13 @@ from dali_pipes.backends.registry import entry_of
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.agreement import check_agreement
 from dali_pipes.measure.figures import arm_figures
-from dali_pipes.measure.protocol import TrialKey, Trials, images_of
+from dali_pipes.measure.images import open_measured_images
+from dali_pipes.measure.printing import print_runs
+from dali_pipes.measure.protocol import Trials
 from dali_pipes.measure.results import Trial
+from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.users_loader import work_of
-from dali_pipes.measure.wording import control_line, interval, print_runs
+from dali_pipes.measure.wording import control_line, interval
 from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.files import make_run_folder, replacing, to_yaml
@@ -73,7 +76,7 @@ def _tune(config: TuneConfig) -> None:
     cores = config.cpus or available_cpus()
     default, others = settings(config, cores)
     file = tuned_file(config.into, config.host)
-    manifest = images_of(config)
+    manifest = open_measured_images(config)
     folder = make_run_folder(Path(config.out))
     trials = Trials(config, manifest, folder)
 

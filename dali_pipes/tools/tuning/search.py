@@ -16,8 +16,8 @@ import numpy as np
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.figures import arm_figures, by_rounds
-from dali_pipes.measure.protocol import TrialKey, rounds
 from dali_pipes.measure.results import ArmFigures, Trial
+from dali_pipes.measure.rounds import TrialKey, rounds
 from dali_pipes.measure.stats import MIN_PAIRS, Ratio
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.system.progress import track

@@ -9,8 +9,8 @@ from typing import cast
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.figures import result_figures
-from dali_pipes.measure.protocol import list_trials
 from dali_pipes.measure.results import Agreement, Compared, RunFigures, Trial
+from dali_pipes.measure.rounds import list_trials
 from dali_pipes.measure.wording import comparison, interval
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.config import TuneConfig
@@ -110,7 +110,10 @@ def verdict(
 
     # out for a limit: the winner is kept even if it is slower
     if out:
-        return winner, f"{winner} is kept, since the default, {default}, is out: {out}. {sentence}"
+        return (
+            winner,
+            f"{winner} is kept, since the default, {default}, cannot be: {out}. {sentence}",
+        )
     if claim == "more":
         return winner, f"{sentence}; the default is {default}"
     # untrustworthy: in the control the default differed from itself

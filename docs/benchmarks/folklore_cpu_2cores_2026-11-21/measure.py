@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
 from dali_pipes.data.images import repeat_epoch, warm_page_cache
-from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.rounds import rounds
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.page_cache import evict
 from dali_pipes.system.progress import track

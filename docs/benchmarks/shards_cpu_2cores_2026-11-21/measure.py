@@ -22,7 +22,7 @@ import psutil
 import dali_pipes as dp
 from dali_pipes.data import reader
 from dali_pipes.data.images import repeat_epoch, warm_page_cache
-from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.rounds import rounds
 from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from dali_pipes.measure.protocol import rounds
+from dali_pipes.measure.rounds import rounds
 from dali_pipes.measure.stats import claim, paired_ratio
 
 RUNS = 2000

@@ -79,7 +79,10 @@ def test_what_the_limit_leaves_out_is_said(capsys):
         and "2 of 3 rounds" in found.left_out
         and any("num_workers=" in each for each in found.left_out)
     )
-    assert f"not tried, for want of time: {'; '.join(found.left_out)}" in capsys.readouterr().err
+    assert (
+        f"not tried, since the time was over: {'; '.join(found.left_out)}"
+        in capsys.readouterr().err
+    )
     assert (
         dp.diagnose(
             loader(Samples(), workers=0), computing(0.01), seconds=0.1, rounds=1, show=False

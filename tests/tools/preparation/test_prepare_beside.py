@@ -147,7 +147,8 @@ def test_what_is_dropped_is_named_and_another_drop_is_another_output(tmp_path):
     assert {tuple(sample) for sample in samples(train).values()} == {("jpg", "cls", "txt", "json")}
     assert json.loads(samples(train)["000000003"]["json"]) == {"pair": [3, 1], "origin": "ö3"}
     with pytest.raises(
-        PreparationError, match=r"begun differently: beside was \['origin', 'pair', 'text'\]"
+        PreparationError,
+        match=r"started with other options: beside was \['origin', 'pair', 'text'\]",
     ):
         packed(tmp_path, tmp_path / "out")
     with pytest.raises(

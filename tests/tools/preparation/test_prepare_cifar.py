@@ -126,7 +126,8 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(tmp_path, capsys):
 def test_another_archive_into_the_same_folder_is_refused(tmp_path):
     run(packed(tmp_path / "c.tar.gz", cifar10()), tmp_path / "out")
     with pytest.raises(
-        dp.DaliPipesError, match="was begun differently: source was cifar10, and now is cifar100"
+        dp.DaliPipesError,
+        match="was started with other options: source was cifar10, and now is cifar100",
     ):
         run(packed(tmp_path / "d.tar.gz", cifar100()), tmp_path / "out", source="cifar100")
 

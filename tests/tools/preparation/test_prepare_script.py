@@ -29,7 +29,7 @@ from dali_pipes.tools.preparation.config import PrepareConfig
         ({"source": "cifar10", "data": DataConfig()}, "archive=cifar-10-binary.tar.gz"),
         ({"source": "cifar100", "data": DataConfig()}, "archive=cifar-100-binary.tar.gz"),
         ({"source": "cifar10", "archive": "x", "sha256": "12"}, "takes 64 hexadecimal digits"),
-        ({"source": "cifar10", "archive": "x", "resize": 16}, "run prepare.py once more"),
+        ({"source": "cifar10", "archive": "x", "resize": 16}, "run dali-pipes prepare once more"),
         (
             {"source": "cifar10", "archive": "x"},
             "takes its images from the archive; leave data.root",

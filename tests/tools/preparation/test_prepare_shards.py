@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import tarfile
 from pathlib import Path
 
@@ -312,7 +313,7 @@ def test_what_is_no_part_is_refused(image_folder, tmp_path, part):
 def test_parts_with_other_options_or_beside_a_whole_run_are_refused(image_folder, tmp_path):
     prepared(image_folder, tmp_path / "out", to="shards", part="1/2")
     with pytest.raises(
-        dp.DaliPipesError, match="was begun differently: shard_mib was 256, and now is 1"
+        dp.DaliPipesError, match="was started with other options: shard_mib was 256, and now is 1"
     ):
         prepared(image_folder, tmp_path / "out", to="shards", part="2/2", shard_mib=1)
     with (
@@ -379,3 +380,19 @@ def test_a_ray_that_does_not_answer_is_named(image_folder, tmp_path, monkeypatch
         ),
     ):
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
+
+
+def test_an_ipv6_address_of_ray_is_understood():
+    pytest.importorskip("ray")
+    from dali_pipes.tools.preparation.on_ray import _check_answers
+
+    try:
+        head = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    address = f"[::1]:{head.getsockname()[1]}"
+    with head:
+        for written in (address, f"ray://{address}"):
+            _check_answers(written)
+    with pytest.raises(dp.DaliPipesError, match=r"RAY_ADDRESS=\[::1\]:\d+: no Ray answers there"):
+        _check_answers(address)

@@ -6,7 +6,7 @@ import pytest
 from tools.tuning.conftest import MadeUp, setting
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.protocol import TrialKey
+from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.tools.tuning.search import Race, trials_of
 from dali_pipes.tools.tuning.verdict import winner_of

@@ -117,7 +117,7 @@ def test_a_slower_setting_is_kept_where_the_default_breaks_a_limit(bench, race):
     kept, message = decided(bench, race, max_cpus=0.9)
     assert (
         kept == WINNER
-        and f"since the default, {DEFAULT}, is out: 1.00 cores" in message
+        and f"since the default, {DEFAULT}, cannot be: 1.00 cores" in message
         and "is slower than the default" in message
     )
 

@@ -43,7 +43,7 @@ class ExaminationState:
     begin: float = field(default_factory=time.monotonic)
 
     def is_late(self, share: float = 1.0) -> bool:
-        """Whether this share of the time is over, or the loop has ended for want of time."""
+        """Whether this share of the time is over, or the loop has ended since no time was left."""
         spent = time.monotonic() - self.begin > share * self.budget.limit_s
         return spent or any(end.is_late for end in self.ends)
 

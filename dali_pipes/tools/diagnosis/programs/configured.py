@@ -166,7 +166,7 @@ def _loader_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
 
     def dali(what: str, why: str, device: str) -> Fix:
         changed = program.changed(loader=DaliConfig(device=device))
-        return Fix(what, why, changed, note=f"in place of all loader. options; {OTHER_PIXELS}")
+        return Fix(what, why, changed, note=f"replaces all loader. options; {OTHER_PIXELS}")
 
     match verdict:
         case "fetch-bound" if loader.cores_option:
@@ -182,7 +182,7 @@ def _loader_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
         case "straggler":
             for option, more in (("prefetch_factor", 8), ("prefetch_queue_depth", 6)):
                 if hasattr(loader, option):
-                    yield options("more lies ready", {option: more})
+                    yield options("more batches are ready", {option: more})
         case "transfer-bound":
             yield dali("loader=dali", "only JPEGs go to the GPU", "auto")
             if hasattr(loader, "pin_memory") and hasattr(loader, "normalize_on"):
@@ -227,4 +227,4 @@ def _model_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
         yield batch(max(1, config.batch_size // 2), "takes half the memory", "adapt lr")
         if getattr(config.loader, "prefetch_factor", 1) > 1:
             fewer = program.changed(loader=replace(config.loader, prefetch_factor=1))
-            yield Fix("loader.prefetch_factor=1", "fewer batches lie ready", fewer)
+            yield Fix("loader.prefetch_factor=1", "fewer batches are ready", fewer)

@@ -157,7 +157,7 @@ class DataLoaderProgram(TrainingProgram):
                 else "fewer processes share the cores"
             )
             if not count:
-                why = "batches need not be handed over"
+                why = "no process has to hand batches over"
             fixes.append(self._fix_with(why, num_workers=count))
         return fixes
 
@@ -195,7 +195,7 @@ class DataLoaderProgram(TrainingProgram):
     def _more_ahead(self, verdict: str) -> Iterator[Fix]:
         if verdict == "straggler" and self._loader.num_workers:
             yield self._fix_with(
-                "more lies ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2)
+                "more batches are ready", prefetch_factor=4 * (self._loader.prefetch_factor or 2)
             )
 
     def _whole_batches(self, verdict: str) -> Iterator[Fix]:

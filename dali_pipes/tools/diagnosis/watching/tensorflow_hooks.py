@@ -73,8 +73,8 @@ def _examine_keras_fit(module: Any, watch: Watch) -> None:
         if not isinstance(x, tensorflow.data.Dataset):
             kind = f"{type(x).__module__.split('.')[0]}.{type(x).__qualname__}"
             watch.answers.fail(
-                f"{place}: model.fit was given a {kind}; of fit, only data sets of tf.data "
-                "are watched"
+                f"{place}: model.fit was given a {kind}; diagnose watches fit only with a data "
+                "set of tf.data"
             )
         return _drive_fit(watch, place, x, lambda batch: model.train_on_batch(*batch))
 

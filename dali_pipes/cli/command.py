@@ -1,0 +1,112 @@
+"""The command dali-pipes: finds the job that the first word names, and starts it.
+
+`main` reads the first word, and `start` runs the job: Hydra composes the options of most jobs;
+`compare`, `index` and `diagnose … -- PROGRAM` read their words themselves, and the program of
+`migrate … -- PROGRAM` is kept from Hydra.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+
+from dali_pipes.cli.hydra import run
+from dali_pipes.cli.jobs import DIRECT, JOBS, describe
+from dali_pipes.cli.messages import explain_file_error, stop
+from dali_pipes.cli.own_program import diagnose_own_program, migrate_own_program
+from dali_pipes.errors import DaliPipesError
+
+# jobs for which a word module:function is an option
+_OF_FUNCTIONS = ("migrate", "benchmark", "tune")
+
+
+def main() -> None:
+    """dali-pipes JOB [OPTION=VALUE …]"""
+    name, *words = sys.argv[1:] or ["--help"]
+
+    if name in ("-h", "--help", "help"):
+        print(_overview())
+    elif "--version" in (name, *words):
+        print(f"dali-pipes {version('dali_pipes')}")
+    elif name in ("-sc", "--shell-completion"):
+        complete(words)
+    elif name in JOBS:
+        sys.argv[1:] = words
+        start(name)
+    else:
+        closest = difflib.get_close_matches(name, [*JOBS, "--help", "--version"], 1)
+        stop(
+            f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs "
+            f"are {', '.join(JOBS)}"
+        )
+
+
+def complete(words: list[str]) -> None:
+    """Completes jobs, and then a job's options by Hydra's completion.
+
+    `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
+    """
+    line = os.environ.get("COMP_LINE", "")
+    program, *earlier = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
+    # the jobs whose options Hydra knows
+    composed = [name for name in JOBS if name not in DIRECT]
+
+    # the shell asks at every tab, with the line so far in COMP_LINE
+    if any(word.startswith("query=") for word in words):
+        if not earlier:
+            print(" ".join(JOBS))
+            return
+        if earlier[0] not in composed:
+            return
+        # without the job's name: Hydra completes a program that has options only
+        os.environ["COMP_LINE"] = line.replace(earlier[0], "", 1).replace(
+            f"{program}  ", f"{program} ", 1
+        )
+
+    sys.argv[1:] = ["--shell-completion", *words]
+    start(earlier[0] if earlier else composed[0])
+
+
+def start(name: str) -> None:
+    """Runs a job with the words of the command line that follow its name."""
+    if name == "diagnose" and "--" in sys.argv[1:]:
+        _run_direct(diagnose_own_program)
+    elif name == "migrate" and "--" in sys.argv[1:]:
+        place = sys.argv.index("--")
+        words, sys.argv[place:] = sys.argv[place + 1 :], []
+        run(name, lambda config: migrate_own_program(config, words), describe(JOBS[name]))
+    elif name in DIRECT:
+        _run_direct(JOBS[name])
+    else:
+        if name in _OF_FUNCTIONS:
+            sys.argv[1:] = map(function_option, sys.argv[1:])
+        run(name, JOBS[name], describe(JOBS[name]))
+
+
+def _run_direct(job: Callable[[], None]) -> None:
+    """Runs a job that reads its words itself; a mistake ends it in one line."""
+    try:
+        job()
+    except DaliPipesError as error:
+        stop(str(error), error.status)
+    except KeyboardInterrupt:
+        stop("interrupted", 130)
+    except OSError as error:
+        stop(explain_file_error(error))
+
+
+def function_option(word: str) -> str:
+    """Returns the word module:function as an option, function=module:function."""
+    return f"function={word}" if ":" in word and "=" not in word else word
+
+
+def _overview() -> str:
+    lines = [f"    {name:<10} {_summary(job)}" for name, job in JOBS.items()]
+    head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
+    return "\n".join([head, "", *lines])
+
+
+def _summary(job: Callable[..., None]) -> str:
+    """Returns the first paragraph of a job's description, in one line."""
+    return " ".join(describe(job).split("\n\n")[0].split())

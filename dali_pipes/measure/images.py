@@ -1,0 +1,27 @@
+"""What a measurement is made of: its images, and the network of workload=train."""
+
+from dali_pipes.data.images import open_images, sample_images
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.measure.config import MeasureConfig
+from dali_pipes.training.recipe import check_model, default_model
+
+
+def open_measured_images(config: MeasureConfig) -> Manifest:
+    """Opens the training images and returns at most `config.images` of them.
+
+    Raises:
+        ConfigError, ManifestError: no images are given, or none are there; or there is no such
+            model.
+    """
+    check_trained_model(config)  # refuses an unknown model before the images are read
+    return sample_images(open_images(config.data, "train"), config.images, config.seed)
+
+
+def check_trained_model(config: MeasureConfig) -> str | None:
+    """The name of the network of workload=train; None for another workload.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    name = check_model(config.model.name or default_model())
+    return name if config.workload == "train" else None
