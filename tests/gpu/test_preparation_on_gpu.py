@@ -1,5 +1,5 @@
-"""What prepare.py writes, on a GPU: decoded by nvJPEG as by Pillow, and taken by the JPEG engines
-where they can be seen.
+"""What dali-pipes prepare writes, on a GPU: decoded by nvJPEG as by Pillow, and taken by the JPEG
+engines where they can be seen.
 """
 
 import numpy as np

@@ -145,9 +145,7 @@ def migrate_program(
 
         assert chosen.work is not None, "the program's process has saved it"
         if chosen.report.mixes:
-            say(
-                console, "The loaders compared with yours are measured without its mixing."
-            )
+            say(console, "The loaders compared with yours are measured without its mixing.")
         say(
             console, f"Each process that measures your DataLoader runs {seconds:.0f} s of it first."
         )
