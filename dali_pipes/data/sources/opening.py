@@ -1,11 +1,11 @@
-"""Opens any source: finds out what it is, and calls the reader of its kind.
+"""Opens any source: `open_source` asks the readers of the table `READERS` in turn.
 
-An index of a folder in a store is opened instead of reading the images, if it was written with the
-options that are asked for.
+A reader takes a `Request` and returns its images, or None if the source is not of its kind.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,47 @@ from dali_pipes.data.sources.shards import (
 )
 from dali_pipes.data.sources.tables import read_table
 from dali_pipes.data.table_options import TableOptions
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `open_source` is asked for; its arguments say what the fields mean."""
+
+    source: str | Path
+    table: TableOptions
+    targets: Targets
+    images: str | Path | None
+    classes: Sequence[str] | None
+    with_labels: bool
+    cache_dir: str | Path | None
+    unchanged: str
+    strict: bool
+    verify: str
+    max_pixels: int
+    progress: bool
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of the source, as kinds.py says it; it is looked at once for all readers."""
+        return kind_of(self.source)
+
+    @property
+    def checks(self) -> dict[str, Any]:
+        """How headers are read, as arguments of a reader."""
+        return {
+            "verify": self.verify,
+            "max_pixels": self.max_pixels,
+            "progress": self.progress,
+        }
+
+    @property
+    def labelling(self) -> dict[str, Any]:
+        """What is read besides the images, as arguments of a reader."""
+        return {
+            "classes": self.classes,
+            "with_labels": self.with_labels,
+            "targets": self.targets,
+        }
 
 
 def open_source(
@@ -70,33 +111,86 @@ def open_source(
         ManifestError: as `scan`, `from_table`, `from_coco` or `load`.
         OmissionError: `strict`, and something is left out.
     """
-    source, images = local_path(source), local_path(images) if images else None
-    if not Path(source).is_dir():  # `read_images` does the same for a folder
-        refuse_other_layouts(source)
-    table = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
+    request = Request(
+        source=local_path(source),
+        table=TableOptions(path_column, label_column, label_separator, delimiter, encoding, task),
+        targets=targets,
+        images=local_path(images) if images else None,
+        classes=classes,
+        with_labels=with_labels,
+        cache_dir=cache_dir,
+        unchanged=unchanged,
+        strict=strict,
+        verify=verify,
+        max_pixels=max_pixels,
+        progress=progress,
+    )
+    for read in READERS:
+        if (opened := read(request)) is not None:
+            return opened
+    return _read_images(request)
 
-    # a folder in a store may have an index of its images
+
+def _refuse_other_layouts(request: Request) -> None:
+    """Refuses a file that another program has made, with what to do with it."""
+    # `read_images` does the same for a folder
+    if not Path(request.source).is_dir():
+        refuse_other_layouts(request.source)
+
+
+def _read_index(request: Request) -> ImageTable | None:
+    """The index of a folder in a store, if it was written with the options that are asked for."""
+    source = request.source
     one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
-    if is_remote(source) and not one_file:
-        asked = note_reading(targets, with_labels, table)
-        if indexed := read_index(str(source), asked):
-            return finish(indexed, classes, strict)
+    if not is_remote(source) or one_file:
+        return None
+    asked = note_reading(request.targets, request.with_labels, request.table)
+    indexed = read_index(str(source), asked)
+    return finish(indexed, request.classes, request.strict) if indexed else None
 
-    kind = kind_of(source)
-    if kind == "manifest":
-        return finish(saved_manifests.load(source), classes, strict)
 
-    checks: dict[str, Any] = {"verify": verify, "max_pixels": max_pixels, "progress": progress}
-    if kind == "coco":
-        checks |= {
-            name: getattr(targets, name) for name in ("bad_objects", "flip_pairs", "annotated")
-        }
-        return finish(read_coco(source, root=images, **checks), classes, strict)
+def _read_manifest(request: Request) -> ImageTable | None:
+    if request.kind != "manifest":
+        return None
+    return finish(saved_manifests.load(request.source), request.classes, request.strict)
 
-    checks |= {"classes": classes, "with_labels": with_labels, "targets": targets}
-    if kind == "table":
-        return read_table(source, root=images, strict=strict, **asdict(table), **checks)
 
+def _read_coco(request: Request) -> ImageTable | None:
+    if request.kind != "coco":
+        return None
+    names = ("bad_objects", "flip_pairs", "annotated")
+    objects = {name: getattr(request.targets, name) for name in names}
+    images = read_coco(request.source, root=request.images, **request.checks, **objects)
+    return finish(images, request.classes, request.strict)
+
+
+def _read_table(request: Request) -> ImageTable | None:
+    if request.kind != "table":
+        return None
+    options = asdict(request.table) | request.checks | request.labelling
+    return read_table(request.source, root=request.images, strict=request.strict, **options)
+
+
+def _read_images(request: Request) -> ImageTable:
+    """The images of a folder, of a shard or of a pattern of shards."""
     # `read_images` refuses a cache for targets
-    cache = cache_file(cache_dir, source, with_labels) if cache_dir and not targets.named else None
-    return read_images(source, cache=cache, unchanged=unchanged, strict=strict, **checks)
+    folder = None if request.targets.named else request.cache_dir
+    cache = cache_file(folder, request.source, request.with_labels) if folder else None
+    return read_images(
+        request.source,
+        cache=cache,
+        unchanged=request.unchanged,
+        strict=request.strict,
+        **request.checks,
+        **request.labelling,
+    )
+
+
+# A row is a kind of source. What none of them takes is a folder or shards to scan.
+READERS: tuple[Callable[[Request], ImageTable | None], ...] = (
+    _refuse_other_layouts,
+    _read_index,
+    _read_manifest,
+    _read_coco,
+    _read_table,
+)
