@@ -17,6 +17,7 @@ from torch.utils.data import (
     DataLoader,
     RandomSampler,
     SequentialSampler,
+    SubsetRandomSampler,
     WeightedRandomSampler,
     default_collate,
 )
@@ -39,6 +40,7 @@ class SamplerOrder:
     Attributes:
         text: the sampler, for people.
         last_batch: as for `build_loader`.
+        indices: the samples that the sampler draws from; None: all.
     """
 
     text: str
@@ -47,6 +49,7 @@ class SamplerOrder:
     seed: int
     rank: Rank
     last_batch: str
+    indices: list[int] | None = None
 
     def arranged(self, count: int) -> NDArray[np.int64] | None:
         """Returns the order in which `count` samples must be stored; None means as they are.
@@ -104,8 +107,19 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
         plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last"
     )
 
-    drawn_from = getattr(
-        batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count))
+    indices = None
+    if type(batches.sampler) is SubsetRandomSampler:
+        indices = [int(each) for each in batches.sampler.indices]
+        within = all(0 <= each < count for each in indices)
+        refuse_unless(within, "SubsetRandomSampler", "it has other indices", "make it anew")
+        count = len(indices)
+
+    drawn_from = (
+        range(count)
+        if indices is not None
+        else getattr(
+            batches.sampler, "data_source", getattr(batches.sampler, "dataset", range(count))
+        )
     )
     what = f"the sampler {type(batches.sampler).__name__}"
     refuse_unless(
@@ -159,7 +173,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     else:
         # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
-    return SamplerOrder(text, batches.batch_size, sampling, seed % 2**64, own, last)
+    return SamplerOrder(text, batches.batch_size, sampling, seed % 2**64, own, last, indices)
 
 
 def _read_sampler(
@@ -190,6 +204,10 @@ def _read_sampler(
         )
         return Uniform(), seed, None, "a permutation each epoch", ""
 
+    if kind is SubsetRandomSampler:
+        text = f"a permutation of {len(sampler.indices):,} samples each epoch"
+        return Uniform(), seed, None, text, ""
+
     if kind is WeightedRandomSampler:
         refuse_unless(
             sampler.replacement,
@@ -219,7 +237,10 @@ def _read_sampler(
         rank = Rank(sampler.rank, sampler.num_replicas)
         return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), rank, text, even
 
-    known = "RandomSampler, SequentialSampler, WeightedRandomSampler or DistributedSampler"
+    known = (
+        "RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler or "
+        "DistributedSampler"
+    )
     raise NotConvertibleError(
         f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}"
     )

@@ -1,9 +1,9 @@
 """Compares a converted loader with the old one.
 
-`compare_pixels` is for evaluation: pixels and labels of some samples must be equal up to rounding.
-`compare_draws` is for training, where no two draws are equal: distributions of what the live steps
-draw must be those of the plan. For that an image whose pixels are their own coordinates goes
-through the live steps, which shows what they did to it.
+`compare_batches` compares a batch: its structure, dtypes and shapes; for an evaluation its values
+too, which must be equal, pixels up to rounding. `compare_draws` is for training, where no two draws
+are equal: distributions of what the live steps draw must be those of the plan. For that an image
+whose pixels are their own coordinates goes through the live steps, which shows what they did to it.
 """
 
 import random
@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import default_collate
 
 from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
+from dali_pipes.adapters.from_torch.structure import first_difference, leaves
+from dali_pipes.adapters.from_torch.trace import get_sample
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
@@ -64,61 +68,99 @@ def choose_samples(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
 
 
-def compare_pixels(
-    dataset: Any,
-    dtype: torch.dtype,
-    manifest: Manifest,
-    config: LoaderConfig,
-    transform: Transform,
-    device: Any,
-) -> str:
-    """Compares images and labels of `dataset`, which are the same each time, with ours.
+def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
+    """Compares a batch of the old data set and collate function with ours: structure, dtypes and
+    shapes; for an evaluation all values and pixels too.
 
     Args:
-        dtype: of the data set's images, as its transform was read.
+        conversion: a `Conversion`.
 
     Returns:
         How far the pixels differ, in words.
 
     Raises:
-        NotConvertibleError: labels, dtypes or shapes differ, or pixels by more than rounding.
+        NotConvertibleError: something differs, or pixels by more than rounding.
     """
-    ids = choose_samples(len(manifest))
-    with random_states_kept():
-        images, labels = zip(
-            *((dataset[index][0], int(dataset[index][1])) for index in ids.tolist()), strict=True
-        )
+    training = conversion.transform.training
+    ids = choose_samples(len(conversion.manifest))[: 4 if training else SAMPLES]
+    places = [conversion.indices[at] for at in ids.tolist()]
+    # a mixed batch has other labels
+    mixes = conversion.batch_transform is not None or conversion.prefetched
+    collate = default_collate if mixes else conversion.collate
+    with random_states_kept(), globals_kept(*type(conversion.dataset).__mro__[:-1]):
+        copied = light_copy(conversion.dataset)
+        theirs = collate([get_sample(copied, index) for index in places])
 
     # the samples in the data set's order, in one batch
     options: dict[str, Any] = {
-        "transform": transform,
+        "transform": conversion.transform,
         "batch_size": len(ids),
         "shuffle": False,
         "last_batch": "partial",
     }
-    with build_loader(
-        manifest.subset(ids), config, device=device, rank=Rank(), **options
-    ) as loader:
+    manifest = conversion.manifest.subset(ids)
+    with build_loader(manifest, config, device=device, rank=Rank(), **options) as loader:
         batch = next(iter(loader)).to("cpu")
+    ours = conversion.output.subset(ids)(batch)
 
+    old, new = leaves(theirs), leaves(ours)
     instead = "compare both loaders' batches, and report it with the data set's transform"
+    forms = [[(path, *_form(value)) for path, value in each] for each in (old, new)]
+    if conversion.prefetched:
+        forms = [[form for form in each if "torch.int64" in form] for each in forms]
+    for one, other in zip(*forms, strict=False):
+        refuse_unless(
+            one == other, "the data set", f"{_made(one)}, and ours {_text(other)}", instead
+        )
     refuse_unless(
-        batch.labels.tolist() == list(labels), "the data set", "labels differ from ours", instead
+        len(forms[0]) == len(forms[1]),
+        "the data set",
+        f"its batches have {len(forms[0])} parts, and ours {len(forms[1])}",
+        instead,
     )
+    if training:
+        return f"{len(ids)} samples make batches of the same structure"
+    return _compare_values(old, new, conversion, len(ids))
 
-    theirs = torch.stack(images)
-    shape, made = (
-        tuple(batch.images.shape[1:]),
-        f"its images are {theirs.dtype} of {tuple(theirs.shape[1:])}",
-    )
-    same = (theirs.dtype, tuple(theirs.shape[1:])) == (dtype, shape)
-    refuse_unless(same, "the data set", f"{made}, and ours {dtype} of {shape}", instead)
 
-    raw = theirs.float() if theirs.dtype == torch.uint8 else to_steps(theirs, transform)
-    difference = (to_steps(batch.images, transform) - raw).abs()
-    mean, most = float(difference.mean()), float(difference.max())
-    found = f"{len(ids)} images differ by {mean:.3f} of 255 on average, by {most:.0f} at most"
-    refuse_unless(mean <= MAX_MEAN_DIFFERENCE, "the data set", found, instead)
+def _form(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape)
+    return (type(value).__name__,)
+
+
+def _made(form: tuple[Any, ...]) -> str:
+    what = "images are" if len(form) > 2 and len(form[2]) > 2 else f"batch{form[0]} is"
+    return f"its {what} {_text(form)}"
+
+
+def _text(form: tuple[Any, ...]) -> str:
+    _, dtype, *shape = form
+    return f"{dtype} of {tuple(shape[0][1:])}" if shape else str(dtype)
+
+
+def _compare_values(
+    old: list[tuple[str, Any]], new: list[tuple[str, Any]], conversion: Any, count: int
+) -> str:
+    transform, instead = conversion.transform, "compare both loaders' batches, and report it"
+    worst = (0.0, 0.0)
+    for (path, theirs), (_, ours) in zip(old, new, strict=True):
+        if not (isinstance(theirs, torch.Tensor) and theirs.ndim > 2):
+            same = first_difference(theirs, ours) is None
+            what = "labels" if path == "[1]" else f"batch{path}"
+            refuse_unless(same, "the data set", f"{what} differ from ours", instead)
+            continue
+
+        raw = theirs.float()
+        if conversion.prefetched:
+            difference = (to_steps(ours, transform) - raw).abs()
+        else:
+            extent = 255.0 if theirs.dtype == torch.uint8 else float(raw.max() - raw.min())
+            difference = (ours.float() - raw).abs() * (255.0 / max(extent, 1e-6))
+        worst = max(worst, (float(difference.mean()), float(difference.max())))
+
+    found = f"{count} images differ by {worst[0]:.3f} of 255 on average, by {worst[1]:.0f} at most"
+    refuse_unless(worst[0] <= MAX_MEAN_DIFFERENCE, "the data set", found, instead)
     return found
 
 

@@ -5,19 +5,42 @@ the result with the old loader, builds the new one from it, and returns a `Conve
 has the interface of a DataLoader.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
 from dali_pipes.adapters.from_torch.batches import SamplerOrder, batch_transform_of, read_order
-from dali_pipes.adapters.from_torch.check import compare_draws, compare_pixels, random_states_kept
-from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
-from dali_pipes.adapters.from_torch.samples import read_samples
-from dali_pipes.adapters.from_torch.steps import read, read_prefetched
+from dali_pipes.adapters.from_torch.check import (
+    compare_batches,
+    compare_draws,
+    random_states_kept,
+)
+from dali_pipes.adapters.from_torch.label_pass import pass_over
+from dali_pipes.adapters.from_torch.output import Output, Picture
+from dali_pipes.adapters.from_torch.reading import (
+    NotConvertibleError,
+    Reading,
+    Step,
+    is_of,
+    refuse_unless,
+)
+from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.samples import (
+    DataSetSamples,
+    are_pairs,
+    labels_in,
+    listed_samples,
+    skeletons_of,
+)
+from dali_pipes.adapters.from_torch.steps import read, read_prefetched, read_steps
+from dali_pipes.adapters.from_torch.trace import Recorder, Trace, trace
+from dali_pipes.adapters.from_torch.views import join_views, view_places
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
@@ -117,68 +140,89 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was read of a DataLoader, as arguments of `build_loader`.
+    """What was seen of a DataLoader, as arguments of `build_loader`.
 
     Attributes:
         dataset: the old data set.
-        dtype: of the data set's images; a PrefetchLoader converts them later.
-        live: the old steps that move pixels.
+        indices: the index of each sample of `manifest` in it.
+        prefetched: whether timm's PrefetchLoader normalizes its images.
+        views: the transforms of its views, one for each picture of a sample.
+        output: makes the old loader's batches.
+        live: the old steps that move pixels, of each view.
         steps: all old steps, and what carries each of them out.
     """
 
     dataset: Any
-    dtype: torch.dtype
+    indices: Sequence[Any]
+    prefetched: bool
+    collate: Any
     manifest: Manifest
     transform: Transform
+    views: list[Transform]
     order: SamplerOrder
+    output: Output
     batch_transform: BatchTransform | None
-    live: list[Any]
+    live: list[list[Any]]
     steps: list[Step]
 
     @classmethod
     def of(
         cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None
     ) -> "Conversion":
-        """Reads all parts of a DataLoader.
+        """Sees all parts of a DataLoader.
 
         Raises:
             NotConvertibleError: a part cannot be carried over.
         """
         prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
-        plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
-        name = (
-            f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
-        )
-        plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
-        refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+        _refuse_other_loaders(loader)
+        dataset = loader.dataset
 
-        streams, instead = (
-            isinstance(loader.dataset, IterableDataset),
-            "use build_loader with a folder, table or shards",
-        )
-        refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
+        order = read_order(loader, _count(dataset), rank)
+        indices = range(_count(dataset)) if order.indices is None else order.indices
+        listed = listed_samples(dataset)
+        if listed:
+            _refuse_other_transforms(listed.parts)
+        with Recorder(dataset) as recorder:
+            seen = trace(recorder, indices)
+            labels = None if listed else pass_over(recorder, seen, indices)
 
-        samples = read_samples(loader.dataset)
-        order = read_order(loader, len(samples.paths), rank)
-        readings = [_read(part, prefetch) for part in samples.parts]
-        # a collate function that mixes is tried, and draws random numbers
-        with random_states_kept():
-            mix, mixed = batch_transform_of(
-                loader.collate_fn, order.batch_size, prefetch is not None
-            )
+        _refuse_pil(seen)
+        samples = _chosen(listed, indices) if listed else _samples_of(seen, labels)
+        skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
+        is_plain = (
+            len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
+        )
+        mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
 
         # late, since it reads the headers of all images
         manifest = samples.manifest(cache_dir)
-        transform = _one_transform(readings, manifest)
+        _refuse_modes(seen, manifest)
+        readings = [
+            read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
+            for _, chains in seen.slots
+            for chain in chains
+        ]
+        exif = _exif_of(seen, manifest)
+        views = _transforms(readings, manifest, exif)
+        transform = views[0] if len(views) == 1 else join_views(views)
         transform.check(manifest)
         check_flips(manifest, transform)
 
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
+        pictures = _pictures(seen, views, prefetch is not None)
+        output = Output()
+        if own or not (is_plain and (prefetch or _is_as_made(pictures[0], transform))):
+            output = Output(pictures, skeletons, own)
+        if places is not None:
+            output = output.subset(places)
+            indices = [indices[at] for at in places.tolist()]
+
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
         steps = [
-            *readings[0].steps,
+            *(step for reading in _different(readings) for step in reading.steps),
             Step(f"sampler: {order.text}", last),
             Step(f"collate: {mixed}", "the same"),
         ]
@@ -189,48 +233,195 @@ class Conversion:
                     "nothing: it is not called, and no random state is in a worker",
                 )
             )
-
-        dtype = torch.uint8 if prefetch or transform.dtype == "uint8" else torch.float32
+        live = [reading.geometry for reading in readings]
         return cls(
-            loader.dataset, dtype, arranged, transform, order, mix, readings[0].geometry, steps
+            dataset,
+            indices,
+            prefetch is not None,
+            loader.collate_fn,
+            arranged,
+            transform,
+            views,
+            order,
+            output,
+            mix,
+            live,
+            steps,
         )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
         """Compares with the old loader, and returns what was found, in words."""
-        if self.transform.training:
-            return compare_draws(self.live, self.manifest, self.transform, self.order.seed)
-        return compare_pixels(
-            self.dataset, self.dtype, self.manifest, config, self.transform, device
-        )
+        found = compare_batches(self, config, device)
+        if not self.transform.training:
+            return found
+        different = {
+            repr(live): (live, view) for live, view in zip(self.live, self.views, strict=True)
+        }
+        draws = [
+            compare_draws(live, self.manifest, view, self.order.seed)
+            for live, view in different.values()
+        ]
+        return "; ".join(draws)
 
 
-def _read(part: Any, prefetch: Any) -> Reading:
-    """Reads a data set's transform, and what timm's PrefetchLoader does after it."""
-    transform = getattr(part, "transform", None)
-    given = transform is not None
-    refuse_unless(
-        given,
-        "a data set without transform",
-        "PIL images make no batch",
-        "end a transform with ToTensor()",
+def _refuse_other_loaders(loader: Any) -> None:
+    plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
+    plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
+    refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+
+    streams, instead = (
+        isinstance(loader.dataset, IterableDataset),
+        "use build_loader with a folder, table or shards",
     )
-    return read_prefetched(transform, prefetch) if prefetch else read(transform)
+    refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
 
 
-def _one_transform(readings: list[Reading], manifest: Manifest) -> Transform:
-    def uniform() -> tuple[int, int] | None:
-        sizes = {tuple(size) for size in manifest.sizes.tolist()}
-        return sizes.pop() if len(sizes) == 1 else None
+def _count(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except TypeError:
+        raise NotConvertibleError(
+            f"the data set {type(dataset).__name__}", "it has no length", "give it a __len__"
+        ) from None
 
-    first, *others = (reading.built(uniform) for reading in readings)
-    alike = all(other == first for other in others)
+
+def _refuse_other_transforms(parts: list[Any]) -> None:
+    keys = {freeze(getattr(part, "transform", None)) for part in parts}
     refuse_unless(
-        alike,
+        len(keys) < 2,
         "ConcatDataset",
         "its parts have different transforms",
         "give them one, or load each alone",
     )
-    return first
+
+
+def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
+    if isinstance(indices, range) or listed.labels is None:
+        return listed
+    return DataSetSamples(
+        [listed.paths[at] for at in indices], [listed.labels[at] for at in indices], listed.parts
+    )
+
+
+def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
+    """The files of the first picture, and class numbers if there are any."""
+    files = {chain.file for _, chains in seen.slots for chain in chains}
+    refuse_unless(
+        len(files) == 1,
+        seen.name,
+        "its samples have pictures of several files",
+        "load each kind with a loader of its own, from one table and with one seed",
+    )
+    place = files.pop()
+    return DataSetSamples([each[place] for each in labels.files], labels_in(labels.skeletons))
+
+
+def _collate_of(
+    collate: Any, order: SamplerOrder, is_prefetched: bool, is_plain: bool
+) -> tuple[BatchTransform | None, str, Any]:
+    """How batches are mixed, the collate function in words, and a function of the user's own."""
+    name = getattr(collate, "__qualname__", type(collate).__name__)
+    # a collate function that mixes is tried, and draws random numbers
+    with random_states_kept():
+        try:
+            mix, text = batch_transform_of(collate, order.batch_size, is_prefetched)
+        except NotConvertibleError:
+            if is_prefetched:
+                raise
+            return None, f"{name}, as it is", collate
+    refuse_unless(
+        mix is None or is_plain,
+        text,
+        "it mixes images and labels, and the samples have more",
+        "return an image and a class number",
+    )
+    return mix, text, None
+
+
+def _refuse_pil(seen: Trace) -> None:
+    for shown, chains in seen.slots:
+        steps = [step for chain in chains for step in chain.steps]
+        refuse_unless(
+            shown.kind != "pil",
+            "the transform" if steps else "a data set without transform",
+            "it ends in PIL images" if steps else "PIL images make no batch",
+            "end it with ToTensor(), or PILToTensor() for bytes"
+            if steps
+            else "end a transform with ToTensor()",
+        )
+
+
+def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
+    """Refuses files in modes that the data set does not convert to RGB."""
+    if not seen.modes:
+        return
+    for sample in range(len(manifest)):
+        path = manifest.path(sample)
+        with Image.open(path) as image:
+            mode = image.mode
+        refuse_unless(
+            mode not in seen.modes,
+            seen.name,
+            f"it does not convert {path}, of mode {mode}, to RGB, as dali_pipes does",
+            'open images with Image.open(path).convert("RGB")',
+        )
+
+
+def _exif_of(seen: Trace, manifest: Manifest) -> str:
+    """Whether pictures are turned upright; "ignore" if none would be."""
+    ids = np.arange(len(manifest))
+    if seen.exif == "apply" and (manifest.take_orientations(ids) > 1).any():
+        return "apply"
+    return "ignore"
+
+
+def _different(readings: list[Reading]) -> list[Reading]:
+    """Each reading once, if its steps are not those of another one."""
+    texts: dict[Any, Reading] = {}
+    for reading in readings:
+        texts.setdefault(tuple((step.text, step.by) for step in reading.steps), reading)
+    return list(texts.values())
+
+
+def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[Transform]:
+    def uniform() -> tuple[int, int] | None:
+        sizes = {tuple(size) for size in manifest.sizes.tolist()}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    return [replace(reading.built(uniform), exif=exif) for reading in readings]
+
+
+def _pictures(seen: Trace, views: list[Transform], is_prefetched: bool) -> tuple[Picture, ...]:
+    """What goes into each slot."""
+    places, pictures = iter(zip(view_places(views), views, strict=True)), []
+    for shown, chains in seen.slots:
+        of_slot = [next(places) for _ in chains]
+        dtype = getattr(torch, shown.dtype.removeprefix("torch."))
+        made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32
+        size = (3, *of_slot[0][1].shape)
+        refuse_unless(
+            is_prefetched or dtype.is_floating_point or not made.is_floating_point,
+            seen.name,
+            f"its images are {dtype} of {size}, and ours {made} of {size}",
+            "end the transform with ToTensor()",
+        )
+        pictures.append(
+            Picture(
+                tuple(place for place, _ in of_slot),
+                shown.is_stacked,
+                shown.matches[0].layout == "HWC",
+                shown.kind,
+                made if is_prefetched else dtype,
+            )
+        )
+    return tuple(pictures)
+
+
+def _is_as_made(picture: Picture, transform: Transform) -> bool:
+    """Whether the pictures of our batches are what the old loader has."""
+    made = torch.uint8 if transform.dtype == "uint8" else torch.float32
+    return not picture.is_hwc and not picture.is_stacked and picture.dtype == made
 
 
 class ConvertedLoader(RefusesMisuse):
@@ -254,10 +445,11 @@ class ConvertedLoader(RefusesMisuse):
             conversion.order.batch_size,
         )
         self.sampler = _EpochSampler(loader)
+        self._output = conversion.output
         self._steps, self._found = conversion.steps, found
 
-    def __iter__(self) -> Iterator[list[torch.Tensor]]:
-        return ([batch.images, batch.labels] for batch in self.loader)
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._output, self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)

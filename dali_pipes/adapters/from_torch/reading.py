@@ -33,6 +33,23 @@ class Step:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """Code that multiplies and adds, as a step: scale and offset of each channel, of values from 0
+    to 1.
+    """
+
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        scale, offset = (
+            " ".join(f"{each:.6g}" for each in dict.fromkeys(values))
+            for values in (self.scale, self.offset)
+        )
+        return f"values × {scale} + {offset}"
+
+
 class NotConvertibleError(ConfigError):
     """A part of a DataLoader that dali_pipes cannot carry out in the same way.
 

@@ -1,12 +1,14 @@
-"""Reads the files and labels of a live data set.
+"""The files and values of a live data set's samples.
 
-`read_samples` takes them from the data set's own lists, without opening an image;
-`DataSetSamples.manifest` then scans the files.
+Data sets of torchvision and timm over a folder have lists of them (`listed_samples`), which costs
+nothing; others are run for every sample (`label_pass.py`). `DataSetSamples.manifest` then scans the
+files.
 """
 
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,13 +17,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
+from dali_pipes.adapters.from_torch.structure import Slot
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 5  # most files that an error lists
+_LABEL_KEYS = ("label", "labels", "target", "targets")
+_MOST_CLASSES = 100_000  # a larger number is no class
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,12 @@ class DataSetSamples:
     """The samples in the data set's own order.
 
     Attributes:
+        labels: class numbers; None: the samples have none.
         parts: the data sets that they are from, whose transforms must be alike.
     """
 
     paths: list[str]
-    labels: list[int]
+    labels: list[int] | None
     parts: list[Any] = field(default_factory=list)
 
     def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
@@ -48,7 +55,9 @@ class DataSetSamples:
         """
         # surrogateescape: a path need not be UTF-8
         key = hashlib.sha256(
-            "\0".join(chain(self.paths, map(str, self.labels))).encode(errors="surrogateescape")
+            "\0".join(chain(self.paths, map(str, self.labels or ()))).encode(
+                errors="surrogateescape"
+            )
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
         manifest = Manifest.load(file) if file and file.exists() else self._scan()
@@ -68,14 +77,14 @@ class DataSetSamples:
         return manifest
 
     def _scan(self) -> Manifest:
+        columns: dict[str, Any] = {"path": list(map(os.path.abspath, self.paths))}
+        if self.labels is not None:
+            columns["label"] = self.labels
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
-            pq.write_table(
-                pa.table({"path": list(map(os.path.abspath, self.paths)), "label": self.labels}),
-                table.name,
-            )
+            pq.write_table(pa.table(columns), table.name)
 
             try:
-                return Manifest.from_table(table.name)
+                return Manifest.from_table(table.name, with_labels=self.labels is not None)
             except ManifestError as error:
                 problem = str(error).replace(f"{table.name}: ", "")
                 raise NotConvertibleError(
@@ -83,15 +92,15 @@ class DataSetSamples:
                 ) from None
 
 
-def read_samples(dataset: Any) -> DataSetSamples:
-    """Returns the samples of a data set, in its order.
-
-    Raises:
-        NotConvertibleError: it does more than open image files and apply a transform.
+def listed_samples(dataset: Any) -> DataSetSamples | None:
+    """Returns the samples of a data set of torchvision or timm over a folder, in its order, from
+    its own list; None: it has none, or does more than open these files and apply a transform.
     """
     # exact types, since a subclass may do anything
     if type(dataset) is Subset:
-        whole = read_samples(dataset.dataset)
+        whole = listed_samples(dataset.dataset)
+        if whole is None or whole.labels is None:
+            return None
         return DataSetSamples(
             [whole.paths[at] for at in dataset.indices],
             [whole.labels[at] for at in dataset.indices],
@@ -100,57 +109,42 @@ def read_samples(dataset: Any) -> DataSetSamples:
 
     if type(dataset) is ConcatDataset:
         joined = DataSetSamples([], [])
-        for part in map(read_samples, dataset.datasets):
+        for part in map(listed_samples, dataset.datasets):
+            if part is None:
+                return None
             joined = DataSetSamples(
-                joined.paths + part.paths, joined.labels + part.labels, joined.parts + part.parts
+                joined.paths + part.paths,
+                (joined.labels or []) + (part.labels or []),
+                joined.parts + part.parts,
             )
         return joined
 
     pairs = _timm_samples(dataset) if is_of(dataset, "timm.data") else _folder_samples(dataset)
     numbers = (int, np.int64)  # default_collate makes int64 of these
-    plain = all(isinstance(path, (str, Path)) and type(label) in numbers for path, label in pairs)
-    refuse_unless(
-        pairs and plain,
-        _name(dataset),
-        "its samples are not paths with class numbers",
-        "use build_loader with a table",
+    plain = all(
+        isinstance(path, (str, Path)) and type(label) in numbers and label >= 0
+        for path, label in pairs
     )
+    if not pairs or not plain:
+        return None
     return DataSetSamples(
         [str(path) for path, _ in pairs], [int(label) for _, label in pairs], [dataset]
     )
-
-
-def _name(dataset: Any) -> str:
-    return f"the data set {type(dataset).__name__}"
 
 
 def _folder_samples(dataset: Any) -> list[tuple[str, int]]:
     """Returns (path, label) of torchvision's DatasetFolder, and of what behaves like it."""
     from torchvision.datasets import DatasetFolder, folder
 
-    name, table = (
-        _name(dataset),
-        ("write its paths and labels to a table, and use Manifest.from_table and build_loader"),
-    )
-
     samples: Any = getattr(dataset, "samples", None)
-    refuse_unless(
-        isinstance(samples, list), name, "it has no list of samples, paths with labels", table
-    )
     # a subclass is fine as long as it changes nothing in how samples are made
-    for method in ("__getitem__", "__getitems__", "__len__"):
-        own = getattr(type(dataset), method, None) is not getattr(DatasetFolder, method, None)
-        refuse_unless(not own, name, f"it has a {method} of its own, which may do anything", table)
-
-    plain = dataset.loader in (folder.default_loader, folder.pil_loader)
-    refuse_unless(
-        plain,
-        name,
-        f"it opens files with {getattr(dataset.loader, '__qualname__', dataset.loader)}",
-        table,
+    own = any(
+        getattr(type(dataset), method, None) is not getattr(DatasetFolder, method, None)
+        for method in ("__getitem__", "__getitems__", "__len__")
     )
-    _refuse_target_transform(dataset)
-    return samples
+    if own or not isinstance(samples, list) or getattr(dataset, "target_transform", None):
+        return []
+    return samples if dataset.loader in (folder.default_loader, folder.pil_loader) else []
 
 
 def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
@@ -158,34 +152,70 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
     from timm.data.dataset import ImageDataset
     from timm.data.readers.reader_image_folder import ReaderImageFolder
 
-    folder = type(dataset) is ImageDataset and type(dataset.reader) is ReaderImageFolder
-    refuse_unless(
-        folder,
-        _name(dataset),
-        "only timm's ImageDataset over a folder can be read",
-        "use build_loader with a Manifest",
-    )
-
+    if type(dataset) is not ImageDataset or type(dataset.reader) is not ReaderImageFolder:
+        return []
     plain = (
         dataset.input_img_mode == "RGB"
         and not dataset.load_bytes
         and dataset.additional_features is None
+        and dataset.target_transform is None
     )
-    refuse_unless(
-        plain,
-        _name(dataset),
-        "it yields other than RGB images with a label",
-        "use build_loader with a Manifest",
-    )
-    _refuse_target_transform(dataset)
-    return dataset.reader.samples
+    return dataset.reader.samples if plain else []
 
 
-def _refuse_target_transform(dataset: Any) -> None:
-    given = getattr(dataset, "target_transform", None)
-    refuse_unless(
-        given is None,
-        "target_transform",
-        "it may do anything to a label",
-        "apply it to the batch's labels in your loop",
+def skeletons_of(first: Any, listed: DataSetSamples) -> list[Any]:
+    """The skeletons of listed samples, which are like the first one but for their labels.
+
+    Raises:
+        NotConvertibleError: the first one has not its label in the list.
+    """
+    labels = listed.labels or []
+    pair = isinstance(first, tuple) and len(first) == 2
+    if not pair or first[1] != labels[0]:
+        raise NotConvertibleError(
+            "the data set",
+            "its samples are not pictures with the labels that it lists",
+            "give it a __getitem__ that returns them",
+        )
+    return [(first[0], label) for label in labels]
+
+
+def labels_in(skeletons: Sequence[Any]) -> list[int] | None:
+    """Returns the class number of each sample: beside the picture in a pair, or under a usual key;
+    None: there is none of these, or not in each sample.
+    """
+    numbers = list(map(_label_in, skeletons))
+    if any(each is None or not 0 <= each < _MOST_CLASSES for each in numbers):
+        return None
+    return [each for each in numbers if each is not None]
+
+
+def _label_in(skeleton: Any) -> int | None:
+    value = None
+    if isinstance(skeleton, (tuple, list)) and len(skeleton) > 1:
+        value = skeleton[1]
+    elif isinstance(skeleton, dict):
+        value = next((skeleton[key] for key in _LABEL_KEYS if key in skeleton), None)
+    if isinstance(value, torch.Tensor) and value.ndim == 0 and not value.is_floating_point():
+        return int(value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    return None
+
+
+def are_pairs(skeletons: Sequence[Any]) -> bool:
+    """Whether default_collate makes a list of images and int64 labels of these."""
+    return all(
+        type(each) in (tuple, list)
+        and len(each) == 2
+        and isinstance(each[0], Slot)
+        and (
+            type(each[1]) in (int, np.int64)
+            or (
+                isinstance(each[1], torch.Tensor)
+                and each[1].ndim == 0
+                and each[1].dtype == torch.int64
+            )
+        )
+        for each in skeletons
     )

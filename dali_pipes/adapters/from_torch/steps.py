@@ -7,13 +7,14 @@ NotConvertibleError.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from dali_pipes.adapters.from_torch.reading import (
+    Affine,
     NotConvertibleError,
     Reading,
     Size,
@@ -46,8 +47,13 @@ def read(transform: Any) -> Reading:
         NotConvertibleError: a plan has no such step, or not at this place. It is the first such
             error, and its `steps` are all steps, with every refusal.
     """
+    return read_steps(_flatten(transform))
+
+
+def read_steps(steps: Iterable[Any]) -> Reading:
+    """Reads steps one after the other, as `read` does."""
     reading, refusals = Reading(), list[NotConvertibleError]()
-    for step in _flatten(transform):
+    for step in (each for outer in steps for each in _flatten(outer)):
         try:
             by = _reader(step)(reading, step)
         except NotConvertibleError as error:
@@ -61,11 +67,11 @@ def read(transform: Any) -> Reading:
     return reading
 
 
-def read_prefetched(transform: Any, loader: Any) -> Reading:
-    """Reads a transform and what timm's PrefetchLoader does after it: cast, normalize, erase
+def read_prefetched(steps: Iterable[Any], loader: Any) -> Reading:
+    """Reads steps and what timm's PrefetchLoader does after it: cast, normalize, erase
     (timm/data/loader.py).
     """
-    reading = read(transform)
+    reading = read_steps(steps)
     uint8 = reading.tensor and not reading.floats
     refuse_unless(
         uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform"
@@ -92,6 +98,8 @@ def read_prefetched(transform: Any, loader: Any) -> Reading:
 
 def _reader(step: Any) -> Callable[[Reading, Any], str]:
     name = type(step).__name__
+    if isinstance(step, Affine):
+        return _affine_code
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
         instead = "leave it out; docs/from_torch.md lists those there are"
@@ -529,6 +537,32 @@ def _normalize(reading: Reading, step: Any) -> str:
     return _given(reading.normalized)
 
 
+def _affine_code(reading: Reading, step: Affine) -> str:
+    """Reads code that multiplies and adds after the transform, as a part of Normalize."""
+    _refuse_after(reading.erased, step, "RandomErasing")
+    before = reading.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    scale, offset = (values * (3 // len(values)) for values in (step.scale, step.offset))
+    rows = list(zip(before["mean"], before["std"], scale, offset, strict=True))
+    # (x - mean) / std * scale + offset
+    refuse_unless(
+        all(each > 0 for each in scale), repr(step), "it turns light to dark", "leave it out"
+    )
+    means = tuple(mean - add * std / times for mean, std, times, add in rows)
+    reading.normalized = before | {
+        "mean": tuple(round(each, 7) for each in means),
+        "std": tuple(round(std / times, 7) for _, std, times, _ in rows),
+    }
+    return _given(reading.normalized)
+
+
+def _to_pil(reading: Reading, step: Any) -> str:
+    refuse_unless(
+        not reading.floats, "ToPILImage", "it comes after ToTensor", "leave both of them out"
+    )
+    reading.tensor = False
+    return "nothing: images are resized as Pillow does"
+
+
 def _erasing(reading: Reading, step: Any) -> str:
     """Reads RandomErasing of torchvision or timm (timm/data/random_erasing.py).
 
@@ -593,6 +627,7 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "PILToTensor": _to_bytes,
     "MaybePILToTensor": _to_bytes,
     "ToImage": _to_bytes,
+    "ToPILImage": _to_pil,
     "ToDtype": _to_dtype,
     "ConvertImageDtype": _to_dtype,
     "Normalize": _normalize,

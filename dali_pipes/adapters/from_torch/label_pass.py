@@ -1,0 +1,131 @@
+"""Runs a data set for every sample, and notes its files and what else is in it: `pass_over`.
+
+Nothing is decoded: openers return cheap noise, and transforms small pictures. Each sample is seen
+twice, the second time in the opposite order and with other noise and random seeds. Both times it
+must have the same files and values, and do what the samples of the trace did.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recording.untouched import random_states, seed_all
+from dali_pipes.adapters.from_torch.recording.visit import Supply
+from dali_pipes.adapters.from_torch.structure import first_difference
+from dali_pipes.adapters.from_torch.trace import (
+    CHEAP_SIZES,
+    Recorder,
+    Seen,
+    Trace,
+    describe_steps,
+    refuse_drawn,
+)
+from dali_pipes.system.progress import track
+
+
+@dataclass(slots=True)
+class Labels:
+    """What a data set has for each of some samples, in their order.
+
+    Attributes:
+        files: of each, the files that it opens.
+        skeletons: of each, what it returns, with slots in the place of pictures.
+    """
+
+    files: list[tuple[str, ...]]
+    skeletons: list[Any]
+
+
+def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> Labels:
+    """Runs the samples of these indices, within the recorder's block.
+
+    Raises:
+        NotConvertibleError: a sample differs each time, or is made in another way than others.
+    """
+    runner = _Pass(recorder, trace)
+    first = [runner.run(index, 0) for index in track(indices, "reading labels", len(indices), True)]
+    runner.refuse_drawn()
+
+    again = zip(reversed(indices), reversed(first), strict=True)
+    for index, known in track(again, "comparing labels", len(indices), True):
+        files, skeleton = runner.run(index, 1)
+        runner.compare(index, known, (files, skeleton))
+    runner.refuse_drawn()
+    return Labels([files for files, _ in first], [skeleton for _, skeleton in first])
+
+
+class _Pass:
+    def __init__(self, recorder: Recorder, trace: Trace):
+        self._recorder, self._trace = recorder, trace
+        self._events = set(trace.events)
+        self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
+        seed_all(11)
+        self._states = random_states()
+
+    def run(self, index: Any, which: int) -> tuple[tuple[str, ...], Any]:
+        try:
+            seen = self._recorder.see(index, self._supplies[which], 5 + which)
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0][:100]
+            raise NotConvertibleError(
+                self._trace.name,
+                f"sample {index} fails ({type(error).__name__}: {line})",
+                "repair it, or leave it out of the data set",
+            ) from error
+
+        done = (tuple(seen.visit.events), seen.ends)
+        if done not in self._events:
+            self._check(index, seen)
+            self._events.add(done)
+        return self._files(index, seen), seen.skeleton
+
+    def _check(self, index: Any, seen: Seen) -> None:
+        self._recorder.trace(seen)
+        problem = next(
+            (chain.problem for chains in seen.chains for chain in chains if chain.problem), ""
+        )
+        refuse_unless(
+            not problem and seen.does_as(self._trace.slots, self._recorder.keys),
+            self._trace.name,
+            f"sample {index} is made in another way than others: {problem or describe_steps(seen)}",
+            "treat all samples alike, or load those that differ with a loader of their own",
+        )
+
+    def _files(self, index: Any, seen: Seen) -> tuple[str, ...]:
+        files = tuple([each.path or "" for each in seen.visit.opened])
+        if "" in files:
+            opened = seen.visit.opened[files.index("")]
+            raise NotConvertibleError(
+                self._trace.name,
+                f"sample {index} gives {opened.opener} bytes that are no whole file",
+                "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
+            )
+        return files
+
+    def compare(self, index: Any, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+        refuse_unless(
+            one[0] == other[0],
+            self._trace.name,
+            f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
+            "choose the files of each sample once, and keep no pictures in the data set",
+        )
+        if (place := first_difference(one[1], other[1])) is not None:
+            raise NotConvertibleError(
+                self._trace.name,
+                f"sample {index} has another value{' at ' + place if place else ''} each time: it "
+                "is random, or depends on pixels, or on what was loaded before",
+                "compute it from the batch in your loop",
+            )
+
+    def refuse_drawn(self) -> None:
+        after = random_states()
+        refuse_drawn(self._trace.name, self._states, after)
+        # other seeds for the second time
+        seed_all(12)
+        self._states = random_states()
+
+
+def _names(files: tuple[str, ...]) -> str:
+    return ", ".join(map(os.path.basename, files)) or "no file"

@@ -1,0 +1,127 @@
+"""Makes of our batches what the old loader's collate function made: `Output`.
+
+The skeleton of each sample, with everything but its pictures, is known from the label pass. For
+torch's default_collate the pictures of a batch are put in as they are; a collate function of the
+user's own is called as it is, with the samples of the batch.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+from dali_pipes.adapters.from_torch.recording.untouched import states_kept
+from dali_pipes.adapters.from_torch.structure import Slot, fill, rebuild
+from dali_pipes.backends.base import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What goes into a slot.
+
+    Attributes:
+        views: of each picture that is stacked in it, or of the one, the name of the view and its
+            place in it; "" is the batch's only one.
+        is_stacked: whether they are stacked.
+        is_hwc: whether its channels come last.
+        kind: "tensor" or "array".
+        dtype: its dtype.
+    """
+
+    views: tuple[tuple[str, int], ...]
+    is_stacked: bool
+    is_hwc: bool
+    kind: str
+    dtype: torch.dtype
+
+    def of(self, batch: Batch) -> torch.Tensor:
+        """The pictures of a batch, (N, …)."""
+        views = [batch.views[name][:, at] if name else batch.images for name, at in self.views]
+        if self.is_hwc:
+            views = [each.permute(0, 2, 3, 1) for each in views]
+        pictures = torch.stack(views, dim=1) if self.is_stacked else views[0]
+        return pictures.contiguous().to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Makes the old loader's batches.
+
+    Attributes:
+        pictures: what goes into each slot.
+        skeletons: of each sample, by its id; None: batches are lists of images and labels.
+        collate: the user's own function; None: torch's default_collate.
+        draws: whether that function draws random numbers.
+        on_cpu: whether it takes pictures on the CPU only.
+    """
+
+    pictures: tuple[Picture, ...] = ()
+    skeletons: Sequence[Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    draws: bool = False
+    on_cpu: bool = False
+
+    def subset(self, ids: NDArray[np.int64]) -> "Output":
+        """The same for samples that are numbered anew."""
+        if self.skeletons is None:
+            return self
+        return replace(self, skeletons=[self.skeletons[at] for at in ids.tolist()])
+
+    def __call__(self, batch: Batch, seed: int = 0) -> Any:
+        """Makes a batch.
+
+        Args:
+            seed: of the random numbers that the user's collate function draws.
+        """
+        if self.skeletons is None:
+            return [batch.images, batch.labels]
+
+        samples = [self.skeletons[at] for at in batch.ids.tolist()]
+        pictures = [each.of(batch) for each in self.pictures]
+        device = batch.images.device
+        if self.collate is None:
+            known = default_collate_fn_map | {
+                Slot: lambda slots, **_: pictures[slots[0].number],
+            }
+            return _moved(collate(samples, collate_fn_map=known), device)
+        return _moved(self._collated(self.collate, samples, pictures, seed), device)
+
+    def _collated(
+        self,
+        function: Callable[[list[Any]], Any],
+        samples: list[Any],
+        pictures: list[torch.Tensor],
+        seed: int,
+    ) -> Any:
+        if self.on_cpu:
+            pictures = [each.cpu() for each in pictures]
+        values: list[Any] = [
+            each.cpu().numpy() if form.kind == "array" else each
+            for each, form in zip(pictures, self.pictures, strict=True)
+        ]
+        filled = [
+            fill(skeleton, [each[at] for each in values]) for at, skeleton in enumerate(samples)
+        ]
+        if not self.draws:
+            return function(filled)
+        with states_kept():
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            torch.manual_seed(seed)
+            return function(filled)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """The same with its tensors on a device."""
+    if device.type == "cpu":
+        return value
+
+    def move(leaf: Any) -> Any:
+        return leaf.to(device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+
+    return rebuild(move, value)

@@ -1,0 +1,117 @@
+"""What a transform is, in a form that can be compared; and small pictures in place of its results.
+
+Programs that make their transforms anew in each call have objects that are never the same, and do
+the same all the same.
+"""
+
+import enum
+import random
+from types import CellType, FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dali_pipes.adapters.from_torch.recording.marks import _like
+
+_DEEPEST, _MOST = 24, 256
+_SIDES = 6, 9  # height and width of small pictures
+
+
+class StepKeys:
+    """The keys of steps, and the small pictures, of all visits of one data set."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, tuple[Any, int]] = {}
+        self._numbers: dict[Any, int] = {}
+        self._small: dict[Any, Any] = {}
+
+    def of(self, step: Any) -> int:
+        """A number, equal for steps that do the same, as far as their attributes say."""
+        known = self._keys.get(id(step))
+        if known is None or known[0] is not step:
+            if len(self._keys) > _MOST:  # they are made anew in each call
+                self._keys.clear()
+            # the step itself is kept, so that no other one gets its id
+            number = self._numbers.setdefault(freeze(step), len(self._numbers))
+            known = self._keys[id(step)] = (step, number)
+        return known[1]
+
+    def small(self, value: Any, number: int) -> Any:
+        """Noise of the picture's type, mode and dtype in a small size, other for each number."""
+        form = _form(value)
+        if (made := self._small.get((form, number))) is None:
+            made = self._small[form, number] = _small(value, number)
+        if isinstance(made, torch.Tensor):
+            return made.clone() if type(made) is torch.Tensor else _like(made.clone(), made)
+        copied: Any = made.copy()
+        return copied
+
+
+def _form(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Image.Image):
+        return ("pil", value.mode)
+    axes = tuple(size if size <= 4 else 0 for size in value.shape)
+    return (type(value), value.dtype, axes)
+
+
+def _small(value: Any, number: int) -> Any:
+    noise = np.random.default_rng([7, number])
+    if isinstance(value, Image.Image):
+        height, width = _SIDES
+        image = Image.new(value.mode, (width, height))
+        image.frombytes(noise.bytes(len(image.tobytes())))
+        if value.mode == "P":
+            image.putpalette(value.getpalette() or list(range(256)) * 3)
+        return image
+
+    sides = iter(_SIDES * 2)
+    shape = tuple(size if size <= 4 else next(sides) for size in value.shape)
+    top = 2 if value.dtype in (torch.bool, bool) else 120
+    if isinstance(value, torch.Tensor):
+        plain = torch.from_numpy(
+            noise.random(shape, np.float32)
+            if value.is_floating_point()
+            else noise.integers(0, top, shape)
+        )
+        return _like(plain.to(value.dtype), value)
+    whole = noise.integers(0, top, shape)
+    return (noise.random(shape) if value.dtype.kind == "f" else whole).astype(value.dtype)
+
+
+def freeze(value: Any, depth: int = 0) -> Any:
+    """A value that can be compared, and is equal for objects with equal attributes."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, enum.Enum)):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        return (str(array.dtype), array.shape, array.tobytes())
+    if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
+        return "random numbers"
+    if isinstance(value, (torch.dtype, torch.device, type)):
+        return repr(value)
+    if depth > _DEEPEST:
+        return id(value)
+    if isinstance(value, FunctionType):
+        cells = [each.cell_contents for each in value.__closure__ or () if _is_filled(each)]
+        return (value.__code__, freeze(cells, depth + 1))
+
+    if isinstance(value, dict):
+        return tuple(
+            (freeze(key, depth + 1), freeze(each, depth + 1)) for key, each in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *(freeze(each, depth + 1) for each in value))
+    if isinstance(value, (set, frozenset)):
+        return tuple(sorted(repr(each) for each in value))
+    if hasattr(value, "__dict__"):
+        return (type(value), freeze(vars(value), depth + 1))
+    return repr(value)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+"""Pictures that no data set has. What code does to them shows what depends on pixels.
+
+Each of `MADE_UP` is encoded anew for the nth file of a visit, so that two files never look alike.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUp:
+    """One kind of picture.
+
+    Attributes:
+        name: what it is, for people.
+        size: height and width.
+        mode: Pillow's mode of the encoded picture.
+        format: Pillow's name of the format.
+        draw: makes the pixels (H, W, 3).
+        orientation: its EXIF tag.
+    """
+
+    name: str
+    size: tuple[int, int]
+    mode: str = "RGB"
+    format: str = "PNG"
+    draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray] | None = None
+    orientation: int = 1
+
+    def encode(self, number: int, mode: str | None = None) -> bytes:
+        """The encoded picture for the nth file.
+
+        Args:
+            mode: another one, such as that of a mask.
+        """
+        return _encode(self, number, mode or self.mode)
+
+
+@cache
+def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
+    noise = np.random.default_rng([number, len(made_up.name), *made_up.size])
+    draw = made_up.draw or _noise
+    image = Image.fromarray(draw(noise, made_up.size)).convert(mode)
+
+    options: dict[str, object] = {}
+    if made_up.orientation != 1:
+        exif = Image.Exif()
+        exif[0x0112] = made_up.orientation
+        options["exif"] = exif.tobytes()
+    with io.BytesIO() as file:
+        is_jpeg = made_up.format == "JPEG" and mode in ("RGB", "L", "CMYK")
+        image.save(file, "JPEG" if is_jpeg else "PNG", **options)
+        return file.getvalue()
+
+
+def _noise(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return noise.integers(0, 256, (*size, 3), np.uint8)
+
+
+def _framed(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    """Noise in a wide black frame."""
+    pixels = _noise(noise, size)
+    top, left = size[0] // 4, size[1] // 4
+    pixels[:top], pixels[-top:], pixels[:, :left], pixels[:, -left:] = 0, 0, 0, 0
+    return pixels
+
+
+def _dark(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return noise.integers(0, 9, (*size, 3), np.uint8)
+
+
+def _bright(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return noise.integers(246, 256, (*size, 3), np.uint8)
+
+
+# all of them are in colour, and must reach the transform as they are
+MADE_UP = (
+    MadeUp("noise", (90, 120)),
+    MadeUp("a JPEG of noise", (200, 160), format="JPEG"),
+    MadeUp("noise in a black frame", (120, 100), draw=_framed),
+    MadeUp("a dark picture", (72, 96), draw=_dark),
+    MadeUp("a bright picture", (97, 71), draw=_bright),
+    MadeUp("a tiny picture", (9, 13)),
+    MadeUp("a small picture", (40, 30)),
+    MadeUp("a wide picture", (30, 260)),
+    MadeUp("a high picture", (260, 30)),
+    MadeUp("a large JPEG", (1100, 1500), format="JPEG"),
+)
+# a picture that programs turn upright, or do not
+TURNED = MadeUp("a JPEG with an EXIF tag", (70, 110), format="JPEG", orientation=6)
+# pictures in other modes than RGB, which programs convert, or do not
+OTHER_MODES = tuple(
+    MadeUp(f"a picture of mode {mode}", (80, 64 + 2 * number), mode, format)
+    for number, (mode, format) in enumerate(
+        (
+            ("L", "JPEG"),
+            ("L", "PNG"),
+            ("P", "PNG"),
+            ("RGBA", "PNG"),
+            ("LA", "PNG"),
+            ("1", "PNG"),
+            ("CMYK", "JPEG"),
+        )
+    )
+)

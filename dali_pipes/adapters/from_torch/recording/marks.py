@@ -1,0 +1,222 @@
+"""Pictures that are recognized by their pixels, wherever the user's code has moved them.
+
+What an opener or a transform returns during a visit is a `Mark`: its pixels are noted, and no two
+marks of a visit have the same ones. `find` says of which mark a value is a copy, and how it is laid
+out. What is no copy has been changed by code that nobody has recorded.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+Pixels = NDArray[Any]
+
+_FEWEST = 16  # values of a picture; smaller arrays are data, such as boxes
+# relative, of values that were scaled in single precision
+_ROUNDING = 2e-5
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A picture that was handed to the user's code.
+
+    Attributes:
+        value: the picture itself.
+        pixels: (H, W) or (H, W, C); of a file those that it is decoded to, in RGB.
+        source: the `Opened` file or the `Call` that it comes from.
+        place: of several that a call returned.
+        upright: of a file with an EXIF tag, as the tag turns it.
+        version: how often PyTorch had changed the tensor in place when it was handed out.
+    """
+
+    value: Any
+    pixels: Pixels
+    source: Any
+    place: int = 0
+    upright: Pixels | None = None
+    version: int = 0
+
+    @property
+    def is_pil(self) -> bool:
+        return isinstance(self.value, Image.Image)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nobody has written into it, as far as that can be seen at no cost."""
+        return isinstance(self.value, torch.Tensor) and self.value._version == self.version
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a value shows the picture of a mark.
+
+    Attributes:
+        kind: "pil", "tensor" or "array".
+        layout: "HW", "HWC" or "CHW".
+        channels: "same"; "reversed", as BGR is of RGB; "one" of a gray picture; "spread" of one to
+            three.
+        scale, offset: per channel, if the values are value × scale + offset; else None.
+        is_upright: whether the picture was turned by its EXIF tag.
+    """
+
+    mark: Mark
+    kind: str
+    layout: str
+    channels: str = "same"
+    scale: tuple[float, ...] | None = None
+    offset: tuple[float, ...] | None = None
+    is_upright: bool = False
+
+    @property
+    def line(self) -> tuple[float, ...]:
+        """Scales, then offsets; empty if the values are the mark's own."""
+        return (*(self.scale or ()), *(self.offset or ()))
+
+
+def is_picture(value: Any) -> bool:
+    """Whether a value may be a picture: one of PIL's, or an array of two to four axes."""
+    if isinstance(value, Image.Image):
+        return True
+    if not isinstance(value, (torch.Tensor, np.ndarray)) or not 2 <= value.ndim <= 4:
+        return False
+    return math.prod(value.shape) >= _FEWEST
+
+
+def kind_of(value: Any) -> str:
+    if isinstance(value, Image.Image):
+        return "pil"
+    return "tensor" if isinstance(value, torch.Tensor) else "array"
+
+
+def to_array(value: Any) -> Pixels:
+    """The values of a picture; those of a palette are its indices."""
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().as_subclass(torch.Tensor)
+        return (plain.float() if plain.dtype in (torch.bfloat16,) else plain).cpu().numpy()
+    return np.asarray(value)
+
+
+def pixels_of(value: Any) -> Pixels:
+    """(H, W) or (H, W, C) values of a picture that a library made."""
+    array = to_array(value)
+    if kind_of(value) == "tensor" and array.ndim == 3:
+        return array.transpose(1, 2, 0)
+    return array
+
+
+def find(value: Any, marks: Sequence[Mark]) -> Match | None:
+    """The latest mark that a picture shows; None: it shows none of them."""
+    kind, array = kind_of(value), to_array(value)
+    for pixels, layout in _layouts(array, kind):
+        for mark in reversed(marks):
+            if found := _compare(pixels, mark, kind, layout):
+                return found
+    return None
+
+
+def _layouts(array: Pixels, kind: str) -> Iterator[tuple[Pixels, str]]:
+    if array.ndim == 2:
+        yield array, "HW"
+    elif array.ndim == 3:
+        forms = [
+            (array.transpose(1, 2, 0), "CHW", array.shape[0]),
+            (array, "HWC", array.shape[2]),
+        ]
+        # an array is rather HWC, a tensor rather CHW
+        for pixels, layout, channels in forms if kind == "tensor" else forms[::-1]:
+            if channels <= 4:
+                yield pixels, layout
+
+
+def _compare(pixels: Pixels, mark: Mark, kind: str, layout: str) -> Match | None:
+    known = [(mark.pixels, False)] + ([(mark.upright, True)] if mark.upright is not None else [])
+    for expected, is_upright in known:
+        if pixels.shape[:2] != expected.shape[:2]:
+            continue
+        for seen, channels in _channels(pixels, expected):
+            if np.array_equal(seen[0], seen[1]):
+                return Match(mark, kind, layout, channels, is_upright=is_upright)
+            if (line := _fit(*seen)) is not None:
+                return Match(mark, kind, layout, channels, *line, is_upright=is_upright)
+    return None
+
+
+def _channels(pixels: Pixels, expected: Pixels) -> Iterator[tuple[tuple[Pixels, Pixels], str]]:
+    """What is compared with what, both (H, W, C), and what that means for the channels."""
+    ours = pixels[..., None] if pixels.ndim == 2 else pixels
+    theirs = expected[..., None] if expected.ndim == 2 else expected
+    if ours.shape[2] == theirs.shape[2]:
+        yield (ours, theirs), "same"
+        if ours.shape[2] == 3:
+            yield (ours[..., ::-1], theirs), "reversed"
+    elif ours.shape[2] == 1 and theirs.shape[2] == 3:
+        if (theirs == theirs[..., :1]).all():
+            yield (ours, theirs[..., :1]), "one"
+    elif ours.shape[2] == 3 and theirs.shape[2] == 1:
+        yield (ours, np.broadcast_to(theirs, ours.shape)), "spread"
+
+
+def _fit(seen: Pixels, expected: Pixels) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Scale and offset of each channel, if all values are expected × scale + offset."""
+    if not np.issubdtype(seen.dtype, np.floating) or not np.isfinite(seen).all():
+        return None
+
+    scales, offsets = [], []
+    for channel in range(seen.shape[2]):
+        x, y = (each[..., channel].astype(np.float64).ravel() for each in (expected, seen))
+        low, high = x.argmin(), x.argmax()
+        if x[low] == x[high]:
+            return None
+        scale = (y[high] - y[low]) / (x[high] - x[low])
+        offset = y[low] - scale * x[low]
+        extent = max(np.abs(y).max(), np.abs(scale * x).max(), 1e-30)
+        if not scale or np.abs(scale * x + offset - y).max() > _ROUNDING * extent:
+            return None
+        scales.append(float(scale))
+        offsets.append(float(offset))
+    return tuple(scales), tuple(offsets)
+
+
+def with_noise(value: Any, noise: np.random.Generator) -> Any:
+    """A picture of the same type, mode, size and dtype whose pixels are noise."""
+    if isinstance(value, Image.Image):
+        fresh = value.copy()
+        if value.mode in ("F", "I", "I;16"):
+            fresh.paste(Image.fromarray(noise.integers(0, 255, value.size[::-1]).astype(np.int32)))
+            return fresh
+        # as long as Pillow's own bytes are, which for "1" are bits
+        fresh.frombytes(noise.bytes(len(value.tobytes())))
+        return fresh
+
+    shape = tuple(value.shape)
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().as_subclass(torch.Tensor).clone()
+        if plain.is_floating_point():
+            plain.copy_(torch.from_numpy(noise.random(shape, np.float32)))
+        else:
+            top = 2 if plain.dtype == torch.bool else 120
+            plain.copy_(torch.from_numpy(noise.integers(0, top, shape)))
+        return _like(plain, value)
+
+    top = 2 if value.dtype == bool else 120
+    drawn = (
+        noise.random(shape, np.float32)
+        if np.issubdtype(value.dtype, np.floating)
+        else noise.integers(0, top, shape)
+    )
+    return drawn.astype(value.dtype)
+
+
+def _like(plain: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if type(value) is torch.Tensor:
+        return plain
+    from torchvision import tv_tensors
+
+    wrapped: torch.Tensor = tv_tensors.wrap(plain, like=value)
+    return wrapped

@@ -1,0 +1,228 @@
+"""The functions that open pictures, which tell the visit of their thread while they are patched.
+
+PIL's, torchvision's, OpenCV's and accimage's, each only if the user's program has imported it.
+Python functions are patched in their code, so that it does not matter under which name a program
+knows them; OpenCV's, which have no code, in every module that has them.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dali_pipes.adapters.from_torch.recording.marks import Pixels
+from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
+
+Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
+
+
+_NOBODY = 0.5  # in its place `_patch_code` puts the object whose `tell` is called
+_STUB = (lambda *args, **options: (0.5).tell(*args, **options)).__code__  # type: ignore[attr-defined]
+
+
+@contextmanager
+def openers_patched() -> Iterator[None]:
+    """A block in which the openers tell the active visit, if there is one."""
+    undo: list[Callable[[], None]] = []
+    try:
+        undo.append(_patch_code(Image.open, _open_pil))
+        if torchvision := sys.modules.get("torchvision.io.image"):
+            for name, opener in _TORCHVISION.items():
+                if isinstance(function := getattr(torchvision, name, None), FunctionType):
+                    undo.append(_patch_code(function, partial(opener, name)))
+        if opencv := sys.modules.get("cv2"):
+            for name, reader in (("imread", _read_opencv), ("imdecode", _decode_opencv)):
+                undo += _patch_everywhere(getattr(opencv, name), reader)
+        if accimage := sys.modules.get("accimage"):
+            undo += _patch_everywhere(accimage.Image, _refuse_accimage)
+        yield
+    finally:
+        for each in reversed(undo):
+            each()
+
+
+def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
+    """Gives a Python function other code, which calls `opener` while there is an active visit."""
+    code = function.__code__
+    original = FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+
+    def tell(*args: Any, **options: Any) -> Any:
+        visit = active()
+        if visit is None:
+            return original(*args, **options)
+        return opener(original, visit, *args, **options)
+
+    # a constant instead of a name: the function has the globals of its own module
+    constants = tuple(
+        SimpleNamespace(tell=tell) if each == _NOBODY else each for each in _STUB.co_consts
+    )
+    function.__code__ = _STUB.replace(co_consts=constants, co_name=code.co_name)
+    return partial(setattr, function, "__code__", code)
+
+
+def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]:
+    """Replaces a function that is not Python's in every module that has it as a global."""
+
+    def tell(*args: Any, **options: Any) -> Any:
+        visit = active()
+        if visit is None:
+            return function(*args, **options)
+        return opener(function, visit, *args, **options)
+
+    undo: list[Callable[[], None]] = []
+    for module in list(sys.modules.values()):
+        # of a module that is being imported, or that is none, there may be no dict
+        for name, value in list((getattr(module, "__dict__", None) or {}).items()):
+            if value is function:
+                setattr(module, name, tell)
+                undo.append(partial(setattr, module, name, function))
+    return undo
+
+
+def _source(file: Any) -> tuple[Any, bytes | None]:
+    """The path of what is opened, or its bytes."""
+    if isinstance(file, (str, bytes, os.PathLike)):
+        return file, None
+    raw = getattr(file, "raw", file)
+    if isinstance(raw, io.FileIO) and isinstance(raw.name, (str, bytes, os.PathLike)):
+        return raw.name, None
+    if isinstance(file, io.BytesIO):
+        return None, file.getvalue()
+
+    place = file.tell()
+    file.seek(0)
+    data = file.read()
+    file.seek(place)
+    return None, data
+
+
+# PIL
+
+
+def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: Any = None) -> Any:
+    path, data = _source(fp)
+    opened = visit.open("PIL.Image.open", path, data, ())
+    if visit.is_cheap:
+        return visit.hand_out_noise(opened, partial(_cheap_image, opened))
+
+    with visit.paused():
+        encoded = visit.encoded()
+        image = original(fp if encoded is None else io.BytesIO(encoded), mode, formats)
+    if encoded is not None and path is not None:
+        image.filename = os.fspath(path)
+    return visit.hand_out(image, opened)
+
+
+def _cheap_image(opened: Opened, pixels: Pixels) -> Image.Image:
+    size = pixels.shape[1], pixels.shape[0]
+    mode = "L" if pixels.ndim == 2 else "RGB"
+    image: Any = Image.frombytes(mode, size, pixels.tobytes())
+    if opened.mode == "P":
+        image.putpalette([value // 3 for value in range(768)])
+    elif opened.mode == "1":
+        image = image.convert("1")
+    image.filename, image.format = opened.path or "", "JPEG"
+    return image
+
+
+# torchvision
+
+
+def _decode_torchvision(
+    name: str, original: Any, visit: Visit, input: Any, *args: Any, **options: Any
+) -> Any:
+    is_bytes = isinstance(input, torch.Tensor)
+    path, data = (None, input.numpy().tobytes()) if is_bytes else (input, None)
+    opened = visit.open(f"torchvision.io.{name}", path, data, (repr(args), repr(options)))
+    if visit.is_cheap:
+        return visit.hand_out_noise(opened, _to_chw)
+
+    with visit.paused():
+        encoded = visit.encoded()
+        if encoded is None:
+            decoded = original(input, *args, **options)
+        else:
+            bytes_of = torch.from_numpy(np.frombuffer(bytearray(encoded), np.uint8))
+            decode = original if is_bytes else sys.modules["torchvision.io.image"].decode_image
+            decoded = decode(bytes_of, *args, **options)
+    return visit.hand_out(decoded, opened)
+
+
+def _read_torchvision(
+    name: str, original: Any, visit: Visit, path: Any, *args: Any, **options: Any
+) -> Any:
+    return _decode_torchvision(name, original, visit, str(path), *args, **options)
+
+
+def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
+    visit.read.append(os.fsdecode(path))  # torchvision's own code opens it
+    return original(path)
+
+
+def _to_chw(pixels: Pixels) -> torch.Tensor:
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(planes))
+
+
+_TORCHVISION: dict[str, Any] = {
+    "read_file": _read_file,
+    "read_image": _read_torchvision,
+    **dict.fromkeys(("decode_image", "decode_jpeg", "decode_png"), _decode_torchvision),
+}
+
+
+# OpenCV
+
+
+def _read_opencv(original: Any, visit: Visit, filename: Any, *args: Any, **options: Any) -> Any:
+    if args and not isinstance(args[0], int):  # its second way: into an array
+        return original(filename, *args, **options)
+    flags = options.get("flags", args[0] if args else None)
+    opened = visit.open("cv2.imread", filename, None, (flags,))
+    return _opencv(visit, opened, flags, partial(original, filename, *args, **options))
+
+
+def _decode_opencv(original: Any, visit: Visit, buf: Any, flags: Any, *args: Any) -> Any:
+    opened = visit.open("cv2.imdecode", None, np.asarray(buf).tobytes(), (flags,))
+    return _opencv(visit, opened, flags, partial(original, buf, flags, *args))
+
+
+def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any]) -> Any:
+    opencv = sys.modules["cv2"]
+    flags = opencv.IMREAD_COLOR if flags is None else flags
+    if visit.is_cheap:
+        return visit.hand_out_noise(opened, partial(_cheap_array, flags))
+
+    with visit.paused():
+        encoded = visit.encoded()
+        if encoded is None:
+            return visit.hand_out(decode(), opened)
+        # in pauses the patched function is the original one
+        made_up = opencv.imdecode(np.frombuffer(encoded, np.uint8), flags)
+        return visit.hand_out(made_up, opened)
+
+
+def _cheap_array(flags: int, pixels: Pixels) -> Pixels:
+    if flags == 0:  # IMREAD_GRAYSCALE
+        return pixels.copy() if pixels.ndim == 2 else pixels[..., 0].copy()
+    three = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels
+    is_rgb = flags == getattr(sys.modules["cv2"], "IMREAD_COLOR_RGB", None)
+    return three.copy() if is_rgb else three[..., ::-1].copy()
+
+
+# accimage
+
+
+def _refuse_accimage(original: Any, visit: Visit, path: Any) -> Any:
+    return original(path)  # its pictures are no marks, so what they reach is refused

@@ -1,0 +1,76 @@
+"""The transforms of libraries, which tell the visit of their thread while they are patched.
+
+Each class of torchvision's, timm's or albumentations' transforms that defines `__call__` or
+`forward` is patched, if the user's program has imported it. A call inside another one is a part of
+that one. A Compose of torchvision only calls others, and a Lambda only calls the user's function,
+so they are not steps themselves.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any
+
+from dali_pipes.adapters.from_torch.recording.visit import active
+
+_PACKAGES = (
+    "torchvision.transforms",
+    "timm.data.transforms",
+    "timm.data.auto_augment",
+    "timm.data.random_erasing",
+    "albumentations",
+)
+_METHODS = ("__call__", "forward")
+_TRANSPARENT = ("Compose", "Lambda")  # of torchvision
+
+
+@contextmanager
+def steps_patched() -> Iterator[None]:
+    """A block in which transforms tell the active visit, if there is one."""
+    undo: list[Callable[[], None]] = []
+    try:
+        for kind in _classes():
+            for name in _METHODS:
+                if (method := vars(kind).get(name)) and callable(method):
+                    setattr(kind, name, _telling(method))
+                    undo.append(partial(setattr, kind, name, method))
+        yield
+    finally:
+        for each in reversed(undo):
+            each()
+
+
+def _classes() -> set[type]:
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if module and any(f"{name}.".startswith(f"{package}.") for package in _PACKAGES)
+    ]
+    return {
+        value
+        for module in modules
+        for value in list(vars(module).values())
+        if isinstance(value, type) and is_transform_class(value)
+    }
+
+
+def is_transform_class(kind: type) -> bool:
+    return any(f"{kind.__module__}.".startswith(f"{package}.") for package in _PACKAGES)
+
+
+def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def tell(self: Any, *args: Any, **options: Any) -> Any:
+        visit = active()
+        if visit is None or _is_transparent(type(self)):
+            return method(self, *args, **options)
+        return visit.call(method, self, args, options)
+
+    return tell
+
+
+def _is_transparent(kind: type) -> bool:
+    return kind.__name__ in _TRANSPARENT and f"{kind.__module__}.".startswith(
+        "torchvision.transforms."
+    )

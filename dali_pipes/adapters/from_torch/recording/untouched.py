@@ -1,0 +1,154 @@
+"""A data set, random states and caches stay as they were while the data set is run.
+
+`light_copy` makes a copy of the user's objects whose attributes may be written; `states_kept`
+restores the random states; `caches_kept` keeps pictures that are made up out of `lru_cache`.
+"""
+
+import functools
+import gc
+import random
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+_CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
+_DEEPEST = 5
+# of these no object is copied: they are large, or know who uses them
+_LIBRARIES = {
+    *("torch", "torchvision", "timm", "albumentations", "numpy", "pandas", "PIL", "cv2"),
+    *("pyarrow", "datasets", "lmdb", "h5py", "scipy", "builtins", "collections", "io", "pathlib"),
+    *("threading", "logging", "random", "functools", "types"),
+}
+
+
+def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -> Any:
+    """A copy of the user's own objects and of their lists and dicts, which shares what is in these.
+
+    Data sets of torch and torchvision count as the user's own.
+    """
+    done = {} if done is None else done
+    if id(value) in done:
+        return done[id(value)]
+    fresh: Any
+    if type(value) in _CONTAINERS:
+        done[id(value)] = fresh = copy(value)
+        # the data sets of a ConcatDataset
+        if isinstance(fresh, list) and depth < 2 and len(fresh) <= 64:
+            fresh[:] = [light_copy(each, depth + 1, done) for each in fresh]
+        return fresh
+
+    if depth > _DEEPEST or isinstance(value, type) or not _is_users(value):
+        return value
+    try:
+        fresh = copy(value)
+        attributes: dict[str, Any] = vars(fresh)
+    except Exception:  # any error of a class that we do not know
+        return value
+    if fresh is value:
+        return value
+
+    done[id(value)] = fresh
+    for name, each in list(attributes.items()):
+        attributes[name] = light_copy(each, depth + 1, done)
+    return fresh
+
+
+def _is_users(value: Any) -> bool:
+    if not hasattr(value, "__dict__") or callable(value):
+        return False
+    if isinstance(value, torch.utils.data.Dataset):
+        return True
+    return type(value).__module__.partition(".")[0] not in _LIBRARIES
+
+
+@contextmanager
+def states_kept() -> Iterator[None]:
+    """Restores Python's, NumPy's and torch's random states afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_states() -> tuple[Any, ...]:
+    """The states of random numbers, to be compared."""
+    numpy = np.random.get_state()
+    return (
+        random.getstate(),
+        (numpy[1].tobytes(), numpy[2]),
+        torch.get_rng_state().numpy().tobytes(),
+    )
+
+
+STATES = ("random", "numpy.random", "torch")
+
+
+def find_caches() -> list[Any]:
+    """All functions with an `lru_cache` outside of libraries."""
+    kind = functools._lru_cache_wrapper
+    return [each for each in gc.get_objects() if type(each) is kind and not _is_installed(each)]
+
+
+def _is_installed(function: Any) -> bool:
+    """Whether a function is of the standard library, or of a package that is installed."""
+    name = str(getattr(function, "__module__", "") or "")
+    if name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes"):
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def forget(caches: list[Any], misses: dict[int, int]) -> None:
+    """Empties the caches that took something up since `misses` was noted."""
+    for each in caches:
+        if each.cache_info().misses != misses.get(id(each), 0):
+            each.cache_clear()
+            misses[id(each)] = 0
+
+
+@contextmanager
+def globals_kept(*functions: Any) -> Iterator[None]:
+    """Restores the dicts, lists and sets that are globals of these functions' modules."""
+    spaces = {id(space): space for each in functions if (space := _globals(each)) is not None}
+    before = [
+        (value, copy(value))
+        for space in spaces.values()
+        for name, value in list(space.items())
+        if type(value) in _CONTAINERS and not name.startswith("__")
+    ]
+    try:
+        yield
+    finally:
+        for value, old in before:
+            if len(value) != len(old) or not _same_members(value, old):
+                value.clear()
+                (value.update if hasattr(value, "update") else value.extend)(old)
+
+
+def _same_members(value: Any, old: Any) -> bool:
+    if isinstance(value, dict):
+        return all(key in value and value[key] is each for key, each in old.items())
+    return all(one is other for one, other in zip(value, old, strict=False))
+
+
+def _globals(value: Any) -> dict[str, Any] | None:
+    kind = value if isinstance(value, type) else type(value)
+    module = sys.modules.get(kind.__module__)
+    if module is None or kind.__module__.partition(".")[0] in _LIBRARIES:
+        return None
+    return vars(module)

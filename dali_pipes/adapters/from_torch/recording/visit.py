@@ -1,0 +1,340 @@
+"""What happens in one call of a data set: files that are opened, transforms that are called.
+
+`Visit` is told by the openers and steps of its thread, as long as it is the active one. Openers
+return the true picture, one that is made up, or cheap noise, as the visit says (`Supply`). A
+transform that is called gets the user's picture, and returns noise of the same form, so that the
+order of calls is seen, and whatever is done between them.
+"""
+
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.marks import (
+    Mark,
+    Match,
+    Pixels,
+    find,
+    is_picture,
+    pixels_of,
+    with_noise,
+)
+
+_LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
+
+
+@dataclass(slots=True, eq=False)
+class Opened:
+    """A picture that was opened.
+
+    Attributes:
+        opener: the function, for people.
+        path: its file; None: it is not known.
+        data: the encoded bytes, if they were given instead of a path.
+        place: file and line of the user's code, for people.
+        is_whole: whether the picture is the whole file, as far as its size tells.
+    """
+
+    opener: str
+    path: str | None
+    data: bytes | None = None
+    place: str = ""
+    mode: str = "RGB"
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A transform of a library that was called.
+
+    Attributes:
+        inputs: how each picture among its arguments shows a mark; None: it shows none.
+        outputs: what it returned, with pictures as examples of their form.
+        place: file and line of the user's code, for people.
+    """
+
+    step: Any
+    inputs: list[Match | None]
+    outputs: Any = None
+    place: str = ""
+
+
+@dataclass(slots=True)
+class Supply:
+    """Which pictures a visit's openers return.
+
+    Attributes:
+        encode: the encoded picture for the nth opening; None: the true file.
+        size: height and width of cheap noise, of which nothing is decoded; None: no cheap noise.
+        modes: Pillow's mode of cheap noise for the nth opening.
+    """
+
+    encode: Callable[[int], bytes] | None = None
+    size: tuple[int, int] | None = None
+    modes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Visit:
+    """One call of a data set.
+
+    Attributes:
+        known: by the key of a step an example of what it returns, for cheap visits.
+        read: files that Python opened, in order.
+        problems: what was done to pictures between recorded steps, in words.
+    """
+
+    supply: Supply
+    keys: StepKeys
+    known: dict[Any, Any] = field(default_factory=dict)
+    seed: int = 0
+    opened: list[Opened] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    depth: int = 0
+    failed_step: Any = None
+    _noise: np.random.Generator | None = None
+
+    @property
+    def is_cheap(self) -> bool:
+        return self.supply.size is not None
+
+    @property
+    def noise(self) -> np.random.Generator:
+        if self._noise is None:
+            self._noise = np.random.default_rng(self.seed)
+        return self._noise
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block in which nothing is recorded: a library's own work."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    # Openers
+
+    def open(self, opener: str, path: Any, data: bytes | None, options: tuple[Any, ...]) -> Opened:
+        """Notes that a picture is opened, by its path or by its bytes."""
+        file = None if path is None else os.path.abspath(os.fsdecode(path))
+        if file is None and data is not None:
+            file = self._file_of(data)
+        modes, number = self.supply.modes, len(self.opened)
+        mode = modes[min(number, len(modes) - 1)] if modes else "RGB"
+        place = "" if self.is_cheap else place_of_user()
+        opened = Opened(opener, file, data, place, mode)
+        self.opened.append(opened)
+        self.events.append((opener, *options))
+        return opened
+
+    def _file_of(self, data: bytes) -> str | None:
+        """The file that these bytes are the whole of: the latest of that size that was read."""
+        for name in reversed(self.read):
+            path = os.path.abspath(name)
+            try:
+                if os.stat(path).st_size == len(data) and (
+                    self.is_cheap or Path(path).read_bytes() == data
+                ):
+                    return path
+            except OSError:
+                continue
+        return None
+
+    def encoded(self) -> bytes | None:
+        """The made-up picture in place of the one that was opened last; None: the true one."""
+        number = len(self.opened) - 1
+        return self.supply.encode(number) if self.supply.encode else None
+
+    def hand_out(self, value: Any, opened: Opened) -> Any:
+        """Marks a picture that an opener returns, by the pixels that the file is decoded to."""
+        with self.paused():
+            encoded = self.encoded()
+            if encoded is not None:
+                opened.mode, pixels, upright = _decoded_once(encoded)
+            else:
+                source = io.BytesIO(opened.data) if opened.data else opened.path
+                opened.mode, pixels, upright = _decode(source)
+        self.marks.append(Mark(value, pixels, opened, upright=upright))
+        return value
+
+    def hand_out_noise(self, opened: Opened, make: Callable[[Pixels], Any]) -> Any:
+        """Marks cheap noise, from which `make` makes what the opener returns."""
+        assert self.supply.size
+        pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
+        value = make(pixels)
+        self.marks.append(Mark(value, pixels, opened))
+        return value
+
+    # Steps
+
+    def call(self, original: Callable[..., Any], step: Any, args: Any, options: Any) -> Any:
+        """Carries out a transform's call, and returns marked noise of the form of its result."""
+        key = self.keys.of(step)
+        given = list(pictures_in((args, options)))
+        call = Call(step, [self.match(each) for each in given])
+        self.calls.append(call)
+        self.events.append((key, *(_relation(match, self) for match in call.inputs)))
+
+        if self.is_cheap and key in self.known:
+            call.outputs = self.known[key]
+            return self._renew(call.outputs, call)
+
+        call.place = place_of_user()
+        with self.paused():
+            try:
+                result = original(step, *args, **options)
+            except Exception:
+                self.failed_step = step
+                raise
+        call.outputs = result
+        return self._renew(result, call)
+
+    def match(self, value: Any) -> Match | None:
+        """The mark that a picture shows."""
+        for mark in reversed(self.marks):
+            if mark.value is value and mark.is_unchanged:
+                layout = "HW" if mark.pixels.ndim == 2 else "CHW"
+                return Match(mark, "tensor", layout)
+        return find(value, self.marks)
+
+    def _renew(self, result: Any, call: Call) -> Any:
+        """The same structure with noise in place of the pictures, which are marked."""
+        count = 0
+
+        def renew(value: Any) -> Any:
+            nonlocal count
+            if not is_picture(value):
+                return value
+            fresh = self._small(value) if self.is_cheap else with_noise(value, self.noise)
+            version = fresh._version if isinstance(fresh, torch.Tensor) else 0
+            self.marks.append(Mark(fresh, pixels_of(fresh), call, count, version=version))
+            count += 1
+            return fresh
+
+        return map_pictures(renew, result)
+
+    def _small(self, value: Any) -> Any:
+        """Cheap noise of the type of a picture that a step returned in an earlier visit."""
+        return self.keys.small(value, len(self.marks))
+
+
+def _relation(match: Match | None, visit: Visit) -> Any:
+    """A match as a part of what is compared between visits: which mark, and how."""
+    if match is None:
+        return None
+    at = next(number for number, mark in enumerate(visit.marks) if mark is match.mark)
+    return at, match.channels, match.scale is None
+
+
+def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels:
+    """The pixels of cheap noise, the same each time."""
+    key = (seed, number, size, mode)
+    if key not in _NOISE:
+        shape = size if mode in ("L", "P", "1") else (*size, 3)
+        _NOISE[key] = np.random.default_rng([seed, number]).integers(0, 250, shape, np.uint8)
+    return _NOISE[key]
+
+
+_NOISE: dict[Any, Pixels] = {}
+
+
+def pictures_in(value: Any) -> Iterator[Any]:
+    """All pictures in nested tuples, lists and dicts."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from pictures_in(each)
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from pictures_in(each)
+    elif is_picture(value):
+        yield value
+
+
+def map_pictures(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same nested tuples, lists and dicts with `function` of each leaf."""
+    if isinstance(value, dict):
+        return {key: map_pictures(function, each) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_pictures(function, each) for each in value))
+    if type(value) in (tuple, list):
+        return type(value)(map_pictures(function, each) for each in value)
+    return function(value)
+
+
+def place_of_user() -> str:
+    """File, line and function of the code that called a library; "" if there is none."""
+    frame: Any = sys._getframe(1)
+    while frame:
+        name = frame.f_globals.get("__name__", "").partition(".")[0]
+        if name not in (*_LIBRARIES, "dali_pipes"):
+            code = frame.f_code
+            return f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_qualname}"
+        frame = frame.f_back
+    return ""
+
+
+def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
+    """The mode of a picture, its pixels in RGB, and those of it as its EXIF tag turns it."""
+    with Image.open(source) as image:
+        pixels = np.asarray(image.convert("RGB"))
+        if image.getexif().get(0x0112, 1) == 1:
+            return image.mode, pixels, None
+        return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+@lru_cache(maxsize=64)
+def _decoded_once(encoded: bytes) -> tuple[str, Pixels, Pixels | None]:
+    return _decode(io.BytesIO(encoded))
+
+
+class _Active(threading.local):
+    visit: Visit | None = None
+
+
+_ACTIVE = _Active()
+
+
+def active() -> Visit | None:
+    """The visit of this thread that records now."""
+    visit = _ACTIVE.visit
+    return None if visit is None or visit.depth else visit
+
+
+@contextmanager
+def visiting(visit: Visit) -> Iterator[Visit]:
+    """A block whose openers and steps tell this visit."""
+    before, _ACTIVE.visit = _ACTIVE.visit, visit
+    try:
+        yield visit
+    finally:
+        _ACTIVE.visit = before
+
+
+def _note_file(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _ACTIVE.visit is not None and isinstance(args[0], (str, bytes)):
+        _ACTIVE.visit.read.append(os.fsdecode(args[0]))
+
+
+_HOOKED: list[bool] = []
+
+
+def note_files() -> None:
+    """From now on visits see which files Python opens; such a hook of Python cannot be removed."""
+    if not _HOOKED:
+        _HOOKED.append(True)
+        sys.addaudithook(_note_file)

@@ -1,0 +1,186 @@
+"""The structure of a sample: which places of it are pictures, and what else is in it.
+
+`take_apart` makes a skeleton of what a data set returns: the same tuples, lists, dicts, named
+tuples and dataclasses, with a `Slot` in the place of each picture. `fill` puts pictures there.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dali_pipes.adapters.from_torch.recording.marks import (
+    Match,
+    find,
+    is_picture,
+    kind_of,
+)
+from dali_pipes.adapters.from_torch.recording.visit import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of the nth picture of a sample."""
+
+    number: int
+
+
+@cache
+def slot(number: int) -> Slot:
+    return Slot(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a sample has in a slot.
+
+    Attributes:
+        matches: the picture; or several, of which it is a stack.
+        is_stacked: whether it is one.
+        kind: "pil", "tensor" or "array".
+        dtype: of its values, as text.
+    """
+
+    matches: tuple[Match, ...]
+    is_stacked: bool
+    kind: str
+    dtype: str
+
+
+def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
+    """The skeleton of a sample, and what is in its slots."""
+    shown: list[Shown] = []
+
+    def leaf(value: Any) -> Any:
+        if not is_picture(value) or (found := _show(value, visit)) is None:
+            return value
+        shown.append(found)
+        return slot(len(shown) - 1)
+
+    return rebuild(leaf, value), shown
+
+
+def _show(value: Any, visit: Visit) -> Shown | None:
+    dtype = value.mode if isinstance(value, Image.Image) else str(value.dtype)
+    if isinstance(value, Image.Image) or value.ndim < 4:
+        match = visit.match(value)
+        return Shown((match,), False, kind_of(value), dtype) if match else None
+
+    matches = [find(each, visit.marks) for each in value]
+    if not all(matches):
+        return None
+    return Shown(tuple(each for each in matches if each), True, kind_of(value), dtype)
+
+
+def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
+    """A copy of nested containers with `function` of each leaf."""
+    kind = type(value)
+    if kind is dict:
+        return {key: rebuild(function, each) for key, each in value.items()}
+    if kind is tuple or kind is list:
+        return kind([rebuild(function, each) for each in value])
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return kind(*(rebuild(function, each) for each in value))
+    if isinstance(value, Mapping) or (
+        isinstance(value, (tuple, list)) and not isinstance(value, (str, bytes))
+    ):
+        return _rebuild_other(function, value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = {
+            each.name: rebuild(function, getattr(value, each.name))
+            for each in dataclasses.fields(value)
+            if each.init
+        }
+        return dataclasses.replace(value, **made)
+    return function(value)
+
+
+def _rebuild_other(function: Callable[[Any], Any], value: Any) -> Any:
+    kind: Any = type(value)
+    if isinstance(value, Mapping):
+        return kind({key: rebuild(function, each) for key, each in value.items()})
+    return kind([rebuild(function, each) for each in value])
+
+
+def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
+    """The sample with these pictures in its slots. Its containers and arrays are new ones."""
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Slot):
+            return pictures[value.number]
+        if isinstance(value, torch.Tensor):
+            return value.clone()
+        return value.copy() if isinstance(value, np.ndarray) else value
+
+    return rebuild(leaf, skeleton)
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """All leaves of nested containers, and where they are, as Python writes it."""
+    if isinstance(value, Mapping):
+        return [leaf for key, each in value.items() for leaf in leaves(each, f"{path}[{key!r}]")]
+    if isinstance(value, (tuple, list)):
+        return [leaf for at, each in enumerate(value) for leaf in leaves(each, f"{path}[{at}]")]
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Slot)):
+        names = [each.name for each in dataclasses.fields(value)]
+        return [leaf for name in names for leaf in leaves(getattr(value, name), f"{path}.{name}")]
+    return [(path, value)]
+
+
+def first_difference(one: Any, other: Any, path: str = "") -> str | None:
+    """Where two skeletons differ, as Python writes it; None: they are equal, in types too."""
+    if type(one) is not type(other):
+        return path
+    if one is other:
+        return None
+    if isinstance(one, Mapping):
+        if list(one) != list(other):
+            return path
+        places = [(f"{path}[{key!r}]", one[key], other[key]) for key in one]
+    elif isinstance(one, (tuple, list)):
+        if len(one) != len(other):
+            return path
+        places = [(f"{path}[{at}]", a, b) for at, (a, b) in enumerate(zip(one, other, strict=True))]
+    elif dataclasses.is_dataclass(one) and not isinstance(one, Slot):
+        names = [each.name for each in dataclasses.fields(one)]
+        places = [(f"{path}.{name}", getattr(one, name), getattr(other, name)) for name in names]
+    else:
+        return None if _are_equal(one, other) else path
+
+    return next(
+        (found for at, a, b in places if (found := first_difference(a, b, at)) is not None), None
+    )
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return (
+            one.dtype == other.dtype
+            and one.shape == other.shape
+            and torch.equal(one.nan_to_num(), other.nan_to_num())
+            if one.is_floating_point()
+            else one.dtype == other.dtype and torch.equal(one, other)
+        )
+    if isinstance(one, (np.ndarray, np.generic)):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return bool(same and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
+    if isinstance(one, Image.Image):
+        return one.mode == other.mode and one.tobytes() == other.tobytes()
+    if isinstance(one, float):
+        return one == other or (one != one and other != other)
+    try:
+        return bool(one == other)
+    except Exception:  # an object that cannot be compared
+        return False
+
+
+def has_alike_form(one: Any, other: Any) -> bool:
+    """Whether two skeletons have the same containers with slots at the same places."""
+    if isinstance(one, Slot) or isinstance(other, Slot):
+        return one is other
+    return True

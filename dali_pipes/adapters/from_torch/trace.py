@@ -1,0 +1,615 @@
+"""What a data set does for a sample, seen by running it: `trace` returns a `Trace`, or refuses.
+
+Some samples are run under recorders (recording/), twice with true pictures, then with pictures
+that are made up, and with cheap noise. In all of these visits the same transforms must be called,
+the picture that reaches the first one must be the decoded file, pixel for pixel, and everything
+else in the sample must stay the same.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.made_up import (
+    MADE_UP,
+    OTHER_MODES,
+    TURNED,
+    MadeUp,
+)
+from dali_pipes.adapters.from_torch.recording.marks import Match
+from dali_pipes.adapters.from_torch.recording.openers import openers_patched
+from dali_pipes.adapters.from_torch.recording.steps import steps_patched
+from dali_pipes.adapters.from_torch.recording.untouched import (
+    STATES,
+    find_caches,
+    forget,
+    globals_kept,
+    light_copy,
+    random_states,
+    seed_all,
+    states_kept,
+)
+from dali_pipes.adapters.from_torch.recording.visit import (
+    Call,
+    Opened,
+    Supply,
+    Visit,
+    note_files,
+    visiting,
+)
+from dali_pipes.adapters.from_torch.structure import Shown, first_difference, take_apart
+
+TRUE_SAMPLES = 8
+# height and width of cheap noise; values that depend on the size differ between the two
+CHEAP_SIZES = (11, 14), (19, 8)
+_MASK_MODES = ("L", "P", "1")
+_GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The way of a picture from its file to the sample.
+
+    Attributes:
+        file: the place of its file among those that a visit opens.
+        steps: the transforms in the order of their calls, and conversions between them.
+        is_reversed: whether its channels are reversed, as BGR.
+        is_upright: whether it is turned as its EXIF tag says.
+        is_gray: whether the file is gray, and nobody converts it.
+        problem: why it cannot be carried over; "": nothing is known.
+    """
+
+    file: int
+    steps: list[Any]
+    is_reversed: bool
+    is_upright: bool
+    is_gray: bool
+    problem: str = ""
+    instead: str = ""
+
+
+def _plain(steps: list[Any]) -> list[Any]:
+    """The steps without the numbers of Affine, which have rounding errors."""
+    return [Affine if isinstance(step, Affine) else step for step in steps]
+
+
+@dataclass(slots=True)
+class Seen:
+    """One visit of one sample, taken apart."""
+
+    visit: Visit
+    skeleton: Any
+    shown: list[Shown]
+    chains: list[list[Chain]] = field(default_factory=list)
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Of which mark each slot shows a copy, and how: cheaper than `signature`."""
+        visit = self.visit
+        return tuple(
+            (
+                shown.kind,
+                shown.dtype,
+                shown.is_stacked,
+                *(
+                    (
+                        visit.marks.index(match.mark),
+                        match.layout,
+                        match.channels,
+                        " ".join(f"{each:.3e}" for each in match.line),
+                    )
+                    for match in shown.matches
+                ),
+            )
+            for shown in self.shown
+        )
+
+    def does_as(self, slots: list[tuple[Shown, list[Chain]]], keys: StepKeys) -> bool:
+        """Whether its pictures come about as those of another visit."""
+        other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
+        if self.signature(keys) != other.signature(keys):
+            return False
+        pairs = [
+            (one, two)
+            for ours, theirs in zip(self.chains, other.chains, strict=True)
+            for chain, known in zip(ours, theirs, strict=True)
+            for one, two in zip(chain.steps, known.steps, strict=True)
+            if isinstance(one, Affine)
+        ]
+        return all(
+            np.allclose(one.scale, two.scale, rtol=1e-3)
+            and np.allclose(one.offset, two.offset, rtol=1e-3, atol=1e-3)
+            for one, two in pairs
+        )
+
+    def signature(self, keys: StepKeys) -> Any:
+        """What must be the same in all visits."""
+        return tuple(
+            (
+                shown.kind,
+                shown.dtype,
+                shown.is_stacked,
+                tuple(
+                    (chain.file, chain.is_reversed, tuple(map(keys.of, _plain(chain.steps))))
+                    for chain in chains
+                ),
+                shown.matches[0].layout,
+            )
+            for shown, chains in zip(self.shown, self.chains, strict=True)
+        )
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a data set does, as far as some samples and made-up pictures show it.
+
+    Attributes:
+        name: of the data set, with file and line of its code, for people.
+        slots: what is in each slot, and its chains.
+        skeleton: of the first sample.
+        modes: Pillow's modes of files that are not converted to RGB as ours are.
+        file_modes: those of the files of the first sample.
+        exif: "apply", "ignore", or "" if the data set was not asked.
+        events: what cheap visits did.
+    """
+
+    name: str
+    slots: list[tuple[Shown, list[Chain]]]
+    skeleton: Any
+    modes: list[str]
+    exif: str
+    file_modes: tuple[str, ...]
+    events: set[Any]
+
+
+class Recorder:
+    """Runs a data set under recorders, on a copy of the user's objects.
+
+    Use it as a context manager: in the block the openers and steps are patched.
+    """
+
+    def __init__(self, dataset: Any):
+        self.dataset = dataset
+        self.keys = StepKeys()
+        self.known: dict[Any, Any] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Recorder":
+        note_files()
+        with ExitStack() as stack:
+            stack.enter_context(states_kept())
+            stack.enter_context(_one_thread())
+            stack.enter_context(globals_kept(*_users_classes(self.dataset)))
+            stack.enter_context(openers_patched())
+            stack.enter_context(steps_patched())
+            self._caches = find_caches()
+            self._misses = {id(each): each.cache_info().misses for each in self._caches}
+            self._stack = stack.pop_all()
+        self.copy = light_copy(self.dataset)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    def see(self, index: Any, supply: Supply, seed: int) -> Seen:
+        """Visits a sample; an error is that of the user's code."""
+        visit = Visit(supply, self.keys, self.known, seed)
+        try:
+            with visiting(visit):
+                sample = get_sample(self.copy, index)
+            skeleton, shown = take_apart(sample, visit)
+        finally:
+            forget(self._caches, self._misses)
+        return Seen(visit, skeleton, shown)
+
+    def trace(self, seen: Seen) -> Seen:
+        """Adds the chains of its pictures."""
+        seen.chains = [
+            [chain_of(match, seen.visit) for match in shown.matches] for shown in seen.shown
+        ]
+        return seen
+
+
+def get_sample(dataset: Any, index: Any) -> Any:
+    """A sample as torch's fetcher takes it out of a data set."""
+    if callable(getattr(dataset, "__getitems__", None)):
+        return dataset.__getitems__([index])[0]
+    return dataset[index]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    # the pictures are small, so threads would only cost time
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
+    """The class of a data set, its bases, and those of data sets in it."""
+    yield from type(dataset).__mro__[:-1]
+    parts = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
+    if depth < 5 and isinstance(parts, (list, tuple)):
+        for part in parts:
+            if isinstance(part, torch.utils.data.Dataset):
+                yield from _users_classes(part, depth + 1)
+
+
+def chain_of(match: Match, visit: Visit) -> Chain:
+    """The way of a picture, from the sample back to its file."""
+    steps: list[Any] = []
+    is_reversed, is_spread, problem, instead = False, False, "", ""
+    while True:
+        # after other steps than these a gray picture would not be that of three equal channels
+        if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
+            is_spread = False
+        is_spread |= match.channels == "spread"
+        steps += reversed(list(_conversions(match)))
+        is_reversed ^= match.channels == "reversed"
+        source = match.mark.source
+        if isinstance(source, Opened):
+            break
+
+        steps.append(source.step)
+        before = source.inputs[min(match.mark.place, len(source.inputs) - 1)]
+        if before is None or len(source.inputs) > 1 or match.mark.place:
+            problem, instead = _describe_break(source, before)
+            break
+        match = before
+
+    if match.kind != "pil" and not problem:
+        steps.append(_to_bytes())
+    file = visit.opened.index(source) if isinstance(source, Opened) else -1
+    is_gray = match.channels == "one" and not is_spread
+    return Chain(file, steps[::-1], is_reversed, match.is_upright, is_gray, problem, instead)
+
+
+def _describe_break(call: Call, before: Match | None) -> tuple[str, str]:
+    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+    if before is None:
+        return (
+            f"what reaches {step}{place} is not the decoded file: code of its own changes the "
+            "pixels before",
+            "move that code into the transform, as a step that dali_pipes has, or into "
+            "batch_transform= of build_loader",
+        )
+    if len(call.inputs) > 1:
+        return (
+            f"{step}{place} is called with {len(call.inputs)} pictures at once",
+            "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
+        )
+    return (
+        f"{step}{place} returns several pictures",
+        "use ViewsTransform and build_loader for several crops (docs/views.md)",
+    )
+
+
+def _conversions(match: Match) -> Iterator[Any]:
+    """What was done between a mark and a copy of it, as steps, in order."""
+    from torchvision import transforms
+
+    mark = match.mark
+    is_file = isinstance(mark.source, Opened)
+    if not is_file and mark.is_pil and match.kind != "pil":
+        yield _to_bytes()
+    if not mark.is_pil and match.kind == "pil":
+        yield transforms.ToPILImage()
+    if match.scale is None:
+        return
+    assert match.offset is not None
+    of_bytes = mark.pixels.dtype == np.uint8
+    if of_bytes:
+        yield transforms.ConvertImageDtype(torch.float)
+    scale = tuple(each * 255 for each in match.scale) if of_bytes else match.scale
+    if not (np.allclose(scale, 1, rtol=1e-6) and np.allclose(match.offset, 0, atol=1e-7)):
+        yield Affine(tuple(round(each, 9) for each in scale), tuple(match.offset))
+
+
+def _to_bytes() -> Any:
+    from torchvision import transforms
+
+    return transforms.PILToTensor()
+
+
+def name_of(dataset: Any) -> str:
+    """The innermost data set of the user's own, with the place of its code, for people."""
+    inner = dataset
+    for _ in range(5):
+        part = getattr(inner, "dataset", None)
+        own = type(inner).__module__.partition(".")[0] not in ("torch", "torchvision")
+        if own or not isinstance(part, torch.utils.data.Dataset):
+            break
+        inner = part
+
+    kind = type(inner)
+    name = f"the data set {kind.__name__}"
+    if kind.__module__.partition(".")[0] in ("torch", "torchvision", "timm", "datasets"):
+        return name
+    try:
+        code = inspect.unwrap(kind.__getitem__).__code__
+    except AttributeError:
+        return name
+    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+
+
+def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
+    """Runs samples of a data set, within the recorder's block.
+
+    Args:
+        indices: those of the data set, of which some are run.
+
+    Raises:
+        NotConvertibleError: the samples cannot be made in the same way.
+    """
+    chosen = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
+    name = name_of(recorder.dataset)
+    tracer = _Tracer(recorder, name)
+
+    first = tracer.see_true(indices[chosen[0]])
+    tracer.expected = list(zip(first.shown, first.chains, strict=True))
+    for place in chosen:
+        tracer.visit_truly(indices[place])
+    for number, made_up in enumerate(MADE_UP):
+        tracer.visit_made_up(indices[chosen[number % len(chosen)]], made_up)
+    exif = tracer.ask_orientation(indices[chosen[0]])
+    modes = tracer.ask_modes(indices[chosen[0]])
+    for place in chosen:
+        tracer.visit_cheaply(indices[place])
+
+    return Trace(
+        name,
+        tracer.expected,
+        first.skeleton,
+        modes,
+        exif,
+        tracer.file_modes,
+        tracer.events,
+    )
+
+
+class _Tracer:
+    """The visits of some samples, each compared with the first."""
+
+    def __init__(self, recorder: Recorder, name: str):
+        self._recorder, self._name = recorder, name
+        self.expected: list[tuple[Shown, list[Chain]]] = []
+        self.events: set[Any] = set()
+        self.file_modes: tuple[str, ...] = ()
+        self._true: dict[Any, Seen] = {}
+
+    def see_true(self, index: Any) -> Seen:
+        """Visits a sample with its true picture, and checks that it can be carried over at all."""
+        if index in self._true:
+            return self._true[index]
+        seen = self._see(index, Supply(), 1)
+        self._check(seen)
+        self._true[index] = seen
+        modes = tuple(opened.mode for opened in seen.visit.opened)
+        if not self.file_modes or "RGB" in modes:
+            self.file_modes = modes
+        return seen
+
+    def visit_truly(self, index: Any) -> None:
+        seen = self.see_true(index)
+        again = self._see(index, Supply(), 2)
+        self._compare(seen, again, "differs each time: code of its own draws random numbers")
+        self._expect(seen, f"sample {index}")
+        self._expect(again, f"sample {index}")
+
+    def visit_made_up(self, index: Any, made_up: MadeUp) -> None:
+        true = self.see_true(index)
+        modes = [opened.mode for opened in true.visit.opened]
+
+        def encode(number: int) -> bytes:
+            mode = modes[number] if 0 < number < len(modes) else "RGB"
+            return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
+
+        if seen := self._try(index, Supply(encode), made_up.name):
+            self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
+            self._expect(seen, made_up.name)
+
+    def ask_orientation(self, index: Any) -> str:
+        """Whether pictures are turned as their EXIF tag says."""
+        seen = self._try(index, Supply(TURNED.encode), TURNED.name)
+        if not seen:
+            return ""
+        self._expect(seen, TURNED.name)
+        turned = {chain.is_upright for chains in seen.chains for chain in chains}
+        refuse_unless(
+            len(turned) < 2,
+            self._name,
+            "it turns some of its pictures upright, and others not",
+            "turn all of them",
+        )
+        return "apply" if turned.pop() else "ignore"
+
+    def ask_modes(self, index: Any) -> list[str]:
+        """The modes that are not converted to RGB as ours are."""
+        others = []
+        for made_up in OTHER_MODES:
+            try:
+                seen = self._recorder.trace(self._recorder.see(index, Supply(made_up.encode), 4))
+            except Exception:  # any error of the user's code or of a transform
+                others.append(made_up.mode)
+                continue
+            fits = seen.does_as(self.expected, self._recorder.keys) and not any(
+                chain.problem or chain.is_gray for chains in seen.chains for chain in chains
+            )
+            if not fits:
+                others.append(made_up.mode)
+        return sorted(set(others))
+
+    def visit_cheaply(self, index: Any) -> None:
+        true = self.see_true(index)
+        for seed, size in enumerate(CHEAP_SIZES, 5):
+            before = random_states()
+            try:
+                seen = self._recorder.trace(
+                    self._recorder.see(index, Supply(size=size, modes=self.file_modes), seed)
+                )
+            except Exception as error:
+                raise NotConvertibleError(
+                    self._name,
+                    f"its code fails for pictures of another size ({_short(error)})",
+                    "leave sizes out of it",
+                ) from None
+            refuse_drawn(self._name, before, random_states())
+            self._compare(true, seen, "depends on the pixels, or on the size of the picture")
+            self._expect(seen, "noise")
+            self.events.add((tuple(seen.visit.events), seen.ends))
+
+    def _see(self, index: Any, supply: Supply, seed: int) -> Seen:
+        seed_all(seed)
+        recorder = self._recorder
+        try:
+            seen = recorder.see(index, supply, seed)
+        except NotConvertibleError:
+            raise
+        except Exception as error:
+            raise NotConvertibleError(
+                self._name, f"sample {index} fails ({_short(error)})", "repair it"
+            ) from error
+        for call in seen.visit.calls:
+            recorder.known.setdefault(recorder.keys.of(call.step), call.outputs)
+        return recorder.trace(seen)
+
+    def _try(self, index: Any, supply: Supply, what: str) -> Seen | None:
+        """Visits a sample with made-up pictures; None: a transform cannot take such ones."""
+        seed_all(3)
+        recorder = self._recorder
+        visit = None
+        try:
+            seen = recorder.see(index, supply, 3)
+        except Exception as error:
+            visit = error
+        if visit is not None:
+            refuse_unless(
+                _is_of_library(visit),
+                self._name,
+                f"its code fails for {what} ({_short(visit)})",
+                "leave what depends on pixels out of it",
+            )
+            return None
+        return recorder.trace(seen)
+
+    def _check(self, seen: Seen) -> None:
+        """Refuses what is no way from a file to the sample."""
+        visit = seen.visit
+        refuse_unless(
+            visit.opened,
+            self._name,
+            "it opens no image: its pixels are in memory, or in a form that dali_pipes does not "
+            "know",
+            "keep your DataLoader if it decodes nothing; or store the images as files "
+            "(dali-pipes prepare)",
+        )
+        unknown = next((each for each in visit.opened if each.path is None), None)
+        refuse_unless(
+            unknown is None,
+            self._name,
+            f"the bytes that {unknown.opener if unknown else ''} gets are no whole file",
+            "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
+        )
+        last = visit.calls[-1] if visit.calls else None
+        refuse_unless(
+            seen.shown,
+            self._name,
+            "no picture in its samples is what "
+            + (
+                f"{type(last.step).__name__} ({last.place}) returned: code of its own changes it "
+                "after that"
+                if last
+                else f"{visit.opened[-1].opener} ({visit.opened[-1].place}) decoded: all pixel "
+                "code is its own"
+            ),
+            "write that code as steps of a transform, or as batch_transform= of build_loader",
+        )
+        self._refuse_broken(seen)
+
+    def _refuse_broken(self, seen: Seen) -> None:
+        for chains in seen.chains:
+            for chain in chains:
+                refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
+                refuse_unless(
+                    not chain.is_reversed,
+                    self._name,
+                    "its channels are in the order of OpenCV, blue, green and red",
+                    "convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
+                )
+
+    def _compare(self, one: Seen, other: Seen, problem: str) -> None:
+        files = [each.path for each in one.visit.opened], [each.path for each in other.visit.opened]
+        refuse_unless(
+            files[0] == files[1],
+            self._name,
+            f"which files it opens {problem}"
+            if len(files[0]) == len(files[1])
+            else f"it opens {len(files[0])} files, then {len(files[1])}: it keeps pictures, or "
+            "chooses files",
+            "choose the files of each sample once, and keep no pictures in it",
+        )
+        place = first_difference(one.skeleton, other.skeleton)
+        refuse_unless(
+            place is None,
+            self._name,
+            f"sample{place} {problem}",
+            "compute it from the batch in your loop",
+        )
+
+    def _expect(self, seen: Seen, what: str) -> None:
+        self._refuse_broken(seen)
+        refuse_unless(
+            seen.does_as(self.expected, self._recorder.keys),
+            self._name,
+            f"what it does to {what} is something else than to the first sample: "
+            f"{describe_steps(seen)}",
+            "treat all samples alike, or load those that differ with a loader of their own",
+        )
+
+
+def describe_steps(seen: Seen) -> str:
+    """The transforms of each picture, for people."""
+    steps = [
+        ", ".join(type(step).__name__ for step in chain.steps) or "no transform"
+        for chains in seen.chains
+        for chain in chains
+    ]
+    return "; ".join(steps) or "it returns no picture"
+
+
+def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    """Refuses code that draws random numbers outside of transforms."""
+    drawn = [each for each, a, b in zip(STATES, before, after, strict=True) if a != b]
+    refuse_unless(
+        not drawn,
+        name,
+        f"code of its own draws random numbers (of {' and '.join(drawn)})",
+        "let transforms draw them, or draw them in your loop",
+    )
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Whether an error was raised within a library that the user's code called."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    name = last.tb_frame.f_globals.get("__name__", "") if last else ""
+    return name.partition(".")[0] in (
+        *("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "cv2", "albucore"),
+    )
+
+
+def _short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:100] if lines else ''}"

@@ -1,0 +1,62 @@
+"""Several pictures of one file: the transforms of each, as one ViewsTransform."""
+
+from dataclasses import fields
+from typing import Any
+
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.transforms import TrainTransform, Transform, ViewsTransform
+
+_OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+
+
+def join_views(transforms: list[Transform]) -> ViewsTransform:
+    """One transform whose views are these, in their order; views of one size have one name.
+
+    Raises:
+        NotConvertibleError: they differ in more than views may.
+    """
+    name = f"{len(transforms)} pictures of each file"
+    plain = all(type(each) is TrainTransform for each in transforms)
+    kinds = sorted({type(each).__name__ for each in transforms})
+    refuse_unless(
+        plain,
+        name,
+        f"they are made by {', '.join(kinds)}, and our views by random resized crops",
+        "begin each with RandomResizedCrop, or load them with several loaders of one seed",
+    )
+
+    views: dict[str, list[dict[str, Any]]] = {}
+    shared: list[dict[str, Any]] = []
+    for transform in transforms:
+        values = {each.name: getattr(transform, each.name) for each in fields(TrainTransform)}
+        views.setdefault(_name(transform), []).append({key: values[key] for key in _OF_A_VIEW})
+        shared.append({key: value for key, value in values.items() if key not in _OF_A_VIEW})
+    refuse_unless(
+        all(each == shared[0] for each in shared),
+        name,
+        "they are normalized in different ways",
+        "give all of them one Normalize",
+    )
+    try:
+        return ViewsTransform(**shared[0], views=views)
+    except ConfigError as error:
+        raise NotConvertibleError(name, str(error), "change that in it") from None
+
+
+def _name(transform: Transform) -> str:
+    height, width = transform.shape
+    return f"{height}x{width}"
+
+
+def view_places(transforms: list[Transform]) -> list[tuple[str, int]]:
+    """Where a batch has the picture of each transform: the view's name, and its place there."""
+    if len(transforms) == 1:
+        return [("", 0)]
+    seen: dict[str, int] = {}
+    places = []
+    for each in transforms:
+        name = _name(each)
+        places.append((name, seen.get(name, 0)))
+        seen[name] = seen.get(name, 0) + 1
+    return places
