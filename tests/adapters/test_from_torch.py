@@ -579,7 +579,10 @@ def test_a_folder_with_methods_of_its_own(image_folder, kind, labels):
 
 
 def test_own_loaders_and_target_transforms(image_folder):
-    options = {"loader": lambda path: Image.open(path), "target_transform": lambda label: label + 1}
+    options = {
+        "loader": lambda path: Image.open(path).convert("RGB"),
+        "target_transform": lambda label: label + 1,
+    }
     other = datasets.ImageFolder(image_folder, EVAL, **options)
     with dp.from_torch(DataLoader(other, 8), dp.TorchConfig(num_workers=0), **CPU) as loader:
         for ours, theirs in zip(loader, DataLoader(other, 8), strict=True):

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
@@ -89,7 +90,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     collate = default_collate if mixes else conversion.collate
     with random_states_kept(), globals_kept(*type(conversion.dataset).__mro__[:-1]):
         copied = light_copy(conversion.dataset)
-        theirs = collate([get_sample(copied, index) for index in places])
+        theirs = call_seeded(collate, [get_sample(copied, index) for index in places], (0,))
 
     # the samples in the data set's order, in one batch
     options: dict[str, Any] = {

@@ -69,17 +69,18 @@ def from_torch(
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
 ) -> "ConvertedLoader":
-    """Returns a loader that yields `[images, labels]` as `dataloader` does.
+    """Returns a loader that yields what `dataloader` yields.
 
-    It has the same samples, batch size, rank and last batch, and the same distributions of order
-    and transform. The objects of the DataLoader are read, and left as they are, as are all random
-    states. What cannot be carried over is refused by name; nothing is left out or changed silently.
-    docs/from_torch.md lists what can be carried over.
+    It has the same samples, batch size, rank and last batch, the same structure of batches, and the
+    same distributions of order and transform. The data set is run for a few samples with true and
+    with made-up pictures, and once more for all samples without decoding any, to see which files it
+    opens and which transforms it calls. It is left as it was, as are all random states. What cannot
+    be carried over is refused by name; nothing is left out or changed silently. docs/from_torch.md
+    lists what can be carried over.
 
     Args:
-        dataloader: a DataLoader over an ImageFolder, DatasetFolder, ImageNet or timm's
-            ImageDataset, also over a Subset or ConcatDataset of them; or timm's PrefetchLoader
-            around one.
+        dataloader: a DataLoader whose data set opens one image file for each sample, or timm's
+            PrefetchLoader around one.
         config: the backend; by default DALI, on the GPU if there is one.
         check: compare 64 samples with the old loader: pixels and labels of an evaluation,
             distributions of area, aspect ratio, position and flips of a training transform.
@@ -191,9 +192,7 @@ class Conversion:
         _refuse_pil(seen)
         samples = _chosen(listed, indices) if listed else _samples_of(seen, labels)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
-        is_plain = (
-            len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
-        )
+        is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
         mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
 
         # late, since it reads the headers of all images
@@ -425,8 +424,8 @@ def _is_as_made(picture: Picture, transform: Transform) -> bool:
 
 
 class ConvertedLoader(RefusesMisuse):
-    """A loader with the interface of a DataLoader: yields lists `[images, labels]`, one epoch for
-    each `iter()`.
+    """A loader with the interface of a DataLoader: yields what the old loader's collate function
+    made, one epoch for each `iter()`.
 
     Attributes:
         loader: from `build_loader`; its batches have ids as well.
@@ -449,7 +448,13 @@ class ConvertedLoader(RefusesMisuse):
         self._steps, self._found = conversion.steps, found
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._output, self.loader)
+        # begins the epoch at once, as the loader does
+        return self._batches(iter(self.loader))
+
+    def _batches(self, epoch: Any) -> Iterator[Any]:
+        seed = self.loader.plan.seed
+        for batch in epoch:
+            yield self._output(batch, (seed, epoch.epoch, epoch.step))
 
     def __len__(self) -> int:
         return len(self.loader)

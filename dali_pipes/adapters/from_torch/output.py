@@ -5,7 +5,6 @@ torch's default_collate the pictures of a batch are put in as they are; a collat
 user's own is called as it is, with the samples of the batch.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from dali_pipes.adapters.from_torch.recording.untouched import states_kept
+from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
 from dali_pipes.adapters.from_torch.structure import Slot, fill, rebuild
 from dali_pipes.backends.base import Batch
 
@@ -56,14 +55,12 @@ class Output:
         pictures: what goes into each slot.
         skeletons: of each sample, by its id; None: batches are lists of images and labels.
         collate: the user's own function; None: torch's default_collate.
-        draws: whether that function draws random numbers.
         on_cpu: whether it takes pictures on the CPU only.
     """
 
     pictures: tuple[Picture, ...] = ()
     skeletons: Sequence[Any] | None = None
     collate: Callable[[list[Any]], Any] | None = None
-    draws: bool = False
     on_cpu: bool = False
 
     def subset(self, ids: NDArray[np.int64]) -> "Output":
@@ -72,7 +69,7 @@ class Output:
             return self
         return replace(self, skeletons=[self.skeletons[at] for at in ids.tolist()])
 
-    def __call__(self, batch: Batch, seed: int = 0) -> Any:
+    def __call__(self, batch: Batch, seed: tuple[int, ...] = (0,)) -> Any:
         """Makes a batch.
 
         Args:
@@ -96,7 +93,7 @@ class Output:
         function: Callable[[list[Any]], Any],
         samples: list[Any],
         pictures: list[torch.Tensor],
-        seed: int,
+        seed: tuple[int, ...],
     ) -> Any:
         if self.on_cpu:
             pictures = [each.cpu() for each in pictures]
@@ -107,13 +104,16 @@ class Output:
         filled = [
             fill(skeleton, [each[at] for each in values]) for at, skeleton in enumerate(samples)
         ]
-        if not self.draws:
-            return function(filled)
-        with states_kept():
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            torch.manual_seed(seed)
-            return function(filled)
+        return call_seeded(function, filled, seed)
+
+
+def call_seeded(
+    function: Callable[[list[Any]], Any], samples: list[Any], seed: tuple[int, ...]
+) -> Any:
+    """Calls a collate function; random numbers that it draws depend on the seed only."""
+    with states_kept():
+        seed_all(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        return function(samples)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -80,6 +80,8 @@ def _show(value: Any, visit: Visit) -> Shown | None:
 def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     """A copy of nested containers with `function` of each leaf."""
     kind = type(value)
+    if kind is Slot:
+        return function(value)
     if kind is dict:
         return {key: rebuild(function, each) for key, each in value.items()}
     if kind is tuple or kind is list:
@@ -177,10 +179,3 @@ def _are_equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # an object that cannot be compared
         return False
-
-
-def has_alike_form(one: Any, other: Any) -> bool:
-    """Whether two skeletons have the same containers with slots at the same places."""
-    if isinstance(one, Slot) or isinstance(other, Slot):
-        return one is other
-    return True

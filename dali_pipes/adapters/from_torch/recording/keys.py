@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.marks import _like
+from dali_pipes.adapters.from_torch.recording.marks import Pixels, _like, pixels_of
 
 _DEEPEST, _MOST = 24, 256
 _SIDES = 6, 9  # height and width of small pictures
@@ -38,15 +38,19 @@ class StepKeys:
             known = self._keys[id(step)] = (step, number)
         return known[1]
 
-    def small(self, value: Any, number: int) -> Any:
-        """Noise of the picture's type, mode and dtype in a small size, other for each number."""
-        form = _form(value)
-        if (made := self._small.get((form, number))) is None:
-            made = self._small[form, number] = _small(value, number)
+    def small(self, value: Any, number: int) -> tuple[Any, Pixels]:
+        """Noise of the picture's type, mode and dtype in a small size, other for each number; and
+        its pixels.
+        """
+        if (known := self._small.get((_form(value), number))) is None:
+            made = _small(value, number)
+            known = self._small[_form(value), number] = made, pixels_of(made).copy()
+        made, pixels = known
         if isinstance(made, torch.Tensor):
-            return made.clone() if type(made) is torch.Tensor else _like(made.clone(), made)
-        copied: Any = made.copy()
-        return copied
+            return (
+                made.clone() if type(made) is torch.Tensor else _like(made.clone(), made)
+            ), pixels
+        return made.copy(), pixels
 
 
 def _form(value: Any) -> tuple[Any, ...]:

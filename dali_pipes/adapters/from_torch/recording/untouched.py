@@ -87,7 +87,7 @@ def seed_all(seed: int) -> None:
 
 def random_states() -> tuple[Any, ...]:
     """The states of random numbers, to be compared."""
-    numpy = np.random.get_state()
+    numpy: Any = np.random.get_state()
     return (
         random.getstate(),
         (numpy[1].tobytes(), numpy[2]),
@@ -113,12 +113,18 @@ def _is_installed(function: Any) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
-def forget(caches: list[Any], misses: dict[int, int]) -> None:
-    """Empties the caches that took something up since `misses` was noted."""
-    for each in caches:
-        if each.cache_info().misses != misses.get(id(each), 0):
-            each.cache_clear()
-            misses[id(each)] = 0
+def used(caches: list[Any]) -> dict[int, tuple[int, int]]:
+    """How often each cache was asked: hits and misses."""
+    return {id(each): (each.cache_info().hits, each.cache_info().misses) for each in caches}
+
+
+def forget(caches: list[Any], before: dict[int, tuple[int, int]]) -> bool:
+    """Empties the caches that were asked since `before`; returns whether there are any."""
+    asked = [each for each in caches if used([each])[id(each)] != before.get(id(each))]
+    for each in asked:
+        each.cache_clear()
+        before[id(each)] = (0, 0)
+    return bool(asked)
 
 
 @contextmanager

@@ -220,17 +220,18 @@ class Visit:
             nonlocal count
             if not is_picture(value):
                 return value
-            fresh = self._small(value) if self.is_cheap else with_noise(value, self.noise)
+            if self.is_cheap:
+                fresh, pixels = self.keys.small(value, len(self.marks))
+            else:
+                fresh = with_noise(value, self.noise)
+                # a copy: the user's code may write into what it gets
+                pixels = pixels_of(fresh).copy()
             version = fresh._version if isinstance(fresh, torch.Tensor) else 0
-            self.marks.append(Mark(fresh, pixels_of(fresh), call, count, version=version))
+            self.marks.append(Mark(fresh, pixels, call, count, version=version))
             count += 1
             return fresh
 
         return map_pictures(renew, result)
-
-    def _small(self, value: Any) -> Any:
-        """Cheap noise of the type of a picture that a step returned in an earlier visit."""
-        return self.keys.small(value, len(self.marks))
 
 
 def _relation(match: Match | None, visit: Visit) -> Any:
