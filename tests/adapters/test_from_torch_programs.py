@@ -43,7 +43,12 @@ CPU = {"device": "cpu"}
 @pytest.fixture(scope="module")
 def files(image_folder):
     paths = sorted(str(path) for path in Path(image_folder).rglob("*.*"))
-    return [path for path in paths if Image.open(path).mode == "RGB"][:12]
+    return [path for path in paths if mode_of(path) == "RGB"][:12]
+
+
+def mode_of(path):
+    with Image.open(path) as image:
+        return image.mode
 
 
 class Own(Dataset):
