@@ -47,9 +47,9 @@ class DataModule(LightningDataModule):
         if built := [
             name for name, build in self._builders.items() if not (build is None or callable(build))
         ]:
-            given = f"{built[0]} is a {type(self._builders[built[0]]).__name__}"
+            loader = f"{built[0]} is a {type(self._builders[built[0]]).__name__}"
             raise ConfigError(
-                f"{given}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)"
+                f"{loader}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)"
             )
 
         self._open: dict[str, Loader] = {}

@@ -71,11 +71,15 @@ def find_user_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     folders = (
         [folder]
         if folder
-        else [each for each in (here, here / SUBFOLDER) if each.is_dir() and _extends_ours(each)]
+        else [
+            folder
+            for folder in (here, here / SUBFOLDER)
+            if folder.is_dir() and _extends_ours(folder)
+        ]
     )
 
     # in a checkout conf/ is ours, not the user's
-    own = [each.absolute() for each in folders if each.resolve() != conf_folder()]
+    own = [folder.absolute() for folder in folders if folder.resolve() != conf_folder()]
     return own[0] if own else None, others
 
 

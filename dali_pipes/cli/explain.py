@@ -76,12 +76,12 @@ class CommandLine:
 
     def overrides(self) -> list[Override]:
         """Returns the options among the words, parsed."""
-        found = []
+        overrides = []
         for word in self.words:
             # words behind a flag may be of any form
             with contextlib.suppress(HydraException):
-                found += [_PARSER.parse_override(word)] if "=" in word else []
-        return found
+                overrides += [_PARSER.parse_override(word)] if "=" in word else []
+        return overrides
 
 
 def explain_mistake(error: BaseException, line: CommandLine) -> str:
@@ -178,7 +178,7 @@ def _explain_group(error: BaseException, line: CommandLine) -> str | None:
     if group is None:
         return None
 
-    places = sorted(each for each in known if each.split("@")[0] == group.split("@")[0])
+    places = sorted(place for place in known if place.split("@")[0] == group.split("@")[0])
     meant = f"; did you mean {' or '.join(places)}?" if places else ""
     return f"there are no options {group}=NAME for this job{meant}; {_HELP}"
 
@@ -188,7 +188,7 @@ def _find_foreign_group(line: CommandLine, known: Sequence[str]) -> str | None:
     loader = GlobalHydra.instance().config_loader()
     changes = (override for override in line.overrides() if override.type == OverrideType.CHANGE)
     unknown = (change for change in changes if change.get_key_element() not in known)
-    groups = (each for each in unknown if loader.get_group_options(each.key_or_group))
+    groups = (default for default in unknown if loader.get_group_options(default.key_or_group))
     return next((group.get_key_element() for group in groups), None)
 
 

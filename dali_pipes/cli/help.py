@@ -35,8 +35,8 @@ def _sections(prefix: str, config: DictConfig) -> Iterator[str]:
 def _attributes(schema: type) -> str:
     """Returns the lines under "Attributes:" of a class and then of its bases."""
     texts = [
-        inspect.cleandoc(vars(each).get("__doc__") or "").partition("Attributes:\n")[2]
-        for each in schema.mro()
+        inspect.cleandoc(vars(base).get("__doc__") or "").partition("Attributes:\n")[2]
+        for base in schema.mro()
     ]
     return "\n".join(text.rstrip() for text in texts if text)
 

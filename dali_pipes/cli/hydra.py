@@ -145,8 +145,8 @@ class _Run:
 
     def _follow_run_folder(self, config: DictConfig) -> None:
         """Has the job write into hydra.run.dir, where users of Hydra look for what a run wrote."""
-        given = [word.partition("=")[0] for word in self.line.words]
-        if "hydra.run.dir" not in given or "out" in given:
+        options = [word.partition("=")[0] for word in self.line.words]
+        if "hydra.run.dir" not in options or "out" in options:
             return
         if str(config.get("out")).startswith("runs/"):
             config.out = HydraConfig.get().runtime.output_dir
@@ -239,8 +239,8 @@ def expand_homes(node: Any, texts: dict[str, bool], place: str = "") -> None:
         and texts.get(place)
         and not (node._is_none() or node._is_interpolation())
     ):
-        for each in range(len(node)):
-            expand_homes(node._get_node(each), {place: False}, place)
+        for index in range(len(node)):
+            expand_homes(node._get_node(index), {place: False}, place)
 
     elif (
         texts.get(place) is False and isinstance(node, ValueNode) and isinstance(node._value(), str)

@@ -53,7 +53,7 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
 
     # PyArrow's errors have the number in their text only
     number = next(
-        (each for each in _FULL if error.errno == each or os.strerror(each) in str(error)), None
+        (code for code in _FULL if error.errno == code or os.strerror(code) in str(error)), None
     )
     if number is None:
         raise error
@@ -66,7 +66,9 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
 def _explain_path(error: OSError, path: Path) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         above = (path, *path.parents)
-        in_the_way = next((each for each in above if each.exists() and not each.is_dir()), None)
+        in_the_way = next(
+            (folder for folder in above if folder.exists() and not folder.is_dir()), None
+        )
         if in_the_way:
             return (
                 f"{path}: {in_the_way} is a file, and a folder is needed there; name another place"

@@ -66,7 +66,7 @@ def spell(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
         and text.endswith("]")
         and not _is_understood(text, parse)
     ):
-        parts = [_spell_text(each.strip(), parse) for each in _COMMA.split(text[1:-1])]
+        parts = [_spell_text(part.strip(), parse) for part in _COMMA.split(text[1:-1])]
         return f"{name}=[{','.join(parts)}]"
 
     return f"{name}={_spell_value(text, parse)}"
@@ -77,7 +77,7 @@ def expand_home(text: str) -> str:
     the home folder of the user ada, if there is one.
     """
     # Path.expanduser raises for an unknown user, and this leaves ~name as it is
-    return _HOME.sub(lambda found: found[1] + os.path.expanduser(found[2]), text)  # noqa: PTH111
+    return _HOME.sub(lambda match: match[1] + os.path.expanduser(match[2]), text)  # noqa: PTH111
 
 
 def quote(text: str) -> str:

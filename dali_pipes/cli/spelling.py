@@ -91,7 +91,7 @@ def spell_mentions(record: logging.LogRecord) -> bool:
     if isinstance(record.args, tuple):
         none = OmegaConf.create({})
         record.args = tuple(
-            spell(each, none) if isinstance(each, Mention) else each for each in record.args
+            spell(value, none) if isinstance(value, Mention) else value for value in record.args
         )
     return True
 
@@ -101,7 +101,7 @@ def _spell_value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {_spell_value(each)}' for name, each in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {_spell_value(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_spell_value, value))}]"
     return str(value)
@@ -124,7 +124,7 @@ def _find_place(owner: type, config: DictConfig) -> str | None:
     # several nodes may have this class, as transform and eval_transform: first those that fail
     nodes = [("", config), *_find_groups(config)]
     places = [(place, node) for place, node in nodes if OmegaConf.get_type(node) is owner]
-    places.sort(key=lambda each: not _fails(each[1]))
+    places.sort(key=lambda place: not _fails(place[1]))
     if places:
         return places[0][0]
     group, _ = _choices().get(owner, ("", ""))
@@ -154,21 +154,22 @@ def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
     """Returns the full names of the options with this name, such as data.train for train; else the
     one that another loader has.
     """
-    if found := list(dict.fromkeys(_find_places(name, config))):
-        return found
+    if places := list(dict.fromkeys(_find_places(name, config))):
+        return places
 
     others = [
-        each
-        for each, entry in list_backends().items()
+        loader
+        for loader, entry in list_backends().items()
         if name in [field.name for field in fields(entry.config)]
     ]
     return [f"loader.{name} of loader={others[0]}"] if others and "loader" in config else []
 
 
 def _find_places(name: str, config: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    for each, value in config.items():
-        each = "ARM" if prefix == "loaders." else each  # there are many, most with the same options
-        if prefix and str(each) == name:
-            yield f"{prefix}{each}"
+    for option, value in config.items():
+        # there are many arms, most with the same options
+        option = "ARM" if prefix == "loaders." else option
+        if prefix and str(option) == name:
+            yield f"{prefix}{option}"
         if isinstance(value, Mapping):
-            yield from _find_places(name, value, f"{prefix}{each}.")
+            yield from _find_places(name, value, f"{prefix}{option}.")

@@ -198,11 +198,11 @@ def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
 
 
 def _other_targets(delivered: FirstImages, expected: FirstImages) -> list[str]:
-    each = zip(delivered.targets, expected.targets, strict=True)
+    pairs = zip(delivered.targets, expected.targets, strict=True)
     return sorted(
         {
             name
-            for ours, theirs in each
+            for ours, theirs in pairs
             for name in ours.keys() | theirs
             if ours.get(name) != theirs.get(name)
         }

@@ -125,11 +125,13 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
 
     The figures that are compared also have their range, as `_low` and `_high`.
     """
-    each: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
-    figures = {name: _over_trials(name, [trial[name] for trial in each]) for name in each[0]}
+    of_trials: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
+    figures = {
+        name: _over_trials(name, [trial[name] for trial in of_trials]) for name in of_trials[0]
+    }
 
     for name in COMPARED:
-        values = [trial[name] for trial in each]
+        values = [trial[name] for trial in of_trials]
         figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
 
     waits = (

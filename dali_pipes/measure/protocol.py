@@ -198,7 +198,7 @@ class Trials:
                 for process in processes:
                     process.go()
                 ready = [process.answer() for process in processes]
-                sampler.gpus, missing = find_gpus(each["gpu"] for each in ready)
+                sampler.gpus, missing = find_gpus(answer["gpu"] for answer in ready)
 
                 if self.work.workload == "cold":
                     paths = [
@@ -234,8 +234,8 @@ class Trials:
             trial["gpu_missing"]["memory_mib"] = (
                 "with restart=false other arms use the GPU's memory too"
             )
-            for each in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
-                each["memory_mib"] = None
+            for gpu in (gpu for sample in trial["samples"] for gpu in sample["gpus"]):
+                gpu["memory_mib"] = None
 
         self._count += 1
         name = f"{self._count:03d}_{key.phase}_{key.number}_{key.arm}.json"

@@ -46,7 +46,7 @@ def list_trials(
     )
 
     orders = itertools.takewhile(
-        lambda each: begin(each[0]), enumerate(rounds(trials, pairs, seed), 1)
+        lambda round_: begin(round_[0]), enumerate(rounds(trials, pairs, seed), 1)
     )
 
     plan = (TrialKey(phase, number, arm) for number, order in orders for phase, arm in order)

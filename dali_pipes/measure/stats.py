@@ -91,7 +91,7 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     if n >= RANGE_PAIRS:
         low, high = max(low, logs.min()), min(high, logs.max())
 
-    return Ratio(*(float(np.exp(each)) for each in (mean, low, high)))
+    return Ratio(*(float(np.exp(log)) for log in (mean, low, high)))
 
 
 @cache

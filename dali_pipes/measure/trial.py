@@ -229,8 +229,8 @@ def measure_span(
     }
 
 
-def _since(before: float | None, after: float | None, each: float) -> float | None:
-    return None if before is None or after is None else (after - before) / each
+def _since(before: float | None, after: float | None, count: float) -> float | None:
+    return None if before is None or after is None else (after - before) / count
 
 
 def gpu_uuid() -> str | None:

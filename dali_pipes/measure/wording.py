@@ -147,8 +147,8 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
     )
 
     factors = {
-        name: threshold(Ratio(each["estimate"], each["low"], each["high"]), restarts)
-        for name, each in ratios.items()
+        name: threshold(Ratio(ratio["estimate"], ratio["low"], ratio["high"]), restarts)
+        for name, ratio in ratios.items()
     }
     claimed = [
         f"{name} beyond a factor of {factor:.2f}" for name, factor in factors.items() if factor

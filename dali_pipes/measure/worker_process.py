@@ -63,14 +63,14 @@ def exit_on_signals() -> Iterator[None]:
     it was, as under nohup.
     """
     ending = [
-        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
     ]
-    before = {
-        each: signal.signal(each, lambda number, _: sys.exit(128 + number)) for each in ending
-    }
+    before = {end: signal.signal(end, lambda number, _: sys.exit(128 + number)) for end in ending}
 
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

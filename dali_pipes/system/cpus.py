@@ -52,7 +52,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     """Parses a list of CPUs such as 0-3,8, as taskset and the kernel write it; ConfigError for
     anything else.
     """
-    found = set[int]()
+    cpus = set[int]()
     for part in str(text).strip().split(","):
         first, dash, last = part.strip().partition("-")
         if (
@@ -61,8 +61,8 @@ def parse_cpus(text: str) -> frozenset[int]:
             or int(last or first) < int(first)
         ):
             raise ConfigError(f"{text!r} is no list of CPUs; write it as taskset does: 0-3,8")
-        found |= set(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
 
 
 def format_cpus(cpus: Set[int]) -> str:

@@ -47,7 +47,7 @@ def import_function(name: str) -> Callable[..., Any]:
     if (here := str(folder)) not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         # the module is there, and one that it imports is missing
         if not f"{module}.".startswith(f"{error.name}."):
@@ -57,16 +57,16 @@ def import_function(name: str) -> Callable[..., Any]:
             f"{name}: there is no module {module} in {here}, and none is installed{meant}"
         ) from None
     # a module that is built into Python has no file, and neither has a folder without __init__.py
-    origin = getattr(found, "__file__", None)
+    origin = getattr(imported, "__file__", None)
     where = origin or f"the module {module}"
     # another module of this name was imported before, or is built into Python
     if is_path and not (origin and file.samefile(origin)):
         raise ConfigError(f"{name}: the name {module} is taken by {where}; rename your file")
 
-    if not callable(getattr(found, function, None)):
+    if not callable(getattr(imported, function, None)):
         raise ConfigError(f"{name}: {where} has no function {function}")
 
-    loaded = getattr(found, function)
+    loaded = getattr(imported, function)
     try:
         inspect.signature(loaded).bind()
     except TypeError as error:

@@ -72,7 +72,7 @@ class _Delay:
     """
 
     def __init__(self) -> None:
-        handlers: dict[int, Any] = {each: _signal.getsignal(each) for each in _SIGNALS}
+        handlers: dict[int, Any] = {number: _signal.getsignal(number) for number in _SIGNALS}
         self._handlers = {
             number: handler for number, handler in handlers.items() if callable(handler)
         }

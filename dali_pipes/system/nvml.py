@@ -74,18 +74,18 @@ class Gpu:
         return next((process.usedGpuMemory for process in processes if process.pid == pid), None)
 
     def _by_gpm(self) -> dict[str, float]:
-        found: dict[str, float] | None = (
+        values: dict[str, float] | None = (
             self._read("sm_utilization", self._gpm.sample) if self._gpm else None
         )
-        if found is None:
+        if values is None:
             return {}
 
         # no error, and asked for again: an interval may have been too short
-        if "sm_utilization" not in found:
+        if "sm_utilization" not in values:
             self.missing["sm_utilization"] = (
                 "NVML: this GPU's performance monitoring (GPM) gave no value"
             )
-        return found
+        return values
 
     def _read(self, figure: str, read: Callable[[], Any]) -> Any:
         """Returns what `read` returns; None from the first time that it fails, and ever after."""
@@ -168,8 +168,8 @@ class _Gpm:
             for answer in answers
         ]
         there = [engine for engine in engines if engine is not None]
-        found = {
+        values = {
             "sm_utilization": sm,
             "nvjpg_utilization": sum(there) / len(there) if there else None,
         }
-        return {figure: value for figure, value in found.items() if value is not None}
+        return {figure: value for figure, value in values.items() if value is not None}

@@ -50,8 +50,8 @@ def throttled_seconds() -> float | None:
     """
     stats = [cgroup_stat(folder, "cpu") for folder in [*cgroup_folders(), *cgroup_folders("cpu")]]
     units = {"throttled_usec": 1e6, "throttled_time": 1e9}  # v2, v1
-    found = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
-    return sum(found) if found else None
+    values = [stat[name] / unit for stat in stats for name, unit in units.items() if name in stat]
+    return sum(values) if values else None
 
 
 def cgroup_cpu_seconds(root: int) -> float | None:
@@ -140,7 +140,7 @@ class Sampler:
                 "at": time.monotonic(),
                 "cpu_s": sum(map(_cpu, processes)),
                 "rss_mib": sum(
-                    _figure(lambda each: each.memory_info().rss, process) for process in processes
+                    _figure(lambda one: one.memory_info().rss, process) for process in processes
                 )
                 / MIB,
                 "threads": sum(
@@ -175,7 +175,7 @@ class Sampler:
         """
         start = time.thread_time()
         pss = sum(
-            _figure(lambda each: each.memory_full_info().pss, process)
+            _figure(lambda one: one.memory_full_info().pss, process)
             for root in self._roots
             for process in _tree(root)
         )
@@ -210,7 +210,7 @@ def _tree(root: int | None) -> Iterator[psutil.Process]:
 
 def _cpu(process: psutil.Process) -> float:
     # user and system time, of itself and of the children that it waited for
-    return float(_figure(lambda each: sum(each.cpu_times()[:4]), process))
+    return float(_figure(lambda one: sum(one.cpu_times()[:4]), process))
 
 
 def _figure(read: Any, process: psutil.Process) -> Any:

@@ -143,7 +143,7 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
         fabric.barrier()
 
     errors = all_gather(fabric, (error, status))
-    failed = next((rank for rank, (each, _) in enumerate(errors) if each is not None), None)
+    failed = next((rank for rank, (error, _) in enumerate(errors) if error is not None), None)
     if failed is None:
         return result  # type: ignore[return-value]
 

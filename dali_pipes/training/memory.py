@@ -97,7 +97,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
     # tensors without storage, but with the CPU's choice of kernels
     with contextlib.suppress(Exception), FakeTensorMode() as fake:
         named = [*module.named_parameters(), *module.named_buffers()]
-        weights: dict[str, Tensor] = {name: fake.from_tensor(each) for name, each in named}
+        weights: dict[str, Tensor] = {name: fake.from_tensor(weight) for name, weight in named}
         own = {weight.untyped_storage()._cdata for weight in weights.values()}
 
         def keep(tensor: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
                 module, weights, (torch.empty(batch_size, 3, *shape),)
             )
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
-        return sum(each.untyped_storage().nbytes() for each in kept.values())
+        return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     return 0
 
 

@@ -125,7 +125,7 @@ def summarize(
     """Returns the result of a run, as docs/training.md describes it."""
     last, best = history[-1], max(history, key=lambda row: row["top1"])
     figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
-    found = rates(figures)
+    shares = rates(figures)
 
     return {
         "schema": SCHEMA,
@@ -137,10 +137,10 @@ def summarize(
         "images": int(figures["images"]),
         "seconds": figures["seconds"],
         **{
-            name: found[name]
+            name: shares[name]
             for name in ("images_per_s", "wait_share", "fetch_wait_share", "cpu_s_per_1000_images")
         },
-        "conclusion": sentence(found, fabric.device.type),
+        "conclusion": sentence(shares, fabric.device.type),
         "ranks": fabric.world_size,
         "device": fabric.device.type,
         "global_batch_size": loader.plan.global_batch_size,
@@ -151,19 +151,21 @@ def summarize(
     }
 
 
-def sentence(found: dict[str, float], device: str) -> str:
+def sentence(shares: dict[str, float], device: str) -> str:
     """Says whether the loader or the network set the pace."""
-    share, rate = found["wait_share"], found["images_per_s"]
+    share, rate = shares["wait_share"], shares["images_per_s"]
     waited = f"{share:.0%} of the training time went into waiting for images"
-    at = f"{rate:,.0f} images/s, {found['cpu_s_per_1000_images']:.1f} CPU-s per 1,000 images"
+    at = f"{rate:,.0f} images/s, {shares['cpu_s_per_1000_images']:.1f} CPU-s per 1,000 images"
     shared = (
         "; loader and network share the same cores here, so each slows the other down"
         if device == "cpu"
         else ""
     )
 
-    if found["fetch_wait_share"] >= INPUT_BOUND:
-        waited += f", {found['fetch_wait_share']:.0%} into waiting for shards from the object store"
+    if shares["fetch_wait_share"] >= INPUT_BOUND:
+        waited += (
+            f", {shares['fetch_wait_share']:.0%} into waiting for shards from the object store"
+        )
         return (
             f"Fetch-bound: {waited} ({at}); a larger sampling.window_gb or cache, or a faster "
             f"network, would help{shared}."

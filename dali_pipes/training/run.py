@@ -215,7 +215,7 @@ def _log_start(
 def _stop_after_signal(fabric: Any, folder: Path, log: Log, interrupt: Interrupt) -> NoReturn:
     """Logs that the run has been saved, calls the previous signal handler, and ends the process."""
     # the signal may have reached some of the ranks only
-    number = max(each or 0 for each in all_gather(fabric, interrupt.signal))
+    number = max(number or 0 for number in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
     interrupt.pass_on()
     raise SystemExit(128 + number)
@@ -235,15 +235,15 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
 
     with alive as heartbeat:
-        found = validate(config, module.to(fabric.device), val, fabric, heartbeat)
+        evaluation = validate(config, module.to(fabric.device), val, fabric, heartbeat)
 
     if fabric.global_rank == 0:
         metrics = (
-            f"top-1 {found.top1:.2%}, top-5 {found.top5:.2%}, loss {found.loss:.4f} on "
-            f"{found.images:,} images"
+            f"top-1 {evaluation.top1:.2%}, top-5 {evaluation.top5:.2%}, loss "
+            f"{evaluation.loss:.4f} on {evaluation.images:,} images"
         )
         print(f"{path}: {metrics}", file=sys.stderr)
         print_json(
-            asdict(found)
+            asdict(evaluation)
             | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}
         )

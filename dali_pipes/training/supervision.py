@@ -75,9 +75,9 @@ class Interrupt:
         self.signal = self.signal or signal.Signals(number)
 
     def __enter__(self) -> Self:
-        self._before = {each: signal.signal(each, self._note) for each in SIGNALS}
+        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each, before in self._before.items():
-            signal.signal(each, before)
+        for number, before in self._before.items():
+            signal.signal(number, before)

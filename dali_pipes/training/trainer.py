@@ -107,7 +107,7 @@ class Trainer:
             # validation has a loader of its own, with batches of another size
             release_if_short(self._fabric.device)
 
-            found = validate(
+            evaluation = validate(
                 self._config,
                 self._ema.module if self._ema else self._module,
                 self._val,
@@ -115,7 +115,7 @@ class Trainer:
                 heartbeat,
             )
             release_if_short(self._fabric.device)
-            self._end_epoch(epoch, found, log)
+            self._end_epoch(epoch, evaluation, log)
 
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
@@ -192,20 +192,20 @@ class Trainer:
                     f"{resumed} with a lower optimizer.lr, or warm up longer"
                 )
 
-    def _end_epoch(self, epoch: int, found: Evaluation, log: Log) -> None:
+    def _end_epoch(self, epoch: int, evaluation: Evaluation, log: Log) -> None:
         figures = self._meter.over_ranks(self._fabric)
         measured = {
-            "top1": found.top1,
-            "top5": found.top5,
-            "val_loss": found.loss,
-            "val_images": found.images,
+            "top1": evaluation.top1,
+            "top5": evaluation.top5,
+            "val_loss": evaluation.loss,
+            "val_images": evaluation.images,
         }
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
 
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
 
-        best = all(found.top1 > row["top1"] for row in self.history[:-1])
+        best = all(evaluation.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 
     def _save(self, *names: str) -> None:

@@ -133,18 +133,18 @@ def collect_sweep(folder: Path, console: Console) -> None:
     """
     results = [load_result(file) for file in sorted(folder.glob("*/result.json"))]
 
-    given = [result["provenance"]["overrides"] for result in results]
+    given_overrides = [result["provenance"]["overrides"] for result in results]
     options = [
         # "+" adds an option in Hydra; overrides such as "~name" have no value
         dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
-        for overrides in given
+        for overrides in given_overrides
     ]
     names = list(dict.fromkeys(name for option in options for name in option))
     swept = [name for name in names if len({option.get(name) for option in options}) > 1]
 
     rows = [
-        [*(each.get(name, "") for name in swept), *cells(result, arm)]
-        for each, result in zip(options, results, strict=True)
+        [*(values.get(name, "") for name in swept), *cells(result, arm)]
+        for values, result in zip(options, results, strict=True)
         for arm in result["arms"]
     ]
 

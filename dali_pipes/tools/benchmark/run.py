@@ -100,8 +100,8 @@ def benchmark(
 
         done = _measure(config, arms, baseline, trials, failed, start)
 
-    found = _result(config, arms, baseline, done, failed, left_out, trials)
-    result = cast(Result, found | {"agreement": agreement, "workers": swept})
+    figures = _result(config, arms, baseline, done, failed, left_out, trials)
+    result = cast(Result, figures | {"agreement": agreement, "workers": swept})
     save_result(folder, result)  # the page is made from the files in the folder
     write_page(folder)
     print_result(result, console)
@@ -160,16 +160,16 @@ def _with_best_workers(
         for workers in order
     ]
 
-    found: dict[str, dict[int, list[float]]] = {
+    by_workers: dict[str, dict[int, list[float]]] = {
         arm: {workers: [] for workers in candidates} for arm in free
     }
     for key in track(tries, lambda key: f"{key.arm}: {key.number} workers", len(tries)):
         if trial := _try(trials, key, free[key.arm].on_cores(key.number), failed):
-            found[key.arm][key.number].append(trial_figures(trial)["images_per_s"])
+            by_workers[key.arm][key.number].append(trial_figures(trial)["images_per_s"])
 
     rates = {
-        arm: {str(workers): fmean(each) for workers, each in rate.items()}
-        for arm, rate in found.items()
+        arm: {str(workers): fmean(measured) for workers, measured in rate.items()}
+        for arm, rate in by_workers.items()
         if arm not in failed
     }
 
@@ -248,7 +248,7 @@ def _result(
     phases = ("round", "control") if pairs >= MIN_PAIRS else ("round",)
 
     figured = [trial for trial in done if trial["arm"] not in failed and trial["phase"] in phases]
-    found, facts = (
+    figures, facts = (
         result_figures(figured, list(arms), baseline, _planning(arms), config.restart),
         trials.facts(),
     )
@@ -256,10 +256,14 @@ def _result(
     facts["work"]["loaders"] = {arm: to_dict(loader) for arm, loader in arms.items()}
     facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
 
-    found["arms"] = {
+    figures["arms"] = {
         arm: cast(
             ArmFigures,
-            {"failed": failed.get(arm), "skipped": left_out.get(arm), **found["arms"].get(arm, {})},
+            {
+                "failed": failed.get(arm),
+                "skipped": left_out.get(arm),
+                **figures["arms"].get(arm, {}),
+            },
         )
         for arm in config.arms
     }
@@ -267,7 +271,7 @@ def _result(
     return {
         "schema": SCHEMA,
         "baseline": baseline,
-        **found,
+        **figures,
         "not_measured": not_measured(figured),
         "telemetry_cost": max((trial["sampler_cost"] for trial in figured), default=None),
         **facts,

@@ -99,7 +99,7 @@ def draw_objects(rng: np.random.Generator) -> Picture:
     pixels = _ground(rng)
     height, width, shorter = *pixels.shape[:2], min(pixels.shape[:2])
     colors = rng.permutation(sorted(COLORS)).tolist()
-    found = Picture(pixels, [], [], [], np.zeros((height, width), np.uint8))
+    picture = Picture(pixels, [], [], [], np.zeros((height, width), np.uint8))
 
     # large shapes first, so that no shape covers much of another
     for radius in sorted(rng.uniform(0.1, 0.3, rng.integers(1, 6)) * shorter, reverse=True):
@@ -107,11 +107,11 @@ def draw_objects(rng: np.random.Generator) -> Picture:
 
         for _ in range(_TRIES):
             shape = _shape(name, radius, height, width, rng)
-            if (found.visible[shape] > 0).mean() <= _MOST_COVERED:
-                _paint(found, name, color, shape, rng)
+            if (picture.visible[shape] > 0).mean() <= _MOST_COVERED:
+                _paint(picture, name, color, shape, rng)
                 break
 
-    return found
+    return picture
 
 
 def _ground(rng: np.random.Generator) -> NDArray[np.uint8]:
@@ -152,7 +152,7 @@ def caption(picture: Picture) -> str:
     Only the first two shapes have a relation.
     """
     shapes = [f"{color} {name}" for color, name in zip(picture.colors, picture.names, strict=True)]
-    several = [f"{'an' if each.startswith('o') else 'a'} {each}" for each in shapes]
+    several = [f"{'an' if shape.startswith('o') else 'a'} {shape}" for shape in shapes]
 
     if len(several) == 1:
         return several[0]
@@ -186,7 +186,7 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Ent
 
     height, width = picture.visible.shape
     objects = [
-        {"category_id": each, **_annotation(picture, place)} for place, each in enumerate(classes)
+        {"category_id": shape, **_annotation(picture, place)} for place, shape in enumerate(classes)
     ]
 
     return (
@@ -205,7 +205,7 @@ def _annotation(picture: Picture, place: int) -> Entry:
     shape = picture.shapes[place]
     rows, columns = np.nonzero(shape)
     left, top, right, bottom = (
-        int(each) for each in (columns.min(), rows.min(), columns.max(), rows.max())
+        int(edge) for edge in (columns.min(), rows.min(), columns.max(), rows.max())
     )
 
     points = [
@@ -246,11 +246,11 @@ def _write_json(out: Path, split: str, made: list[tuple[Entry, list[Entry], str]
     images = [{"id": number, **image} for number, (image, _, _) in enumerate(made, 1)]
 
     objects = [
-        {"image_id": number, **each}
+        {"image_id": number, **object_}
         for number, (_, several, _) in enumerate(made, 1)
-        for each in several
+        for object_ in several
     ]
-    objects = [{"id": number, **each} for number, each in enumerate(objects, 1)]
+    objects = [{"id": number, **object_} for number, object_ in enumerate(objects, 1)]
 
     categories = [
         {"id": number, "name": name, "keypoints": KEYPOINTS}

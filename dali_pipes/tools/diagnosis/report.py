@@ -60,8 +60,8 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
 
 def headline(diagnosis: Diagnosis) -> str:
     """Returns what costs most, why, and what to do."""
-    found, verdict = diagnosis.figures, diagnosis.verdict
-    waits = found.wait_share + found.start_share
+    figures, verdict = diagnosis.figures, diagnosis.verdict
+    waits = figures.wait_share + figures.start_share
     who = "Your GPU" if torch.cuda.is_available() else "Training"
     waited = (
         f"{who} waits {waits:.0%} of the time for batches"
@@ -104,36 +104,36 @@ def _other_causes(diagnosis: Diagnosis) -> Iterator[str]:
 
 def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
     """Returns the evidence for the verdict, a line for each finding; the general ones first."""
-    found, one_off, cores = diagnosis.figures, diagnosis.one_off, affinity_cores()
+    figures, one_off, cores = diagnosis.figures, diagnosis.one_off, affinity_cores()
 
     lines = [
-        f"{found.wait_share:.0%} of the time of training went into waiting for batches; "
-        f"{found.prep_stall:.0%} of the model's "
+        f"{figures.wait_share:.0%} of the time of training went into waiting for batches; "
+        f"{figures.prep_stall:.0%} of the model's "
         "own pace is lost to the loader (prep stall)",
-        f"training makes {found.overlap:.0%} of what the slower of model and loader makes "
+        f"training makes {figures.overlap:.0%} of what the slower of model and loader makes "
         "alone; beside the loader the steps "
-        f"themselves make {1 - found.contention:.0%} of the model's own pace",
-        f"alone, the loader keeps {found.loader_cores:.1f} cores busy, for {workers} "
-        f"worker{'s' * (workers != 1)}; in training {found.busy:.0%} of "
+        f"themselves make {1 - figures.contention:.0%} of the model's own pace",
+        f"alone, the loader keeps {figures.loader_cores:.1f} cores busy, for {workers} "
+        f"worker{'s' * (workers != 1)}; in training {figures.busy:.0%} of "
         f"{cores} cores are busy"
-        + (f", {found.others:.1f} of them with other programs" if found.others >= 0.2 else ""),
+        + (f", {figures.others:.1f} of them with other programs" if figures.others >= 0.2 else ""),
     ]
 
     # the loader
-    if found.start_share >= 0.01:
+    if figures.start_share >= 0.01:
         why = (
             "workers are made anew for each of them"
             if one_off.starts_anew
             else "the first batches of each take longer"
         )
-        lines.append(f"{found.start_share:.0%} of the time goes into starting epochs: {why}")
+        lines.append(f"{figures.start_share:.0%} of the time goes into starting epochs: {why}")
     if diagnosis.items:
         lines += [describe_part(part, diagnosis) for part in diagnosis.items.parts[:3]]
 
     # the model's step
-    if found.blocked is not None and one_off.device_busy is None:
+    if figures.blocked is not None and one_off.device_busy is None:
         lines.append(
-            f"{found.blocked:.0%} of the model's step went into waiting for something other "
+            f"{figures.blocked:.0%} of the model's step went into waiting for something other "
             "than a core"
         )
     if one_off.device_busy is not None:
@@ -152,10 +152,10 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         )
 
     # the images, and what the machine lacks
-    if found.straggling:
+    if figures.straggling:
         lines.append(
             f"batches that take more than three times as long as usual cost "
-            f"{found.straggling:.0%} of the loader's time"
+            f"{figures.straggling:.0%} of the loader's time"
         )
     if one_off.is_fetched:
         lines.append(
@@ -166,15 +166,15 @@ def evidence(diagnosis: Diagnosis, workers: int) -> list[str]:
         f"slow to read and decode: {name}, {seconds * 1e3:,.0f} ms"
         for name, seconds in diagnosis.slow
     ]
-    if found.throttled:
+    if figures.throttled:
         lines.append(
-            f"in training, a CPU quota kept our cores from running for {found.throttled:.0%} "
+            f"in training, a CPU quota kept our cores from running for {figures.throttled:.0%} "
             "of the time"
         )
-    if found.memory_stall >= 0.01 or found.alloc_retries:
+    if figures.memory_stall >= 0.01 or figures.alloc_retries:
         lines.append(
-            f"{found.memory_stall:.0%} of the time something waited for memory; "
-            f"{found.alloc_retries} retries on the GPU"
+            f"{figures.memory_stall:.0%} of the time something waited for memory; "
+            f"{figures.alloc_retries} retries on the GPU"
         )
 
     if one_off.cold_rate is not None:
@@ -204,11 +204,11 @@ def stall_shares(diagnosis: Diagnosis) -> dict[str, float | None]:
 
 
 def _paces(diagnosis: Diagnosis) -> Table:
-    found = diagnosis.figures
+    figures = diagnosis.figures
     paces = {
-        "model alone": found.model,
-        "loader alone": found.loader,
-        "training": found.together,
+        "model alone": figures.model,
+        "loader alone": figures.loader,
+        "training": figures.together,
     }
     if diagnosis.one_off.cold_rate is not None:
         paces["training, cold files"] = diagnosis.one_off.cold_rate
@@ -216,7 +216,7 @@ def _paces(diagnosis: Diagnosis) -> Table:
     table = Table("", "images/s", "")
     table.columns[1].justify = "right"
     # a loader far ahead of the model would leave the other bars too short to compare
-    longest = max(found.model, found.together, min(found.loader, 2 * found.model))
+    longest = max(figures.model, figures.together, min(figures.loader, 2 * figures.model))
 
     for name, pace in paces.items():
         length = round(BAR * min(pace / longest, 1))

@@ -346,7 +346,7 @@ def sample(manifest: Manifest, count: int) -> list[Extent]:
     """
     ids = np.random.default_rng(0).permutation(len(manifest))[:count]
     # a manifest may repeat its images, and a repeated one would be read from memory
-    return list(dict.fromkeys(manifest.extent(int(each)) for each in ids))
+    return list(dict.fromkeys(manifest.extent(int(sample_id)) for sample_id in ids))
 
 
 def files(extents: Sequence[Extent]) -> list[Path]:

@@ -50,10 +50,12 @@ def python_version() -> Finding:
 
 
 def pytorch() -> Finding:
-    found = f"PyTorch {torch.__version__}"
+    torch_version = f"PyTorch {torch.__version__}"
     if torch.version.cuda is None:
-        return failed(f"{found}, a build without CUDA", f"install a build with CUDA; {SETUP}")
-    return ok(f"{found}, built for CUDA {torch.version.cuda}")
+        return failed(
+            f"{torch_version}, a build without CUDA", f"install a build with CUDA; {SETUP}"
+        )
+    return ok(f"{torch_version}, built for CUDA {torch.version.cuda}")
 
 
 def simulated_gpu() -> Finding:
@@ -79,9 +81,9 @@ def one_cuda() -> Finding:
     for sharing in (_OF_NVIDIA, _OF_PYTORCH):
         theirs = {name: major for name, major in sorted(majors.items()) if name.startswith(sharing)}
         if len(set(theirs.values())) > 1:
-            found = ", ".join(f"{name} {major}" for name, major in theirs.items())
+            versions = ", ".join(f"{name} {major}" for name, major in theirs.items())
             return failed(
-                f"they share libraries of CUDA, of different versions: {found}",
+                f"they share libraries of CUDA, of different versions: {versions}",
                 f"install builds for one of them; {SETUP}",
             )
 

@@ -110,7 +110,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
         outputs = len(saved["classes"])
     else:
         tensors = (
-            [each for each in saved.values() if isinstance(each, Tensor) and each.ndim]
+            [value for value in saved.values() if isinstance(value, Tensor) and value.ndim]
             if isinstance(saved, dict)
             else []
         )
@@ -145,10 +145,10 @@ def _output_function(
     def run(images: Tensor) -> dict[str, Tensor]:
         with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
             # the model gets float32, or uint8 pixels as they are (docs/predict.md)
-            found = forward(images.float() if images.is_floating_point() else images)
+            outputs = forward(images.float() if images.is_floating_point() else images)
 
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(images):
             raise ConfigError(
                 f"output={config.output} keeps K numbers per image, a tensor "
                 f"({len(images)}, K) of {len(images)} images, and "
@@ -157,14 +157,15 @@ def _output_function(
             )
 
         if config.output == "topk":
-            if found.shape[1] < config.k:
+            if outputs.shape[1] < config.k:
                 raise ConfigError(
-                    f"k={config.k}, but {name} has {found.shape[1]} outputs; set k to at most that"
+                    f"k={config.k}, but {name} has {outputs.shape[1]} outputs; set k to at most "
+                    "that"
                 )
-            scores, classes = found.float().softmax(1).topk(config.k)
+            scores, classes = outputs.float().softmax(1).topk(config.k)
             return {"classes": classes.int(), "scores": scores}
 
-        return {config.output.replace("embeddings", "embedding"): found.float()}
+        return {config.output.replace("embeddings", "embedding"): outputs.float()}
 
     return run
 
@@ -176,9 +177,9 @@ def _embedding_function(model: Callable[[Tensor], Any], name: str) -> Callable[[
     """
     inputs: list[Tensor] = []
     # which of them is the last one is known only when the model runs
-    for each in model.modules() if isinstance(model, nn.Module) else []:
-        if isinstance(each, nn.Linear):
-            each.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    for layer in model.modules() if isinstance(model, nn.Module) else []:
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
 
     def forward(images: Tensor) -> Tensor:
         inputs.clear()

@@ -114,14 +114,14 @@ class Parts:
                 for path, member in zip(*columns, strict=True)
             ]
 
-            why = [problems.get(each) for each in ids.tolist()]
+            why = [problems.get(sample_id) for sample_id in ids.tolist()]
         else:
             paths, why = (
                 [os.fsencode(path) for path, _ in self.manifest.problems],
-                [each for _, each in self.manifest.problems],
+                [reason for _, reason in self.manifest.problems],
             )
 
-        bad, values = np.array([each is not None for each in why]), dict[str, pa.Array]()
+        bad, values = np.array([reason is not None for reason in why]), dict[str, pa.Array]()
         for name, rows in outputs.items():
             # resized, since the part without ids gets the columns of one blank image
             flat = pa.array(np.resize(rows, (len(why), rows.shape[1])).ravel())
@@ -146,11 +146,11 @@ class Parts:
         for left in self.out.glob(".part-*"):
             left.unlink(missing_ok=True)
 
-        found = [
+        columns = [
             pq.read_table(self._file(part), columns=["problem"])["problem"]
             for part in range(len(self))
         ]
-        return sum(len(each) - each.null_count for each in found)
+        return sum(len(column) - column.null_count for column in columns)
 
     def _file(self, part: int) -> Path:
         return self.out / f"part-{part:06d}.parquet"

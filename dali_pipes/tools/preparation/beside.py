@@ -73,11 +73,11 @@ class Beside:
         Raises:
             PreparationError: its text is longer than a scan reads.
         """
-        found: dict[str, bytes] = {}
+        members: dict[str, bytes] = {}
         if self._has_text:
-            found[TEXT] = _as_member(self._source.take_texts("text", np.array([sample_id]))[0])
-            if len(found[TEXT]) > _LONGEST_TEXT:
-                name, size = self._source.name(sample_id), len(found[TEXT])
+            members[TEXT] = _as_member(self._source.take_texts("text", np.array([sample_id]))[0])
+            if len(members[TEXT]) > _LONGEST_TEXT:
+                name, size = self._source.name(sample_id), len(members[TEXT])
                 raise PreparationError(
                     f"{name}: its text has {size:,} bytes, and shards keep {_LONGEST_TEXT:,}; "
                     "shorten it"
@@ -86,9 +86,9 @@ class Beside:
         if self._columns:
             values = {name: _plain(column[sample_id]) for name, column in self._columns.items()}
             # a lone surrogate in a text is kept, which UTF-8 alone would refuse
-            found[COLUMNS] = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
+            members[COLUMNS] = json.dumps(values, ensure_ascii=False).encode(errors="surrogatepass")
 
-        return found
+        return members
 
     def sizes(self) -> list[list[int]]:
         """The sizes in bytes of each sample's members; a mask's is its size in the source."""

@@ -99,11 +99,11 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
         raise PreparationError(f"{archive}: no such file; give the archive as it was downloaded")
 
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
 
     wanted = (expected or LAYOUTS[source].sha256).lower()
-    if found == wanted:
-        return found
+    if digest == wanted:
+        return digest
 
     name = LAYOUTS[source].folder.removesuffix("-batches-bin").removesuffix("-binary")
     # the Python version is a common mistake, so its error says which file is needed
@@ -120,7 +120,7 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
 
     whose = "that was asked for" if expected else f"of the official {name}-binary.tar.gz"
     raise PreparationError(
-        f"{archive}: its SHA-256 is {found}, and not {wanted}, the one {whose}; download it again"
+        f"{archive}: its SHA-256 is {digest}, and not {wanted}, the one {whose}; download it again"
     )
 
 
@@ -174,7 +174,7 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
     Args:
         largest: the maximum size in bytes of each file, by name.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     passed = 0
     try:
         # a stream, so that a gzip bomb is noticed before all of it is unpacked
@@ -186,7 +186,7 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
                         f"{archive} holds far more than it should; download it again"
                     )
 
-                if not member.isreg() or member.name not in largest or member.name in found:
+                if not member.isreg() or member.name not in largest or member.name in contents:
                     continue
                 if member.size > largest[member.name]:
                     raise PreparationError(
@@ -194,17 +194,17 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
                     )
 
                 file = tar.extractfile(member)
-                found[member.name] = file.read() if file else b""
+                contents[member.name] = file.read() if file else b""
     except _BROKEN as error:
         raise PreparationError(
             f"{archive} is damaged or cut short ({error}); download it again"
         ) from None
 
-    if missing := [name for name in largest if name not in found]:
+    if missing := [name for name in largest if name not in contents]:
         raise PreparationError(
             f"{archive} holds no {missing[0]}; give the binary version as it was downloaded"
         )
-    return found
+    return contents
 
 
 def write_pngs(record: Record, split: str, classes: list[str], images: Split) -> tuple[int, int]:

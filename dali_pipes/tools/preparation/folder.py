@@ -69,7 +69,7 @@ def output_names(manifest: Manifest) -> list[str]:
 
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
     if _is_class_tree(paths, [folders[label] for label in labels]):
-        grouped = itertools.groupby(map(os.path.split, paths), key=lambda each: each[0])
+        grouped = itertools.groupby(map(os.path.split, paths), key=lambda parts: parts[0])
         return [
             os.path.join(folder, name)
             for folder, files in grouped
@@ -176,12 +176,12 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
         PreparationError: the folder also holds files that this run did not write.
     """
     names = output_names(source)
-    found = [
+    places = [
         os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))
     ]
 
     for name, expected in zip(
-        [*found, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
+        [*places, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
     ):
         if name != expected:
             stray = name or expected
@@ -191,7 +191,7 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
             )
 
     if (
-        len(found) != len(ids)
+        len(places) != len(ids)
         or list(written.labels) != list(source.labels[ids])
         or written.problems
     ):

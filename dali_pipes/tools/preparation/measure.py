@@ -51,14 +51,14 @@ def pixel_difference(
         np.random.default_rng(config.seed).permutation(len(ids))[: config.agreement_images],
     )
 
-    found = {
+    figures = {
         name: difference(_pixels(config, after, transform), _pixels(config, before, transform))
         for name, transform in (
             ("evaluation", config.eval_transform),
             ("training", config.transform),
         )
     }
-    return {"images": len(before)} | found
+    return {"images": len(before)} | figures
 
 
 def _pairs(
@@ -112,14 +112,14 @@ def measure(
         for key in list_trials([*trials], BEFORE, config.pairs, config.seed)
     ]
 
-    facts = {arm: each.facts() for arm, each in trials.items()}
+    facts = {arm: trials_of_arm.facts() for arm, trials_of_arm in trials.items()}
     result = {
         "schema": SCHEMA,
         "baseline": BEFORE,
         **result_figures(done, [BEFORE, AFTER], BEFORE),
         **facts[BEFORE],
         "work": facts[BEFORE]["work"] | {"loader": to_dict(config.loader)},
-        "provenance": {arm: each["provenance"] for arm, each in facts.items()},
+        "provenance": {arm: fact["provenance"] for arm, fact in facts.items()},
         "folder": str(folder),
     }
 

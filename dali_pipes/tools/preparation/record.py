@@ -107,8 +107,12 @@ class Record:
 
     def _resume(self, file: Path) -> None:
         try:
-            found = json.loads(file.read_text())
-            schema, options, splits = found["schema"], dict(found["options"]), dict(found["splits"])
+            content = json.loads(file.read_text())
+            schema, options, splits = (
+                content["schema"],
+                dict(content["options"]),
+                dict(content["splits"]),
+            )
             splits = {
                 name: {"source": dict(split["source"]), "result": split["result"]}
                 for name, split in splits.items()

@@ -223,8 +223,9 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
 
     if outcome.difference:
         for name in ("evaluation", "training"):
-            found = outcome.difference[name]
-            figures = f"mean {found['mean']:.2f}, p99 {found['p99']:.0f}, max {found['max']:.0f}"
+            difference = outcome.difference[name]
+            mean, p99, largest = (difference[figure] for figure in ("mean", "p99", "max"))
+            figures = f"mean {mean:.2f}, p99 {p99:.0f}, max {largest:.0f}"
             table.add_row(
                 f"pixels, {name}", f"{figures} of 255 over {outcome.difference['images']} images"
             )

@@ -117,7 +117,7 @@ def to_shards(
 
     left_out = list(source.problems)
     for sample_id in sorted(
-        {each for shard in mine for each in range(shard.first, shard.end)} - {*ids}
+        {sample_id for shard in mine for sample_id in range(shard.first, shard.end)} - {*ids}
     ):
         # decoded again for the reason; an earlier run may have left it out
         reason = encode_sample(source, encoding, sample_id)
@@ -125,8 +125,8 @@ def to_shards(
         left_out.append((relative_name(source, sample_id), why))
 
     same_pixels, from_earlier = (
-        sum(each.same_pixels for each in made.values()),
-        sum(len(each.ids) for each in kept.values()),
+        sum(shard.same_pixels for shard in made.values()),
+        sum(len(shard.ids) for shard in kept.values()),
     )
     before, after = (
         int(source.bytes_each[ids].sum()),

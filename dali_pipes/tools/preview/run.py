@@ -139,9 +139,9 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
     images = [_picture(view, transform) for view in views]
 
     objects = {
-        name: each[place].numpy()
-        for name, each in batch.targets.items()
-        if isinstance(each, Ragged)
+        name: values[place].numpy()
+        for name, values in batch.targets.items()
+        if isinstance(values, Ragged)
     }
 
     mask = batch.targets.get("mask")

@@ -107,7 +107,7 @@ def _bytes(axes: Axes, manifest: Manifest) -> None:
 
 
 def _bars(axes: Axes, counts: dict[str, int], title: str) -> None:
-    shown = dict(sorted(counts.items(), key=lambda each: -each[1])[:BARS])
+    shown = dict(sorted(counts.items(), key=lambda item: -item[1])[:BARS])
 
     bars = axes.barh(range(len(shown)), list(shown.values()), color=COLOUR)
     axes.set_yticks(range(len(shown)), [name or "unknown" for name in shown])

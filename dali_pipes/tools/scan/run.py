@@ -137,9 +137,9 @@ def _report(console: Console, manifest: Manifest) -> None:
         console.print(_omissions(manifest))
 
     say(console, *(printable(f"{path}: {why}") for path, why in manifest.problems))
-    for each in merge(manifest.passed_over):
-        names = ", ".join(each.names) + (", …" if each.number > len(each.names) else "")
-        say(console, printable(f"{each.kind}: {names}"))
+    for kind in merge(manifest.passed_over):
+        names = ", ".join(kind.names) + (", …" if kind.number > len(kind.names) else "")
+        say(console, printable(f"{kind.kind}: {names}"))
 
     if manifest.dropped:
         say(

@@ -168,24 +168,24 @@ def tries(race: Race) -> list[dict[str, Any]]:
         if setting != race.default
     ]
     others.sort(
-        key=lambda each: (each["out"] is None, each["rounds"], each["images_per_s"] or 0),
+        key=lambda row: (row["out"] is None, row["rounds"], row["images_per_s"] or 0),
         reverse=True,
     )
     return [one(race.default), *others]
 
 
-def print_tries(found: Sequence[dict[str, Any]]) -> None:
+def print_tries(tries: Sequence[dict[str, Any]]) -> None:
     """Prints a table, and below it the longer reasons why a setting is out."""
     fixed = {*_FIGURES, "rounds", "ratio", "out"}
     # an option that is the same everywhere says nothing
     options = [
-        name for name in found[0] if name not in fixed and len({one[name] for one in found}) > 1
+        name for name in tries[0] if name not in fixed and len({one[name] for one in tries}) > 1
     ]
-    shown = [name for name in _HEADINGS if any(one[name] is not None for one in found)]
+    shown = [name for name in _HEADINGS if any(one[name] is not None for one in tries)]
     headings = ["setting", "rounds", *(_HEADINGS[name][0] for name in shown), "× [95 %]", "out"]
 
     rows, reasons = [], []
-    for number, one in enumerate(found):
+    for number, one in enumerate(tries):
         setting = " ".join(f"{name}={one[name]}" for name in options) + (
             "" if number else " (default)"
         )
@@ -221,7 +221,7 @@ def tuned_file(into: str, host: str | None) -> Path:
     """
     folder = Path(into).absolute()
     # missing folders are made with the file
-    closest = next(each for each in (folder, *folder.parents) if each.exists())
+    closest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not closest.is_dir() or not os.access(closest, os.W_OK):
         raise ConfigError(
             f"into={folder}: {closest} is no folder, or it cannot be written to; give another "

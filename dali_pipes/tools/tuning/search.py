@@ -189,7 +189,7 @@ class Race:
         reference = (
             self.default
             if self.default_runs
-            else max(self.others, key=lambda each: len(self.trials[each]))
+            else max(self.others, key=lambda setting: len(self.trials[setting]))
         )
         ratio = self._ratio(reference, setting)
         return ratio.estimate if ratio else 0.0
@@ -209,7 +209,7 @@ class Race:
         left = self.left()
         if self.default not in self.out and not are_faster(left, self.default):
             self._drop_slower(left, "not faster than the default beyond the noise")
-        elif left and not any(are_faster(left[:1], each) for each in left[1:]):
+        elif left and not any(are_faster(left[:1], other) for other in left[1:]):
             self._drop_slower(left[1:], f"as fast as {left[0]} within the noise")
 
 
@@ -263,7 +263,7 @@ def search(
         return spent + spent / count <= 60 * config.minutes
 
     for number, setting in track(
-        race.plan(in_time), lambda each: f"round {each[0]}: {each[1]}", trials_of(len(race.others))
+        race.plan(in_time), lambda step: f"round {step[0]}: {step[1]}", trials_of(len(race.others))
     ):
         _measure(config, run, race, setting, number)
         count += 1
@@ -284,7 +284,7 @@ def _draw_settings(
 
     shuffled = [settings[place] for place in np.random.default_rng(seed).permutation(len(settings))]
     if smallest:
-        shuffled.sort(key=lambda each: each != min(settings, key=lambda one: one.size))
+        shuffled.sort(key=lambda setting: setting != min(settings, key=lambda one: one.size))
 
     seen, turns = Counter[Any](), dict[Setting, int]()
     for setting in shuffled:

@@ -68,10 +68,11 @@ def settings(config: TuneConfig, cores: int) -> tuple[Setting, list[Setting]]:
             take.
     """
     values = choices(config, cores)
-    given = ((name, getattr(config.loader, name)) for name in values)
+    options = ((name, getattr(config.loader, name)) for name in values)
     # None stands for as many as cores
     default = Setting(
-        tuple((name, cores if value is None else value) for name, value in given), config.batch_size
+        tuple((name, cores if value is None else value) for name, value in options),
+        config.batch_size,
     )
     # the given value need not be one of those that are searched
     for name, value in default.options:
@@ -105,8 +106,8 @@ def choices(config: TuneConfig, cores: int) -> Choices:
     """Returns the values of each option: those that were asked for, or those that make sense with
     this number of cores.
     """
-    found = search_space(config.loader, cores)
-    if not found:
+    choices = search_space(config.loader, cores)
+    if not choices:
         raise ConfigError(
             f"loader={config.loader_name} has no settings to search; choose dali, "
             "dali_cpu, torch or torch_torchvision"
@@ -118,12 +119,12 @@ def choices(config: TuneConfig, cores: int) -> Choices:
 
     asked = {name: values for name, values in asdict(config.search).items() if values is not None}
     for name, values in asked.items():
-        if name not in found:
-            searched = f"loader={config.loader_name} here; that is {', '.join(found)}"
+        if name not in choices:
+            searched = f"loader={config.loader_name} here; that is {', '.join(choices)}"
             raise ConfigError(f"search.{name}: nothing that is searched of {searched}")
         if not values:
             raise ConfigError(f"search.{name} is empty; give the values to try, or leave it out")
-    return found | asked
+    return choices | asked
 
 
 def search_space(loader: LoaderConfig, cores: int) -> Choices:
@@ -136,19 +137,19 @@ def search_space(loader: LoaderConfig, cores: int) -> Choices:
     if type(loader) is not DaliConfig:
         return {}
 
-    found: Choices = {
+    choices: Choices = {
         "num_threads": _shares(cores, 1 / 4, 1 / 2, 1, 3 / 2),
         "prefetch_queue_depth": [1, 2, 4],
     }
     if loader.decodes_on == "cpu":
-        return found
+        return choices
 
     # with `exact` the engine gets no image, whatever this value is
     if not loader.exact:
-        found["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
+        choices["hw_decoder_load"] = [0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0]
     # ImageNet's images have fewer pixels than the default, so only lower values move their Huffman
     # decoding to the GPU
-    return found | {
+    return choices | {
         "decode": ["auto", "whole"],
         "hybrid_huffman_threshold": [1_000_000, 300_000, 100_000, 1],
     }
@@ -162,8 +163,8 @@ def _differs_in_one(setting: Setting, default: Setting) -> bool:
     """Whether at most one option of the GPU's decoder differs: all combinations would be too many
     to try.
     """
-    given = dict(default.options)
-    return sum(name in _DECODER and value != given[name] for name, value in setting.options) <= 1
+    defaults = dict(default.options)
+    return sum(name in _DECODER and value != defaults[name] for name, value in setting.options) <= 1
 
 
 def _same_as_another(setting: Setting, default: Setting) -> bool:

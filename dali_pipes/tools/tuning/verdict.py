@@ -37,7 +37,7 @@ def winner_of(race: Race) -> Setting:
     """
     best = race.best()
     if best is None:
-        smallest = min(race.out, key=lambda each: each.size)
+        smallest = min(race.out, key=lambda setting: setting.size)
         raise ConfigError(
             f"no setting that was tried can be kept, not even the smallest, {smallest}: "
             f"{race.out[smallest]}"

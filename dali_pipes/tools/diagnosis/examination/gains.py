@@ -29,7 +29,7 @@ MIN_GAIN = 1.03  # factor on images/s; a fix that gains less is not proposed
 
 
 def find_fixes(
-    state: ExaminationState, verdict: Verdict, found: TrainingFigures, tried: list[Fix]
+    state: ExaminationState, verdict: Verdict, figures: TrainingFigures, tried: list[Fix]
 ) -> Training[list[Fix]]:
     """Returns the fixes that gain something, the surest first.
 
@@ -38,7 +38,7 @@ def find_fixes(
     fixes = list(tried)
     for cause in (Cause(verdict.name, verdict.loss), *verdict.also):
         advised = advice(
-            cause.name, found, state.one_off, state.program.workers, affinity_cores(), state.items
+            cause.name, figures, state.one_off, state.program.workers, affinity_cores(), state.items
         )
         for fix in [
             *state.program.fixes(cause.name),
@@ -135,12 +135,12 @@ def measured_gain(
     rates: dict[str, list[float]] = {"before": [], "after": []}
     for number in range(budget.verify_pairs):
         pair = [("before", program), ("after", fix.program or program)]
-        for which, each in pair if number % 2 == 0 else pair[::-1]:
+        for which, subject in pair if number % 2 == 0 else pair[::-1]:
             announce(f"checking the fix: {which}, {number + 1} of {budget.verify_pairs}")
-            with each.feed() as feed:
+            with subject.feed() as feed:
                 # only a changed model has a step of its own
-                own = each.step() if fix.part == "model" and each is fix.program else None
-                probes = Probes(each, feed, budget.seconds)
+                own = subject.step() if fix.part == "model" and subject is fix.program else None
+                probes = Probes(subject, feed, budget.seconds)
                 if own:
                     drive(probes.start(), own)
                     span = drive(probes.together(), own)

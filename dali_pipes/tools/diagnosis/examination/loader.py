@@ -20,7 +20,7 @@ DOMINANT_WAIT = 0.5  # share of the time of training; a loader that costs it is 
 ITEMS_S = 1.0  # seconds in which items are profiled
 
 
-def look_at_loader(state: ExaminationState, found: TrainingFigures) -> Training[list[Fix]]:
+def look_at_loader(state: ExaminationState, figures: TrainingFigures) -> Training[list[Fix]]:
     """Finds out what an item spends its time with, and what other numbers of workers gain.
 
     Only if the loader costs time, or would without the other programs. Returns the fixes that
@@ -32,11 +32,11 @@ def look_at_loader(state: ExaminationState, found: TrainingFigures) -> Training[
         else None
     )
 
-    waits = found.wait_share + found.start_share
+    waits = figures.wait_share + figures.start_share
     waits_then = then.wait_share + then.start_share if then else 0.0
     if max(waits, waits_then) < MIN_COST:
         return []
-    if any(each.is_late for each in state.ends):
+    if any(end.is_late for end in state.ends):
         state.leave_out("what an item spends its time with, other numbers of workers")
         return []
 
@@ -52,7 +52,7 @@ def look_at_loader(state: ExaminationState, found: TrainingFigures) -> Training[
             state.one_off = replace(
                 state.one_off, item_waits=state.items.blocked_s / state.items.seconds
             )
-        for fix in state.program.other_workers(then or found, state.items):
+        for fix in state.program.other_workers(then or figures, state.items):
             if state.is_late(0.8):
                 state.leave_out(fix.what)
             else:

@@ -143,7 +143,7 @@ class Probes:
                 yield self._resident[0]
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        return sum("called a synchronizing" in str(each.message) for each in caught)
+        return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
     def _drain_prefetched(self) -> Iterator[Any]:
         """Yields the batches that were made before the span."""

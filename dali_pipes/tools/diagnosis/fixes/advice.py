@@ -34,7 +34,7 @@ _GAIN_ERROR = 0.25  # relative error of such a calculation
 
 def advice(
     verdict: str,
-    found: TrainingFigures,
+    figures: TrainingFigures,
     one_off: OneOffFigures,
     workers: int,
     cores: int,
@@ -45,7 +45,7 @@ def advice(
     The gain is calculated from the share of the time that is lost.
     """
     # the loader's factor if it never waited: usable cores over those that it keeps busy
-    usable = min(max(workers, 1), cores) / max(found.loader_cores, _MIN_DIVISOR)
+    usable = min(max(workers, 1), cores) / max(figures.loader_cores, _MIN_DIVISOR)
 
     match verdict:
         case "fetch-bound" if one_off.is_fetched:
@@ -74,7 +74,7 @@ def advice(
                 "find the images that take long (those above, if any are named), and fix or "
                 "remove them"
             )
-            share = 1 - found.straggling
+            share = 1 - figures.straggling
             yield Fix(
                 what,
                 "all others wait for them",
@@ -87,7 +87,7 @@ def advice(
                 "some steps later"
             )
             working = (
-                1 - (found.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
+                1 - (figures.blocked or 0.0) if one_off.device_busy is None else one_off.device_busy
             )
             low, high = _gain_range(1 / max(working, _MIN_DIVISOR))
             high *= _AFTER_A_WAIT if one_off.device_busy is None else 1.0
@@ -100,7 +100,7 @@ def advice(
         case "cgroup-throttled":
             model, loader = (
                 _gain_range(1 / max(1 - share, _MIN_DIVISOR))
-                for share in (found.model_throttled, found.throttled)
+                for share in (figures.model_throttled, figures.throttled)
             )
             what = "raise the CPU quota of the container (docker --cpus, Kubernetes limits.cpu)"
             yield Fix(what, "it is used up", speeds_up={"model": model, "loader": loader})
@@ -108,12 +108,12 @@ def advice(
         case "other programs":
             gain = one_off.one_thread_gain or 0.0
             # at least as fast as on one thread, if that was measured
-            model = max(1.0, gain), max(1.0, gain, found.model_freed)
+            model = max(1.0, gain), max(1.0, gain, figures.model_freed)
             freed: dict[str, tuple[float, ...]] = {
-                "loader": (1.0, found.loader_freed),
+                "loader": (1.0, figures.loader_freed),
                 "model": model,
             }
-            why = f"they keep {found.others:.1f} of {cores} cores busy"
+            why = f"they keep {figures.others:.1f} of {cores} cores busy"
             yield Fix("stop the other programs, or give them other cores", why, speeds_up=freed)
             if gain > 1:
                 what = "torch.set_num_threads(1), for as long as they run"

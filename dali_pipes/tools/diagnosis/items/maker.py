@@ -52,9 +52,9 @@ class ItemMaker:
         self.items += len(made)
         return bool(made) or self._stream is None
 
-    def _try(self, call: Callable[[Any], Any], given: Any) -> Any:
+    def _try(self, call: Callable[[Any], Any], argument: Any) -> Any:
         try:
-            return call(given)
+            return call(argument)
         except Exception as error:
             self._note(error)
             return None

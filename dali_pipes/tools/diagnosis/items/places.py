@@ -86,7 +86,7 @@ def name_place(stack: tuple[Entry, ...], sampler: StackSampler, collates: bool) 
         stack = (
             tuple(
                 itertools.takewhile(
-                    lambda each: _module(each[0], sampler).startswith("torch.utils.data"), stack
+                    lambda entry: _module(entry[0], sampler).startswith("torch.utils.data"), stack
                 )
             )
             or stack
@@ -99,12 +99,12 @@ def name_place(stack: tuple[Entry, ...], sampler: StackSampler, collates: bool) 
     where, text = ("", "") if not own else _where(code, line)
 
     below = [
-        each for each in stack[last + 1 :] if not _module(each[0], sampler).startswith(_PLUMBING)
+        entry for entry in stack[last + 1 :] if not _module(entry[0], sampler).startswith(_PLUMBING)
     ]
 
     # Pillow decodes when the pixels are first needed, which may be in any of its functions
-    for each, _, _ in below:
-        if _module(each, sampler).startswith("PIL.ImageFile") and each.co_name == "load":
+    for outer, _, _ in below:
+        if _module(outer, sampler).startswith("PIL.ImageFile") and outer.co_name == "load":
             first = next(code for code, _, _ in below if _module(code, sampler).startswith("PIL."))
             return Place(f"decoding ({_public(first, sampler)})", where, text, "decode")
 
@@ -209,7 +209,9 @@ def _kind(name: str, module: str) -> str:
 def _lines(code: CodeType) -> dict[int, int]:
     # an instruction takes two bytes
     return {
-        2 * place: each[0] for place, each in enumerate(code.co_positions()) if each[0] is not None
+        2 * place: position[0]
+        for place, position in enumerate(code.co_positions())
+        if position[0] is not None
     }
 
 
@@ -232,7 +234,9 @@ def _loop(code: CodeType, offset: int) -> int | None:
         if instruction.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"
     ]
     around = [
-        (a, b) for a, b in ranges if a <= offset <= b and not any(a <= each <= b for each in yields)
+        (a, b)
+        for a, b in ranges
+        if a <= offset <= b and not any(a <= place <= b for place in yields)
     ]
 
     if not around:

@@ -134,24 +134,26 @@ def _summary(watched: ItemMaker, sampler: StackSampler) -> ItemProfile:
     sums: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for (collates, stack), spent in sampler.stacks.items():
         if stack:
-            for place, each in enumerate(spent):
-                sums[name_place(stack, sampler, collates)][place] += each
+            for index, seconds in enumerate(spent):
+                sums[name_place(stack, sampler, collates)][index] += seconds
 
-    wall, cpu, queued = (sum(each[place] for each in sampler.stacks.values()) for place in range(3))
+    wall, cpu, queued = (
+        sum(spent[index] for spent in sampler.stacks.values()) for index in range(3)
+    )
     wall = max(wall, 1e-9)
 
     parts = list[ItemPart]()
-    for found, spent in sums.items():
+    for place, spent in sums.items():
         # A sleep is known by its name. Its figures may say otherwise: other threads of the process
         # compute meanwhile, and each sample wakes this thread up, which then stands in the run
         # queue of a busy machine.
-        share, waits = spent[0] / wall, found.kind == "wait" or sum(spent[1:]) < spent[0] / 2
+        share, waits = spent[0] / wall, place.kind == "wait" or sum(spent[1:]) < spent[0] / 2
 
         if share >= MIN_SHARE:
             named = (
-                _without_operators(found, spent[1] / wall * total / items, watched)
+                _without_operators(place, spent[1] / wall * total / items, watched)
                 if share >= LOOP_SHARE
-                else found
+                else place
             )
             parts.append(
                 ItemPart(
@@ -182,13 +184,13 @@ def _summary(watched: ItemMaker, sampler: StackSampler) -> ItemProfile:
     )
 
 
-def _without_operators(found: Place, cpu_s: float, watched: ItemMaker) -> Place:
+def _without_operators(place: Place, cpu_s: float, watched: ItemMaker) -> Place:
     """Renames a loop whose lines take longer than Python needs for them by its function: its
     operators compute, not the loop.
     """
-    if found.loop is None:
-        return found
-    lines = watched.count_lines(found.loop)
+    if place.loop is None:
+        return place
+    lines = watched.count_lines(place.loop)
     if not lines or cpu_s / lines < OPERATOR_S:
-        return found
-    return replace(found, name=found.name.removeprefix("a Python loop in "), kind="operator")
+        return place
+    return replace(place, name=place.name.removeprefix("a Python loop in "), kind="operator")

@@ -92,12 +92,12 @@ def _counters() -> dict[str, Any]:
     """Returns what only grows; None: unknown on this machine."""
     times = psutil.cpu_times(percpu=True)
     ours = [times[core] for core in os.sched_getaffinity(0) if core < len(times)]
-    total = sum(sum(each[:8]) for each in ours)  # guest time is already part of user time
+    total = sum(sum(time_[:8]) for time_ in ours)  # guest time is already part of user time
 
     return {
         "cpu_s": cpu_seconds(),
         "queued_s": queued_seconds(),
-        "busy_s": total - sum(each.idle + each.iowait for each in ours),
+        "busy_s": total - sum(time_.idle + time_.iowait for time_ in ours),
         "total_s": total,
         "throttled_s": throttled_seconds(),
         "stalled_s": _memory_stalled_s(),

@@ -145,7 +145,7 @@ class TrainingProgram(ABC):
         """
         return []
 
-    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, figures: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns other settings of the loader's processes, to try before there is a verdict."""
         return []
 

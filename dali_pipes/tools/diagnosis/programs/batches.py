@@ -38,15 +38,15 @@ def _are_samples(batch: Sequence[Any]) -> bool:
     """Whether each element is one sample, such as an image of a detection batch, rather than the
     images, the labels and so on of all samples.
     """
-    if len({type(each) for each in batch}) != 1:
+    if len({type(part) for part in batch}) != 1:
         return False
     if not isinstance(batch[0], (torch.Tensor, np.ndarray)):
         return isinstance(batch[0], (Mapping, str, bytes, int, float))
 
     # a number, or an image (channels, height, width)
-    is_one = all(each.ndim in (0, 3) for each in batch)
+    is_one = all(part.ndim in (0, 3) for part in batch)
     # arrays of several sizes are fields; so are two of one size, such as inputs and targets
-    return is_one or (len(batch) > 2 and len({tuple(each.shape) for each in batch}) == 1)
+    return is_one or (len(batch) > 2 and len({tuple(part.shape) for part in batch}) == 1)
 
 
 def arrays_of(batch: Any) -> list[Any]:
@@ -75,4 +75,4 @@ def _fields(batch: Any) -> list[Any]:
 def put_on_device(batch: Any) -> Any:
     if not torch.cuda.is_available():
         return batch
-    return tree_map(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each, batch)
+    return tree_map(lambda part: part.cuda() if isinstance(part, torch.Tensor) else part, batch)

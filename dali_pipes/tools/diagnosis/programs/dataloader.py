@@ -88,9 +88,9 @@ class DataLoaderProgram(TrainingProgram):
 
     def transfer_size(self) -> tuple[int, bool]:
         tensors = [
-            each
-            for each in arrays_of(next(iter(self._loader)))
-            if isinstance(each, torch.Tensor) and not each.is_cuda
+            array
+            for array in arrays_of(next(iter(self._loader)))
+            if isinstance(array, torch.Tensor) and not array.is_cuda
         ]
         return sum(tensor.nbytes for tensor in tensors), all(
             tensor.is_pinned() for tensor in tensors
@@ -124,11 +124,11 @@ class DataLoaderProgram(TrainingProgram):
             auto_collation=loader.batch_sampler is not None or bool(loader.batch_size),
         )
 
-    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, figures: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns the settings of the worker processes that are likely to help, by the figures."""
         now, cores = self._loader.num_workers, available_cpus()
         fixes = list[Fix]()
-        if self.starts_anew and found.start_share >= MIN_COST:
+        if self.starts_anew and figures.start_share >= MIN_COST:
             fixes.append(
                 self._fix_with("workers live from epoch to epoch", persistent_workers=True)
             )
@@ -144,8 +144,8 @@ class DataLoaderProgram(TrainingProgram):
             counts |= {max(now + 1, cores)}
 
         # workers copy batches into shared memory; for items that cost less, no worker is fastest
-        serial = 1 / (1 / found.model + items.seconds) if items else 0.0
-        if now and not waits and serial > found.together:
+        serial = 1 / (1 / figures.model + items.seconds) if items else 0.0
+        if now and not waits and serial > figures.together:
             counts |= {0, 1}
         if now > cores and not waits:
             counts |= {cores}

@@ -67,19 +67,19 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
     data, starts = text.encode(), [0]  # ast counts columns in bytes
-    for each in data.splitlines(keepends=True):
-        starts.append(starts[-1] + len(each))
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
 
     def place(line: int | None, column: int | None) -> int:
         assert line is not None and column is not None, "a node of a parsed file has both ends"
         return starts[line - 1] + column
 
     edits, added = list[tuple[int, int, str]](), list[str]()
-    given: dict[str | None, ast.expr] = dict(zip(_POSITIONS, call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords}
+    arguments: dict[str | None, ast.expr] = dict(zip(_POSITIONS, call.args, strict=False))
+    arguments |= {keyword.arg: keyword.value for keyword in call.keywords}
     for name, value in options.items():
-        if name in given:
-            node = given[name]
+        if name in arguments:
+            node = arguments[name]
             # the value that DataLoader takes for an option that is left out
             neutral = False if name == "persistent_workers" else None
             written = repr(neutral if value is None else value)
@@ -95,7 +95,7 @@ def _change(text: str, call: ast.Call, options: dict[str, Any]) -> str:
 
     if added:
         nodes = [*call.args, *(keyword.value for keyword in call.keywords)]
-        last = max((place(each.end_lineno, each.end_col_offset) for each in nodes), default=None)
+        last = max((place(node.end_lineno, node.end_col_offset) for node in nodes), default=None)
         if last is None:
             # in front of the closing parenthesis
             at, comma = place(call.end_lineno, call.end_col_offset) - 1, ""

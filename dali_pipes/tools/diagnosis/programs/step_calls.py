@@ -58,7 +58,9 @@ class StepCalls:
             self._wrap(torch.Tensor, name, functools.partial(self._count_read, written))
         for name, written in _COPIES.items():
             self._wrap(torch.Tensor, name, functools.partial(self._count_copy, written))
-        self._wrap(torch.autocast, "__enter__", lambda given, options: self._see_autocast(given[0]))
+        self._wrap(
+            torch.autocast, "__enter__", lambda arguments, options: self._see_autocast(arguments[0])
+        )
         handle = register_optimizer_step_post_hook(self._see_optimizer)
         self._stack.callback(handle.remove)
 
@@ -100,37 +102,37 @@ class StepCalls:
 
         on_gpu = any(device == "cuda" for device, _ in self.parameters)
         possible = "possible" if on_gpu else "possible on a GPU"
-        found = list[str]()
+        remarks = list[str]()
 
         for written, place in self._often(self.reads):
             what = f"{written} in {place} makes each step wait for the GPU"
-            found.append(f"{possible}: {what}; keep it a tensor, and read it once in some steps")
+            remarks.append(f"{possible}: {what}; keep it a tensor, and read it once in some steps")
         for written, place in self._often(self.copies):
             what = f"{written} in {place} waits for its copy"
-            found.append(
+            remarks.append(
                 f"{possible}: {what}; pin_memory=True in the DataLoader, and non_blocking=True "
                 "there, let it overlap"
             )
 
-        if on_gpu and not pin_memory and not found:
-            found.append(
+        if on_gpu and not pin_memory and not remarks:
+            remarks.append(
                 "possible: batches are not in page-locked memory, so copies to the GPU are "
                 "slow; pin_memory=True"
             )
 
         if {dtype for _, dtype in self.parameters} == {torch.float32} and not self.has_autocast:
             what = "parameters are float32, and no autocast was seen"
-            found.append(
+            remarks.append(
                 f"{possible}: {what}; torch.autocast('cuda', torch.bfloat16) around the "
                 "forward pass may be faster"
             )
 
         looked = "calls that wait for the GPU, copies to it, and precision"
-        found.append(
+        remarks.append(
             f"{looked} were looked at in {self.steps} steps"
-            + ("" if found else "; nothing was found")
+            + ("" if remarks else "; nothing was found")
         )
-        return found
+        return remarks
 
     def _often(self, counts: Counter[tuple[str, str]]) -> list[tuple[str, str]]:
         return [key for key, count in counts.most_common(3) if count >= _OFTEN * self.steps]
@@ -166,13 +168,13 @@ class StepCalls:
             )
             counts[written, f"{shown}:{frame.f_lineno}"] += 1
 
-    def _count_read(self, written: str, given: Any, options: dict[str, Any]) -> None:
+    def _count_read(self, written: str, arguments: Any, options: dict[str, Any]) -> None:
         self._count(self.reads, written)
 
-    def _count_copy(self, written: str, given: Any, options: dict[str, Any]) -> None:
+    def _count_copy(self, written: str, arguments: Any, options: dict[str, Any]) -> None:
         """Counts a copy to a device; .to() with a dtype is no such copy."""
-        target = options.get("device", given[1] if len(given) > 1 else "cuda")
-        blocks = not options.get("non_blocking", any(each is True for each in given[2:]))
+        target = options.get("device", arguments[1] if len(arguments) > 1 else "cuda")
+        blocks = not options.get("non_blocking", any(value is True for value in arguments[2:]))
         if blocks and isinstance(target, (str, int, torch.device)):
             self._count(self.copies, written)
 
@@ -183,7 +185,7 @@ class StepCalls:
         if self._is_step():
             # a few of each group tell device and dtype
             self.parameters |= {
-                (each.device.type, each.dtype)
+                (parameter.device.type, parameter.dtype)
                 for group in optimizer.param_groups
-                for each in group["params"][:8]
+                for parameter in group["params"][:8]
             }

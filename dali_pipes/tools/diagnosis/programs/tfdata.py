@@ -66,11 +66,11 @@ class TfDataProgram(TrainingProgram):
     def remarks(self) -> list[str]:
         return find_faults(self._dataset)
 
-    def other_workers(self, found: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
+    def other_workers(self, figures: TrainingFigures, items: ItemProfile | None) -> list[Fix]:
         """Returns parallel maps and a prefetch, where there is none and TensorFlow adds none."""
         fixes = list[Fix]()
         if self._serial:
-            names = ", ".join(sorted({str(each) for each in self._serial}))
+            names = ", ".join(sorted({str(stage) for stage in self._serial}))
             what = f"{names}: num_parallel_calls=tf.data.AUTOTUNE"
             fixes.append(
                 self._with(what, "several elements are made at the same time", _run_in_parallel)
@@ -110,7 +110,7 @@ def _run_in_parallel(dataset: Any) -> Any:
     """Returns the same pipeline with all its maps in parallel; None if it has a part that cannot be
     built again.
     """
-    if not any(is_serial(each, dataset) for each in read_pipeline(dataset)):
+    if not any(is_serial(stage, dataset) for stage in read_pipeline(dataset)):
         return dataset
 
     inputs = dataset._inputs()

@@ -42,7 +42,7 @@ def read_pipeline(dataset: Any) -> list[Stage]:
 
     Of several inputs, such as zip's, the longest is followed.
     """
-    inputs = [read_pipeline(each) for each in dataset._inputs()]
+    inputs = [read_pipeline(input_) for input_ in dataset._inputs()]
     return [*max(inputs, key=len, default=[]), _read_stage(dataset)]
 
 
@@ -50,7 +50,7 @@ def find_faults(dataset: Any) -> list[str]:
     """Returns what is wrong with the order of a pipeline, or left to chance, in words, each with
     what to do instead.
     """
-    stages = [each for each in read_pipeline(dataset) if each.kind != "options"]
+    stages = [stage for stage in read_pipeline(dataset) if stage.kind != "options"]
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]
 
@@ -88,24 +88,24 @@ def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
     """Yields what comes before the last cache although it differs, or should differ, from epoch to
     epoch.
     """
-    last = max((place for place, each in enumerate(stages) if each.kind == "cache"), default=0)
+    last = max((place for place, stage in enumerate(stages) if stage.kind == "cache"), default=0)
 
-    for each in stages[:last]:
+    for stage in stages[:last]:
         # a shuffle behind the cache gives each epoch another order again
-        if each.kind == "shuffle" and not any(later.kind == "shuffle" for later in stages[last:]):
+        if stage.kind == "shuffle" and not any(later.kind == "shuffle" for later in stages[last:]):
             yield (
                 "wrong: cache() comes after shuffle(), so every epoch has the order of the "
                 "first; shuffle after the cache"
             )
 
-        if each.is_random:
+        if stage.is_random:
             repeats = "so every epoch repeats those of the first"
             yield (
-                f"wrong: cache() comes after {each}, which draws random numbers, {repeats}; "
+                f"wrong: cache() comes after {stage}, which draws random numbers, {repeats}; "
                 "put what is random after the cache"
             )
 
-        if each.kind == "repeat":
+        if stage.kind == "repeat":
             yield (
                 "wrong: cache() comes after repeat(), so it holds each element once for each "
                 "epoch; cache before repeat()"
@@ -145,7 +145,7 @@ def _nodes(function: Any) -> list[str]:
     graph = function.graph.as_graph_def()
     return [
         node.op
-        for nodes in (graph.node, *(each.node_def for each in graph.library.function))
+        for nodes in (graph.node, *(definition.node_def for definition in graph.library.function))
         for node in nodes
     ]
 

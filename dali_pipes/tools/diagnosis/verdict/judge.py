@@ -43,15 +43,15 @@ def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: 
 
     Rounds that are all prep-bound agree, even if they differ in why the loader is too slow.
     """
-    each = [
+    names = [
         find_causes(median_figures([one], workers, burst, one_off), one_off, workers)[0].name
         for one in rounds
     ]
 
     first, *also = find_causes(median_figures(rounds, workers, burst, one_off), one_off, workers)
-    agreeing = sum(_kind(name) == _kind(first.name) for name in each)
-    if agreeing * 2 <= len(each):
-        return Verdict("inconclusive", "low", each, (first, *also))
+    agreeing = sum(_kind(name) == _kind(first.name) for name in names)
+    if agreeing * 2 <= len(names):
+        return Verdict("inconclusive", "low", names, (first, *also))
 
     # without a look inside the step, "model-bound" only says that nothing else was found
     looked_inside = one_off.larger_gain is not None or one_off.device_busy is not None
@@ -59,8 +59,8 @@ def judge(rounds: Sequence[Round], one_off: OneOffFigures, workers: int, burst: 
         is_dear = looked_inside
     else:
         is_dear = first.loss >= CERTAIN and _leads(first, also)
-    certain = set(each) == {first.name} and len(each) > 1 and is_dear
-    return Verdict(first.name, "high" if certain else "medium", each, tuple(also), first.loss)
+    certain = set(names) == {first.name} and len(names) > 1 and is_dear
+    return Verdict(first.name, "high" if certain else "medium", names, tuple(also), first.loss)
 
 
 def _kind(name: str) -> str:

@@ -73,65 +73,65 @@ class Cause:
     is_hidden: bool = False
 
 
-def find_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def find_causes(figures: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns all that costs a tenth of the time or more, the dearest first; what slows down
     everything else comes before it.
     """
-    starved = _machine_causes(found, one_off)
-    others = [*_loader_causes(found, one_off, workers), *_step_causes(found, one_off)]
+    starved = _machine_causes(figures, one_off)
+    others = [*_loader_causes(figures, one_off, workers), *_step_causes(figures, one_off)]
     dear = sorted(
-        (other for other in others if other.loss >= MIN_COST), key=lambda each: -each.loss
+        (cause for cause in others if cause.loss >= MIN_COST), key=lambda cause: -cause.loss
     )
     if starved or dear:
         return [*starved, *dear]
 
     # larger batches seem to gain, which other programs may cause as well
     disturbed = (
-        found.others >= OTHERS * affinity_cores() and (one_off.larger_gain or 0.0) >= LAUNCHING
+        figures.others >= OTHERS * affinity_cores() and (one_off.larger_gain or 0.0) >= LAUNCHING
     )
-    return [Cause("inconclusive" if disturbed else "model-bound", found.step_share)]
+    return [Cause("inconclusive" if disturbed else "model-bound", figures.step_share)]
 
 
-def _machine_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
+def _machine_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down loader and model alike, or would if the files were not in memory."""
     starved = []
-    if found.throttled >= MIN_COST:
-        starved.append(Cause("cgroup-throttled", found.throttled))
+    if figures.throttled >= MIN_COST:
+        starved.append(Cause("cgroup-throttled", figures.throttled))
 
-    short = found.memory_stall >= MIN_COST or found.alloc_retries
-    if short and found.prep_stall >= CONTENTION:
-        starved.append(Cause("memory-bound", max(found.memory_stall, found.prep_stall)))
+    short = figures.memory_stall >= MIN_COST or figures.alloc_retries
+    if short and figures.prep_stall >= CONTENTION:
+        starved.append(Cause("memory-bound", max(figures.memory_stall, figures.prep_stall)))
 
     cold = (
         1.0
         if one_off.cold_rate is None or one_off.data_fits
-        else one_off.cold_rate / found.together
+        else one_off.cold_rate / figures.together
     )
     if 1 - cold >= 0.2:
         starved.append(Cause("fetch-bound", 1 - cold))
     return starved
 
 
-def _loader_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
+def _loader_causes(figures: TrainingFigures, one_off: OneOffFigures, workers: int) -> list[Cause]:
     """Returns what training waits for in next(): the start of an epoch, the cores that others have,
     and the loader itself.
     """
-    by_others = found.wait_share * (1 - 1 / found.loader_freed) + found.step_share * (
-        1 - 1 / found.model_freed
+    by_others = figures.wait_share * (1 - 1 / figures.loader_freed) + figures.step_share * (
+        1 - 1 / figures.model_freed
     )
-    left = found.wait_share / found.loader_freed
-    if found.loader_sets_pace and not one_off.decodes_on_gpu:
-        left += found.contention * found.step_share  # it slows down the steps as well
+    left = figures.wait_share / figures.loader_freed
+    if figures.loader_sets_pace and not one_off.decodes_on_gpu:
+        left += figures.contention * figures.step_share  # it slows down the steps as well
 
     # what is left has one name: that of the first rule below that holds
-    idle = found.loader_cores * found.loader_freed < IDLE_WORKERS * min(
+    idle = figures.loader_cores * figures.loader_freed < IDLE_WORKERS * min(
         max(workers, 1), affinity_cores()
     )
     waits = idle if one_off.item_waits is None else one_off.item_waits >= WAITING_ITEMS
 
     if (one_off.transfer_share or 0.0) >= TRANSFER:
         name = "transfer-bound"
-    elif found.straggling >= STRAGGLING:
+    elif figures.straggling >= STRAGGLING:
         name = "straggler"
     elif waits:
         name = "decode-contention" if one_off.decodes_on_gpu else "fetch-bound"
@@ -140,7 +140,7 @@ def _loader_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int)
     elif (one_off.more_gain or 0.0) >= MIN_WORKER_GAIN:
         name = "prep-bound (too few workers)"
     # without workers it is item by item also where the cores are busy, if more workers were tried
-    elif found.busy >= (
+    elif figures.busy >= (
         SATURATED if workers < affinity_cores() else SATURATED_ALL_WORKERS
     ) and not (one_off.is_serial and one_off.more_gain):
         name = "prep-bound (CPU saturated)"
@@ -149,43 +149,43 @@ def _loader_causes(found: TrainingFigures, one_off: OneOffFigures, workers: int)
     else:
         name = "prep-bound (too few workers)"
 
-    start = found.start_share
+    start = figures.start_share
     if name == "prep-bound (too many workers)" and not one_off.starts_anew:
         # that many workers have to make their first batches
         left, start = left + start, 0.0
     return [Cause("start-bound", start), Cause("other programs", by_others), Cause(name, left)]
 
 
-def _step_causes(found: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
+def _step_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
     """Returns what slows down the model in its step, whatever the loader does."""
     steps, undisturbed, known = (
-        found.step_share,
-        found.others < OTHERS * affinity_cores(),
+        figures.step_share,
+        figures.others < OTHERS * affinity_cores(),
         list[Cause](),
     )
 
     # what the steps would take without the loader beside them
-    alone = steps * (1 - found.contention)
+    alone = steps * (1 - figures.contention)
     # on a GPU the host may run ahead of it or wait: only the GPU's own idle time counts
     if one_off.device_busy is not None:
         if one_off.device_busy < DEVICE_IDLE:
             idle = (1 - one_off.device_busy) * alone
             known.append(Cause("sync-bound" if one_off.syncs else "launch-bound", idle))
-    elif (found.blocked or 0.0) >= BLOCKED:
-        known.append(Cause("sync-bound", (found.blocked or 0.0) * alone))
+    elif (figures.blocked or 0.0) >= BLOCKED:
+        known.append(Cause("sync-bound", (figures.blocked or 0.0) * alone))
     elif (one_off.larger_gain or 0.0) >= LAUNCHING and undisturbed:
         known.append(Cause("launch-bound", (1 - 1 / (one_off.larger_gain or 1.0)) * alone))
 
-    is_of_the_loader = found.loader_sets_pace and not one_off.decodes_on_gpu
+    is_of_the_loader = figures.loader_sets_pace and not one_off.decodes_on_gpu
     if (
-        found.contention >= CONTENTION
+        figures.contention >= CONTENTION
         # else the other programs explain that the steps are slower
-        and found.model_freed <= 1 / (1 - CONTENTION)
+        and figures.model_freed <= 1 / (1 - CONTENTION)
         # beside a slower loader it counts as waiting: _loader_causes has it
         and not is_of_the_loader
     ):
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
         known.append(
-            Cause("transfer-bound" if copies else "decode-contention", found.contention * steps)
+            Cause("transfer-bound" if copies else "decode-contention", figures.contention * steps)
         )
     return known

@@ -36,7 +36,7 @@ def diagnose_program(
     program = read_program(words, _JOB)
     _JOB.say(f"running {' '.join(words)} until its training loop begins")
 
-    start, found, interrupted = time.time(), dict[str, Any](), False
+    start, answers, interrupted = time.time(), dict[str, Any](), False
     # the program's faulthandler writes here where it is at the limit, even inside a call into C
     with tempfile.NamedTemporaryFile("r") as dump:
         job = {
@@ -50,35 +50,37 @@ def diagnose_program(
 
         with start_program(_WATCHED, job, program.flags) as child:
             try:
-                _collect(child, found, start + limit)
+                _collect(child, answers, start + limit)
             except KeyboardInterrupt:
                 interrupted = True
                 _JOB.say("interrupted; what has been found so far:")
-                _collect(child, found, time.time())
+                _collect(child, answers, time.time())
         stack = [
             line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")
         ][:1]
 
-    if found.get("trace"):
-        print(found["trace"], end="", file=sys.stderr)
-    if "diagnosis" in found:
-        print(found["text"], end="", file=sys.stderr)
+    if answers.get("trace"):
+        print(answers["trace"], end="", file=sys.stderr)
+    if "diagnosis" in answers:
+        print(answers["text"], end="", file=sys.stderr)
         if not interrupted:
-            before = {"seconds_before_loop": found["seconds"], "loops_before": found["before"]}
-            return {"program": list(words), **before, **found["diagnosis"]}
+            before = {"seconds_before_loop": answers["seconds"], "loops_before": answers["before"]}
+            return {"program": list(words), **before, **answers["diagnosis"]}
 
     where = f"it was at {stack[0]}" if stack else "it did not say where it was"
     if interrupted:
-        if "diagnosis" not in found:
-            _JOB.say(found.get("error", where))
+        if "diagnosis" not in answers:
+            _JOB.say(answers.get("error", where))
         raise KeyboardInterrupt
 
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
-    why = found.get(
+    why = answers.get(
         "error",
         f"{where}, and was ended" if over else f"{child.end_in_words()}, and no word",
     )
-    raise ProgramError(f"{' '.join(words)} was not diagnosed {over}({why})", found.get("status", 1))
+    raise ProgramError(
+        f"{' '.join(words)} was not diagnosed {over}({why})", answers.get("status", 1)
+    )
 
 
 def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) -> dict[str, Any]:
@@ -95,13 +97,13 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
     return result
 
 
-def _collect(child: ProgramProcess, found: dict[str, Any], deadline: float) -> None:
+def _collect(child: ProgramProcess, answers: dict[str, Any], deadline: float) -> None:
     """Adds to `found` what the program sends until it ends, and says what it does.
 
     At the deadline the program is asked for what it has.
     """
     for answer in child.answers(deadline):
-        found |= answer
+        answers |= answer
         if "doing" in answer:
             _JOB.say(answer["doing"])
         elif "seconds" in answer:
