@@ -18,6 +18,7 @@ from . import mixing_kernels, refusal
 
 SOURCES = Path(__file__).parent / "c"
 DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c"]
+PARTS_OF_TORCH = ["torch_kernels", "torch_memory"]
 FLAGS = [
     "-O1",
     "-g",
@@ -127,7 +128,8 @@ def _compile_into(built: Path, include: list[str]) -> None:
             ),
             *(str(made / "libcuda.so.1"), "-o", str(made / "libnvidia-ml.so.1")),
         )
-        _compile_torch_kernels(made / "torch_kernels.so", include)
+        for part in PARTS_OF_TORCH:
+            _compile_for_torch(part, made / f"{part}.so", include)
         _compile_mixing(made / "kernels.so")
         try:
             made.rename(built)
@@ -136,18 +138,18 @@ def _compile_into(built: Path, include: list[str]) -> None:
                 raise
 
 
-def _compile_torch_kernels(to: Path, include: list[str]) -> None:
-    """Half a minute, for PyTorch's headers."""
+def _compile_for_torch(part: str, to: Path, include: list[str]) -> None:
+    """Half a minute for the kernels, because of PyTorch's headers."""
     torch = Path(importlib.util.find_spec("torch").origin).parent
     folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", *include]
-    libraries = [f"-L{torch}/lib", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ldl"]
+    libraries = [f"-L{torch}/lib", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda", "-ldl"]
     _gcc(
         "-O0",
         "-fPIC",
         "-shared",
         "-std=c++17",
         *folders,
-        str(SOURCES / "torch_kernels.cpp"),
+        str(SOURCES / f"{part}.cpp"),
         "-o",
         str(to),
         *libraries,

@@ -1,5 +1,5 @@
-"""PyTorch's operators on the simulated GPU: c/torch_kernels.cpp, compiled for the installed
-PyTorch.
+"""PyTorch's operators on the simulated GPU, and its memory: c/torch_kernels.cpp and
+c/torch_memory.cpp, compiled for the installed PyTorch.
 """
 
 import ctypes
@@ -19,9 +19,17 @@ def sleep(cycles: int) -> None:
     device.queue_delay(ctypes.c_void_p(stream))
 
 
+def poisons_memory() -> bool:
+    """Whether memory that PyTorch gives back is poisoned."""
+    return os.environ.get("SIMULATED_GPU_POISON") == "1"
+
+
 def install() -> None:
     torch.cuda._sleep = sleep
-    torch.ops.load_library(Path(os.environ["SIMULATED_GPU"]) / "torch_kernels.so")
+    built = Path(os.environ["SIMULATED_GPU"])
+    torch.ops.load_library(built / "torch_kernels.so")
+    if poisons_memory():
+        ctypes.CDLL(str(built / "torch_memory.so")).use_poisoned_memory()
     # Otherwise PyTorch chooses algorithms of libraries whose kernels do not run here.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_flash_sdp(False)
