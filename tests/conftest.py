@@ -85,6 +85,19 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+@pytest.fixture(autouse=True)
+def no_launch_is_refused():
+    """On the simulated GPU: DALI does not look at what a launch returns."""
+    if "SIMULATED_GPU" not in os.environ:
+        yield
+        return
+    from simulated_gpu.device import count
+
+    before = count("refused")
+    yield
+    assert count("refused") == before, "a launch that a GPU would refuse: the output names it"
+
+
 @pytest.fixture
 def torchvision_gpu_anywhere(monkeypatch):
     """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""

@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpu_backends import simulated
+from simulated_gpu.device import parameter_bytes
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.loader import mixing
 from dali_pipes.loader.mixing import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
@@ -54,6 +57,28 @@ def test_the_kernels_make_what_pytorch_makes(dtype, memory_format, size, count):
         )
         assert torch.equal(made.cpu(), expected)
     assert torch.equal(on_gpu.cpu(), images)
+
+
+def test_arguments_have_the_sizes_of_the_kernels_parameters(monkeypatch):
+    """Of the machine code; CuPy and the driver take whatever they are given."""
+    if not simulated():
+        pytest.skip("only the simulated GPU tells the sizes of a kernel's parameters")
+    compiled, sizes = mixing._compiled, []
+
+    def instance(name, device):
+        def launch(blocks, threads, arguments):
+            compiled(name, device)(blocks, threads, arguments)
+            sizes.append(([each.nbytes for each in arguments], parameter_bytes()))
+
+        return launch
+
+    monkeypatch.setattr(mixing, "_compiled", instance)
+    for dtype in TORCH_DTYPES.values():
+        for size in (9, 32):
+            images = images_of(2, size, dtype, torch.contiguous_format).cuda()
+            blend_with_previous(images, 0.5), paste_previous(images, box_of(size))
+    assert len(sizes) == 4 * len(TORCH_DTYPES)
+    assert all(arguments == parameters for arguments, parameters in sizes)
 
 
 def test_parts_of_a_batch_and_odd_strides():
@@ -101,6 +126,7 @@ def test_images_of_another_stream_are_not_given_away_before_they_are_read():
     del source
     with torch.cuda.stream(other):
         overwritten = [torch.full(images.shape, float("nan"), device="cuda") for _ in range(4)]
+    other.synchronize()
     assert torch.equal(made.cpu(), expected) and len(overwritten) == 4
 
 

@@ -31,7 +31,8 @@ def test_memory_that_was_just_freed_is_not_decoded_into(manifest, own_stream):
             transform=dp.EvalTransform(size=96),
             batch_size=8,
         ) as loader,
-        torch.cuda.stream(new_stream() if own_stream else None),
+        # of another priority: PyTorch has 32 streams of each, and would hand out the decoder's own
+        torch.cuda.stream(new_stream(priority=-1) if own_stream else None),
     ):
         for _ in loader:
             # the decoder has all that it keeps; to give back what is too small would wait for the

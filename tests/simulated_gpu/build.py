@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from . import mixing_kernels, refusal
 
 SOURCES = Path(__file__).parent / "c"
-DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c"]
+DEVICE = ["core.c", "runtime.c", "nvjpeg.c", "driver.c", "cubin.c"]
 PARTS_OF_TORCH = ["torch_kernels", "torch_memory"]
 FLAGS = [
     "-O1",
@@ -158,21 +158,13 @@ def _compile_for_torch(part: str, to: Path, include: list[str]) -> None:
 
 
 def _compile_mixing(to: Path) -> None:
+    """The sanitizer calls a function of mixing_kernels.py; gcc would link its own."""
     with tempfile.TemporaryDirectory() as folder:
-        source = mixing_kernels.write(Path(folder))
+        source, compiled = mixing_kernels.write(Path(folder)), f"{folder}/mixing.o"
         includes = [f"-I{folder}", f"-I{mixing_kernels.KERNELS.parent}"]
-        _gcc(
-            "-std=c++17",
-            "-O2",
-            "-ffp-contract=off",
-            "-fPIC",
-            "-shared",
-            *includes,
-            str(source),
-            "-o",
-            str(to),
-            "-lstdc++",
-        )
+        options = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-fsanitize=alignment"]
+        _gcc(*options, *includes, "-c", str(source), "-o", compiled)
+        _gcc("-shared", compiled, "-o", str(to), "-lstdc++", "-ldl")
 
 
 def _gcc(*arguments: str) -> str:

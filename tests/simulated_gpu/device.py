@@ -2,7 +2,7 @@
 
 import ctypes
 
-COUNTS = ("launches", "copies", "allocations", "waits", "jpeg_engine", "jpeg_cuda")
+COUNTS = ("launches", "copies", "allocations", "waits", "jpeg_engine", "jpeg_cuda", "refused")
 
 
 def _library() -> ctypes.CDLL:
@@ -11,7 +11,7 @@ def _library() -> ctypes.CDLL:
 
 def count(what: str) -> int:
     """Since the process began; `what` is one of COUNTS: images, of the JPEG engine and of the CUDA
-    decoder.
+    decoder; launches that a device would refuse.
     """
     function = _library().simulated_count
     function.restype = ctypes.c_long
@@ -23,6 +23,14 @@ def of_this_thread() -> tuple[int, int]:
     queued, waited = _library().simulated_queued_here, _library().simulated_waited_here
     queued.restype = waited.restype = ctypes.c_long
     return int(queued()), int(waited())
+
+
+def parameter_bytes() -> list[int]:
+    """The size of each parameter of the kernel that this thread launched last through the driver,
+    as its machine code has it.
+    """
+    sizes = (ctypes.c_int * 16)()
+    return list(sizes[: _library().simulated_parameters(sizes)])
 
 
 def forget() -> None:

@@ -68,6 +68,7 @@ class Patcher:
             if path not in self._patched and OURS.search(path):
                 self._patched.add(path)
                 self._patch(Path(path), base)
+                self._note_missing_code(Path(path), base)
 
     def _patch(self, path: Path, base: int) -> None:
         symbols = [(offset, name) for offset, name in self._symbols(path) if name not in REAL]
@@ -79,6 +80,15 @@ class Patcher:
         for offset, name in symbols:
             ctypes.memmove(base + offset, JUMP + struct.pack("<Q", self._target(name)), 14)
         self._make(first, size, mmap.PROT_READ | mmap.PROT_EXEC)
+
+    def _note_missing_code(self, path: Path, base: int) -> None:
+        """A launch out of a library fails if one of its fat binaries has nothing for the device."""
+        from simulated_gpu.fat_binaries import read_fat_binaries
+
+        device = int(self._device.device_architecture())
+        if not all(any(code.runs_on(device) for code in each) for each in read_fat_binaries(path)):
+            end = base + path.stat().st_size
+            self._device.simulated_without_code(ctypes.c_void_p(base), ctypes.c_void_p(end))
 
     def _make(self, address: int, size: int, protection: int) -> None:
         if self._protect(address, size, protection):

@@ -107,6 +107,11 @@ int device_set(int device) {
   return 0;
 }
 int device_physical(int device) { return device < device_count() ? visible[device] : -1; }
+int device_architecture(void) { return (int)failure("architecture", 90); }
+
+static int fault;
+void device_fault(int error) { __atomic_store_n(&fault, error, __ATOMIC_RELAXED); }
+int device_faulted(void) { return __atomic_load_n(&fault, __ATOMIC_RELAXED); }
 size_t device_total(void) { return (size_t)failure("memory_mib", 81559) * MIB; }
 
 /* ---- Memory ---- */
@@ -530,7 +535,7 @@ void queue_copy_2d(Stream *stream, void *to, size_t to_pitch, const void *from, 
     task.from = task.own, task.from_pitch = width;
   }
   queue(stream, task);
-  if (memory_kind(to, NULL, NULL, NULL) == PAGEABLE) stream_wait(stream);
+  if (memory_kind(to, NULL, NULL, NULL) == PAGEABLE) simulated_waited++, stream_wait(stream);
 }
 
 void queue_copy(Stream *stream, void *to, const void *from, size_t size) { queue_copy_2d(stream, to, size, from, size, size, 1); }

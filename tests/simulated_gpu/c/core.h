@@ -26,10 +26,15 @@ int device_count(void);
 int device_current(void);
 int device_set(int device);     /* 0, or -1: no such device */
 int device_physical(int device); /* its number without CUDA_VISIBLE_DEVICES */
+int device_architecture(void); /* such as 90 for 9.0 */
 size_t device_total(void);
 size_t device_used(int device);
 void device_uuid(int physical, unsigned char uuid[16]);
 extern const char device_name[];
+
+/* What a kernel did that no device gets over, such as 716 for an address that is not aligned: all later calls return it. */
+void device_fault(int error);
+int device_faulted(void); /* 0: nothing of the kind */
 
 /* Memory. Allocations are zero beyond the first MiBs, which are poisoned; what is freed is poisoned and kept for a while. */
 void *memory_allocate(enum memory kind, int device, size_t size); /* NULL: none left */
@@ -64,7 +69,7 @@ int event_done(Event *event);
 void event_wait(Event *event);
 
 /* Numbers that tests read. */
-enum count { LAUNCHES, COPIES, ALLOCATIONS, WAITS, JPEG_ENGINE, JPEG_CUDA, COUNTS };
+enum count { LAUNCHES, COPIES, ALLOCATIONS, WAITS, JPEG_ENGINE, JPEG_CUDA, REFUSED, COUNTS };
 void count_one(enum count what, long by);
 long simulated_count(int what);
 /* Of this thread: tasks that it queued, and calls in which it waited for a whole stream or device. */

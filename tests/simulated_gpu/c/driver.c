@@ -2,6 +2,7 @@
  * the generated unsupported.c. */
 #define _GNU_SOURCE
 #include "core.h"
+#include "cubin.h"
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -19,12 +20,28 @@ CUresult simulated_driver_unsupported(const char *name) {
 
 CUresult cuInit(unsigned flags) { return device_count() ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE; }
 CUresult cuDriverGetVersion(int *version) { return *version = (int)failure("driver", CUDA_VERSION), CUDA_SUCCESS; }
+
+static const struct { CUresult error; const char *name, *text; } texts[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+};
+
 CUresult cuGetErrorString(CUresult error, const char **text) {
-  *text = error == CUDA_SUCCESS ? "no error" : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "an error of the simulated GPU";
+  *text = "an error of the simulated GPU";
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (texts[i].error == error) *text = texts[i].text;
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorName(CUresult error, const char **text) {
-  *text = error == CUDA_SUCCESS ? "CUDA_SUCCESS" : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
+  *text = "CUDA_ERROR_UNKNOWN";
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (texts[i].error == error) *text = texts[i].name;
   return CUDA_SUCCESS;
 }
 
@@ -60,7 +77,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (greatest) *greatest = -5;
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize(void) { return simulated_waited++, device_wait(), CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) { return simulated_waited++, device_wait(), (CUresult)device_faulted(); }
 
 static __thread int outer[16], depth;
 CUresult cuCtxPushCurrent_v2(CUcontext chosen) {
@@ -149,7 +166,9 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   return *stream = (CUstream)stream_create(!(flags & CU_STREAM_NON_BLOCKING), 0), CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) { return stream_destroy(stream_named(stream)), CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream stream) { return simulated_waited++, stream_wait(stream_named(stream)), CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream stream) {
+  return simulated_waited++, stream_wait(stream_named(stream)), (CUresult)device_faulted();
+}
 CUresult cuStreamQuery(CUstream stream) { return stream_done(stream_named(stream)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *found) { return *found = context(stream_device(stream_named(stream))), CUDA_SUCCESS; }
 CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {
@@ -172,21 +191,45 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 CUresult cuEventSynchronize(CUevent event) { return event_wait((Event *)event), CUDA_SUCCESS; }
 CUresult cuEventQuery(CUevent event) { return event_done((Event *)event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 
-/* ---- Modules and launches: a function knows its name, and has none of its code ---- */
+/* ---- Modules and launches: of a function its limits are known, and none of its code is run ---- */
+
+enum { SHARED = 49152, SHARED_IF_ALLOWED = 232448, REGISTERS = 65536 };
 
 typedef struct {
-  char name[256];
+  Kernel kernel;
+  size_t allowed; /* dynamic shared memory */
 } Function;
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image) { return *module = (CUmodule)strdup("module"), CUDA_SUCCESS; }
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+  Cubin cubin = cubin_read(image);
+  int ours = device_architecture(), its = cubin.architecture;
+  if (cubin.known && (its / 10 != ours / 10 || its > ours)) {
+    fprintf(stderr, "simulated GPU: a module is compiled for an architecture of %d, and the device has %d\n", its, ours);
+    cubin_forget(&cubin);
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  Cubin *loaded = malloc(sizeof *loaded);
+  *loaded = cubin;
+  return *module = (CUmodule)loaded, CUDA_SUCCESS;
+}
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, CUjit_option *options, void **values) {
   return cuModuleLoadData(module, image);
 }
-CUresult cuModuleLoad(CUmodule *module, const char *file) { return cuModuleLoadData(module, NULL); }
-CUresult cuModuleUnload(CUmodule module) { return free(module), CUDA_SUCCESS; }
+CUresult cuModuleUnload(CUmodule module) {
+  cubin_forget((Cubin *)module);
+  return free(module), CUDA_SUCCESS;
+}
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-  Function *made = calloc(1, sizeof *made);
-  snprintf(made->name, sizeof made->name, "%s", name);
+  Cubin *cubin = (Cubin *)module;
+  Kernel kernel = {.threads = 1024, .registers = 32};
+  snprintf(kernel.name, sizeof kernel.name, "%s", name);
+  int found = !cubin->known;
+  for (size_t i = 0; !found && i < cubin->count; i++)
+    if ((found = !strcmp(cubin->kernels[i].name, name))) kernel = cubin->kernels[i];
+  if (!found) return CUDA_ERROR_NOT_FOUND;
+
+  Function *made = malloc(sizeof *made);
+  *made = (Function){kernel, SHARED - (kernel.shared < SHARED ? kernel.shared : SHARED)};
   return *function = (CUfunction)made, CUDA_SUCCESS;
 }
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *size, CUmodule module, const char *name) {
@@ -196,16 +239,29 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *size, CUmodule modul
   return *pointer = (CUdeviceptr)memory, CUDA_SUCCESS;
 }
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) { return *mode = CU_MODULE_LAZY_LOADING, CUDA_SUCCESS; }
+static unsigned threads_at_most(const Kernel *kernel) {
+  unsigned each = (kernel->registers + 7) / 8 * 8; /* they are given out by eights */
+  unsigned by_registers = each ? REGISTERS / each : 1024;
+  return kernel->threads < by_registers ? kernel->threads : by_registers;
+}
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+  const Function *asked = (const Function *)function;
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION: case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = 90; break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = (int)threads_at_most(&asked->kernel); break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = (int)asked->kernel.registers; break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = (int)asked->kernel.shared; break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = (int)asked->allowed; break;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION: case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = device_architecture(); break;
     default: *value = 0;
   }
   return CUDA_SUCCESS;
 }
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) { return CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  Function *asked = (Function *)function;
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
+  if (value < 0 || (size_t)value + asked->kernel.shared > SHARED_IF_ALLOWED) return CUDA_ERROR_INVALID_VALUE;
+  return asked->allowed = (size_t)value, CUDA_SUCCESS;
+}
 CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int block, size_t shared) {
   return *blocks = block > 0 ? 2048 / (block < 64 ? 64 : block) : 1, CUDA_SUCCESS;
@@ -229,15 +285,31 @@ static void *on_the_cpu(const char *name, int x, int y, int threads, void **argu
   return find ? find(name, x, y, threads, arguments) : NULL;
 }
 
+/* For tests: the bytes of each parameter of the kernel that this thread launched last; how many there are. */
+static __thread Kernel last;
+int simulated_parameters(int bytes[16]) { return memcpy(bytes, last.bytes, sizeof last.bytes), last.parameters; }
+
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                         unsigned block_z, unsigned shared, CUstream stream, void **arguments, void **extra) {
-  const char *name = ((Function *)function)->name;
+  const Function *launched = (const Function *)function;
+  const char *name = launched->kernel.name;
+  uint64_t threads = (uint64_t)block_x * block_y * block_z;
+  CUresult error = CUDA_SUCCESS;
   if (!grid_x || !grid_y || !grid_z || grid_x > 2147483647u || grid_y > 65535 || grid_z > 65535 || !block_x || !block_y || !block_z ||
-      block_x > 1024 || block_y > 1024 || block_z > 64 || (uint64_t)block_x * block_y * block_z > 1024 || shared > 232448) {
-    fprintf(stderr, "simulated GPU: %s was launched with a grid of %u × %u × %u blocks of %u × %u × %u threads and %u bytes of shared memory\n",
-            name, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared);
-    return CUDA_ERROR_INVALID_VALUE;
+      block_x > 1024 || block_y > 1024 || block_z > 64 || threads > 1024 || shared > launched->allowed)
+    error = CUDA_ERROR_INVALID_VALUE;
+  else if (threads > threads_at_most(&launched->kernel)) error = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (error) {
+    fprintf(stderr,
+            "simulated GPU: %s, which has %u registers a thread and takes at most %u threads and %zu bytes of shared memory, was launched "
+            "with a grid of %u × %u × %u blocks of %u × %u × %u threads and %u bytes of shared memory\n",
+            name, launched->kernel.registers, threads_at_most(&launched->kernel), launched->allowed, grid_x, grid_y, grid_z, block_x, block_y,
+            block_z, shared);
+    count_one(REFUSED, 1);
+    return error;
   }
+  if (device_faulted()) return (CUresult)device_faulted();
+  last = launched->kernel;
   count_one(LAUNCHES, 1);
   void *work = on_the_cpu(name, (int)grid_x, (int)grid_y, (int)block_x, arguments);
   if (work) queue_call(stream_named(stream), run_on_the_cpu, work, 0);

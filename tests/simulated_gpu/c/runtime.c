@@ -20,17 +20,21 @@ static cudaError_t failed(cudaError_t error) { return last_error = error; }
 /* What every call asks first. */
 static cudaError_t usable(void) {
   if (failure("driver", DRIVER_VERSION) / 1000 < CUDART_VERSION / 1000) return failed(cudaErrorInsufficientDriver);
+  if (device_faulted()) return failed((cudaError_t)device_faulted());
   return device_count() ? cudaSuccess : failed(cudaErrorNoDevice);
 }
+
+/* What every wait returns: the device may have come upon a fault by then. */
+static cudaError_t waited(void) { return device_faulted() ? failed((cudaError_t)device_faulted()) : cudaSuccess; }
 
 /* ---- Errors and versions ---- */
 
 SIMULATED(cudaGetLastError)(void) {
-  cudaError_t error = last_error;
+  cudaError_t error = device_faulted() ? (cudaError_t)device_faulted() : last_error;
   last_error = cudaSuccess;
   return error;
 }
-SIMULATED(cudaPeekAtLastError)(void) { return last_error; }
+SIMULATED(cudaPeekAtLastError)(void) { return device_faulted() ? (cudaError_t)device_faulted() : last_error; }
 
 static const struct { cudaError_t error; const char *name, *text; } texts[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
@@ -40,6 +44,8 @@ static const struct { cudaError_t error; const char *name, *text; } texts[] = {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered", "part or all of the requested memory range is already mapped"},
@@ -111,8 +117,8 @@ int simulated_attribute(int attribute, int device) {
     case cudaDevAttrMaxThreadsPerMultiProcessor: return 2048;
     case cudaDevAttrMaxBlocksPerMultiprocessor: return 32;
     case cudaDevAttrL2CacheSize: return 52428800;
-    case cudaDevAttrComputeCapabilityMajor: return 9;
-    case cudaDevAttrComputeCapabilityMinor: return 0;
+    case cudaDevAttrComputeCapabilityMajor: return device_architecture() / 10;
+    case cudaDevAttrComputeCapabilityMinor: return device_architecture() % 10;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return 233472;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: return 232448;
     case cudaDevAttrPciBusId: return device_physical(device) + 1;
@@ -144,7 +150,7 @@ SIMULATED(cudaGetDeviceProperties_v2)(struct cudaDeviceProp *properties, int dev
   properties->maxThreadsPerBlock = 1024;
   properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = 1024, properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 2147483647, properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->major = 9;
+  properties->major = device_architecture() / 10, properties->minor = device_architecture() % 10;
   properties->multiProcessorCount = 132;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->maxBlocksPerMultiProcessor = 32;
@@ -177,8 +183,9 @@ SIMULATED(cudaDeviceSetCacheConfig)(enum cudaFuncCache config) { return cudaSucc
 SIMULATED(cudaDeviceSynchronize)(void) {
   cudaError_t error = usable();
   simulated_waited++;
-  if (!error) device_wait();
-  return error;
+  if (error) return error;
+  device_wait();
+  return waited();
 }
 SIMULATED(cudaProfilerStart)(void) { return cudaSuccess; }
 SIMULATED(cudaProfilerStop)(void) { return cudaSuccess; }
@@ -248,7 +255,7 @@ SIMULATED(cudaPointerGetAttributes)(struct cudaPointerAttributes *attributes, co
 SIMULATED(cudaMemcpy)(void *to, const void *from, size_t size, enum cudaMemcpyKind kind) {
   queue_copy(stream_named(NULL), to, from, size);
   stream_wait(stream_named(NULL));
-  return cudaSuccess;
+  return waited();
 }
 SIMULATED(cudaMemcpyAsync)(void *to, const void *from, size_t size, enum cudaMemcpyKind kind, cudaStream_t stream) {
   if (size && (!to || !from)) return failed(cudaErrorInvalidValue);
@@ -320,9 +327,9 @@ SIMULATED(cudaStreamGetId)(cudaStream_t stream, unsigned long long *id) { return
 SIMULATED(cudaStreamSynchronize)(cudaStream_t stream) {
   simulated_waited++;
   stream_wait(stream_named(stream));
-  return cudaSuccess;
+  return waited();
 }
-SIMULATED(cudaStreamQuery)(cudaStream_t stream) { return stream_done(stream_named(stream)) ? cudaSuccess : cudaErrorNotReady; }
+SIMULATED(cudaStreamQuery)(cudaStream_t stream) { return stream_done(stream_named(stream)) ? waited() : cudaErrorNotReady; }
 SIMULATED(cudaStreamIsCapturing)(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
   return *status = cudaStreamCaptureStatusNone, cudaSuccess;
 }
@@ -386,9 +393,9 @@ SIMULATED(cudaStreamWaitEvent)(cudaStream_t stream, cudaEvent_t event, unsigned 
 }
 SIMULATED(cudaEventSynchronize)(cudaEvent_t event) {
   event_wait((Event *)event);
-  return cudaSuccess;
+  return waited();
 }
-SIMULATED(cudaEventQuery)(cudaEvent_t event) { return event_done((Event *)event) ? cudaSuccess : cudaErrorNotReady; }
+SIMULATED(cudaEventQuery)(cudaEvent_t event) { return event_done((Event *)event) ? waited() : cudaErrorNotReady; }
 SIMULATED(cudaEventElapsedTime)(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
   Event *first = (Event *)start, *second = (Event *)end;
   if (!first->time || !second->time) return failed(cudaErrorInvalidResourceHandle);
@@ -421,6 +428,18 @@ static size_t shared_of(const void *kernel) {
   return found;
 }
 
+/* Libraries that hold a kernel which cannot run on this device; patching.py reads which ones. */
+static struct { const char *start, *end; } without_code[256];
+static int without_code_count;
+void simulated_without_code(const char *start, const char *end) {
+  if (without_code_count < 256) without_code[without_code_count].start = start, without_code[without_code_count++].end = end;
+}
+static int has_code(const void *kernel) {
+  for (int i = 0; i < without_code_count; i++)
+    if (without_code[i].start <= (const char *)kernel && (const char *)kernel < without_code[i].end) return 0;
+  return 1;
+}
+
 SIMULATED(cudaFuncSetAttribute)(const void *kernel, enum cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || value > 232448) return failed(cudaErrorInvalidValue);
@@ -433,9 +452,15 @@ SIMULATED(cudaFuncSetAttribute)(const void *kernel, enum cudaFuncAttribute attri
 }
 
 SIMULATED(cudaLaunchKernel)(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+  if (!has_code(kernel)) {
+    fprintf(stderr, "simulated GPU: a kernel was launched that is not compiled for an architecture of %d\n", device_architecture());
+    count_one(REFUSED, 1);
+    return failed(cudaErrorNoKernelImageForDevice);
+  }
   if (!simulated_launch_fits(grid, block, shared) || (shared > 49152 && shared > shared_of(kernel))) {
     fprintf(stderr, "simulated GPU: a kernel was launched with a grid of %u × %u × %u blocks of %u × %u × %u threads and %zu bytes of shared memory\n",
             grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
+    count_one(REFUSED, 1);
     return failed(cudaErrorInvalidConfiguration);
   }
   queue_kernel(stream_named(stream));

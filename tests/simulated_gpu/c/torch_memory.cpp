@@ -28,6 +28,7 @@ Function device_function(const char *name) {
 }
 const auto stream_named = device_function<void *(*)(void *)>("stream_named");
 const auto queue_call = device_function<void (*)(void *, void (*)(void *), void *, int)>("queue_call");
+const auto stream_done = device_function<int (*)(void *)>("stream_done");
 const auto memory_allocate = device_function<void *(*)(int, int, size_t)>("memory_allocate");
 const auto memory_free = device_function<int (*)(void *)>("memory_free");
 
@@ -154,6 +155,7 @@ void give_back(void *pointer, size_t, int, cudaStream_t) {
   auto passed = others.empty() ? poison_in_order : one_stream_passed;
   queue_call(stream, passed, block, 0);
   for (void *other : others) queue_call(other, passed, block, 0);
+  stream_done(stream);  // a stream that has nothing else to do poisons it at once
 }
 
 void record_stream(void *pointer, cudaStream_t handle) {
