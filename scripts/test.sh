@@ -53,8 +53,8 @@ simulated() {
   step python -m tests.simulated_gpu pytest "$@"
 }
 
-# Those of streams, memory, waiting, the contract and bad files: a minute. What PyTorch gives back is poisoned here, and is as on a
-# GPU in `all`.
+# Those of streams, memory, waiting, the contract and bad files: a minute. Here PyTorch's memory is poisoned when it is given back;
+# `all` has its own allocator.
 simulated_soon() {
   SIMULATED_GPU_POISON=1 simulated tests/gpu/test_{streams,lifetimes,waiting,transfer,torchvision_memory,mixing}_on_gpu.py tests/loader/test_bad_samples.py \
     tests/backends/test_contract.py -k "not kernels_make" -m "needs_cuda and not gpu_pixels and not compares_pixels and not slow and not alone"
@@ -71,6 +71,7 @@ all() {
   step pytest -m "not alone and not release"
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
   simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
+  simulated -n 0 -m "needs_cuda and not gpu_pixels and alone and not release"
 }
 
 release() {

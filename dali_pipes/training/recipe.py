@@ -151,9 +151,16 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimize
     fused = all(parameter.is_cuda for parameter in model.parameters())
     if config.name == "adamw":
         return optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
-    return optim.SGD(
+    sgd = optim.SGD(
         groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused
     )
+    if fused and config.momentum:
+        # PyTorch (2.10, torch/optim/sgd.py, `_fused_sgd`) leaves the momentum as it finds it in
+        # memory if the first step is skipped, and the second one adds to it
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return sgd
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:

@@ -63,7 +63,7 @@ def test_a_dry_run(image_folder, tmp_path):
 
 
 @pytest.mark.release
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(3000)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_from_start_to_end_on_the_simulated_gpu(image_folder, tmp_path):
     """All parts but the suite, which scripts/test.sh runs there itself."""
@@ -73,7 +73,7 @@ def test_from_start_to_end_on_the_simulated_gpu(image_folder, tmp_path):
         f"data.cache_dir={tmp_path}",
         "batch_size=8",
         f"parts=[{','.join(parts)}]",
-        "minutes=28",
+        "minutes=45",
     ]
     command = [
         sys.executable,
