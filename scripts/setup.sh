@@ -2,19 +2,19 @@
 #   bash scripts/setup.sh train             # CUDA 12, into .venv; base without a name
 #   bash scripts/setup.sh train-cu13        # CUDA 13, into .venv-cu13: a lock NAME-VARIANT goes into .venv-VARIANT
 #   bash scripts/setup.sh train-python3.13  # the lock of train on this Python, into .venv-python3.13
-# Needs Python 3.11, 3.12 or 3.13 and nothing else. PYTHON names the interpreter to use.
+# Needs Python 3.11, 3.12, 3.13 or 3.14 and nothing else. PYTHON names the interpreter to use.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 find_python() {
   local python
-  for python in ${PYTHON:-python3 python3.11 python3.12 python3.13}; do
-    if "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+  for python in ${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14}; do
+    if "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
       echo "$python"
       return
     fi
   done
-  echo "error: no Python 3.11, 3.12 or 3.13 with venv found; install one (Debian: apt install python3-venv), or name it: PYTHON=/path bash $0" >&2
+  echo "error: no Python 3.11, 3.12, 3.13 or 3.14 with venv found; install one (Debian: apt install python3-venv), or name it: PYTHON=/path bash $0" >&2
   return 2
 }
 

@@ -6,6 +6,7 @@
 #   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 #   bash scripts/test.sh dali24         # likewise: DALI 2.4 with nvImageCodec 0.9
+#   bash scripts/test.sh newest         # likewise: the newest PyTorch, DALI, CuPy and the libraries that people train with
 #   bash scripts/test.sh python3.13     # likewise: another Python, in .venv-python3.13
 # Without a GPU the GPU tests run on a simulated one (tests/simulated_gpu), but for those marked gpu_pixels; with FAIL_WITHOUT_CUDA=1
 # they fail instead.
@@ -24,7 +25,7 @@ SIMULATED_CONTRACTS=(
   tests/gpu/test_{streams,lifetimes,transfer,waiting,exact,mixing,running_graph}_on_gpu.py tests/backends/test_contract.py
   -k "not kernels_make"
 )
-VARIANTS=(cu13 dali24 python3.12 python3.13)
+VARIANTS=(cu13 dali24 newest python3.12 python3.13)
 
 # Runs a command, and says at the end of its output how long it took.
 step() {
@@ -81,7 +82,7 @@ release() {
 }
 
 case ${1:-} in
-  cu13 | dali24 | python3.*) contracts "$1" ;;
+  cu13 | dali24 | newest | python3.*) contracts "$1" ;;
   all | release) use dev && "$1" ;;
   "") use dev && lint && step pytest && simulated_soon ;;
   *) use dev && pytest -n 0 "$@" ;;

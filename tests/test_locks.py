@@ -9,7 +9,7 @@ import pytest
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-CU13 = {"nvidia-dali-cuda120": "nvidia-dali-cuda130", "cupy-cuda12x": "cupy-cuda13x"}
+NOT_IN_DEV = ("cu13", "torchcodec")  # dev-newest has them; dev has PyTorch 2.10 of CUDA 12
 
 
 def package(requirement):
@@ -26,8 +26,8 @@ def asked(extra):
         )
 
 
-def wanted(extra):
-    return {*map(package, PROJECT["dependencies"]), *asked(extra)}
+def wanted(extra, cuda="cu12"):
+    return {*map(package, PROJECT["dependencies"]), *asked(extra), *asked(cuda)}
 
 
 def locked(name):
@@ -43,33 +43,49 @@ def names(name):
     return {package for package, _ in locked(name)}
 
 
-@pytest.mark.parametrize("extra", ["base", *EXTRAS])
+@pytest.mark.parametrize("extra", ["base", *(each for each in EXTRAS if each not in NOT_IN_DEV)])
 def test_a_lock_holds_every_direct_dependency(extra):
     """What users of another library have of it already is locked for the tests only."""
     alone = (REPO / f"requirements/{extra}.txt").exists()
-    assert alone or extra in ("lightning", "accelerate", "transformers", "timm", "ray")
+    assert alone or extra in ("cu12", "lightning", "accelerate", "transformers", "timm", "ray")
     assert wanted(extra) <= names(extra if alone else "dev")
 
 
 @pytest.mark.parametrize("extra", ["base", "train", "dev"])
 def test_a_lock_for_cuda_13_holds_every_direct_dependency(extra):
-    assert {CU13.get(each, each) for each in wanted(extra)} <= names(f"{extra}-cu13")
+    assert wanted(extra, "cu13") <= names(f"{extra}-cu13")
 
 
-@pytest.mark.parametrize(("major", "suffix"), [(12, ""), (13, "-cu13")])
-@pytest.mark.parametrize("extra", ["base", "train", "dev"])
-def test_a_lock_holds_one_cuda(extra, major, suffix):
-    """DALI, nvImageCodec and CuPy say theirs in their names, and PyTorch by the toolkit that its
-    wheel asks for.
+def test_the_newest_lock_holds_every_direct_dependency():
+    assert wanted("dev", "cu13") | {"torchcodec"} <= names("dev-newest")
+
+
+@pytest.mark.parametrize(
+    ("lock", "major"),
+    [
+        *((extra, 12) for extra in ("base", "train", "dev", "dev-dali24")),
+        *((extra, 13) for extra in ("base-cu13", "train-cu13", "dev-cu13", "dev-newest")),
+    ],
+)
+def test_a_lock_holds_one_cuda(lock, major):
+    """DALI, nvImageCodec and CuPy say theirs in their names, and PyTorch by the CUDA runtime that
+    its wheel asks for.
     """
-    found = {
-        package: re.search(r"-cu(?:da)?(\d\d)0?x?$", package) for package in names(extra + suffix)
-    }
+    found = {package: re.search(r"-cu(?:da)?(\d\d)0?x?$", package) for package in names(lock)}
     assert {int(match[1]) for match in found.values() if match} == {major}
-    (toolkit,) = [
-        version for package, version in locked(extra + suffix) if package == "cuda-toolkit"
+    (runtime,) = [
+        version for package, version in locked(lock) if re.match(r"nvidia-cuda-runtime", package)
     ]
-    assert toolkit.startswith(f"=={major}.")
+    assert runtime.startswith(f"=={major}.")
+
+
+def test_the_newest_lock_is_held_back_by_nothing():
+    """Neither by our files, nor on an older Python or another system: a package then has a version
+    for each.
+    """
+    for name in ("torch", "torchvision", "torchcodec", "nvidia-dali-cuda130", "cupy-cuda13x"):
+        (version,) = [version for package, version in locked("dev-newest") if package == name]
+        assert ";" not in version
 
 
 @pytest.mark.parametrize("extra", ["train", "dev"])

@@ -24,6 +24,7 @@ from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cuda import cuda_extra
 from dali_pipes.system.memory import Need
 
 GROUP = "dali_pipes.backends"
@@ -70,7 +71,10 @@ def load_class(path: str) -> Any:
 
 _OWN_ENTRIES = (
     BackendEntry(
-        name="dali", config=DaliConfig, backend="dali_pipes.backends.dali.backend:DaliBackend"
+        name="dali",
+        config=DaliConfig,
+        backend="dali_pipes.backends.dali.backend:DaliBackend",
+        extra=cuda_extra(),
     ),
     BackendEntry(
         name="torch", config=TorchConfig, backend="dali_pipes.backends.torch.backend:TorchBackend"

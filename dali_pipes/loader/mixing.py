@@ -27,6 +27,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options
 from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.system.cuda import install_cuda
 from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
@@ -337,12 +338,23 @@ def cupy_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    import cupy
+    cupy = _import_cupy()
 
     with torch.cuda.device(device):
         current = torch.cuda.current_stream()
         with cupy.cuda.Device(device.index), _as_cupy(current):
             yield
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise ConfigError(
+            f"kernels on a GPU need CuPy ({error}): {install_cuda()}; MixUp and CutMix are such "
+            "kernels"
+        ) from None
+    return cupy
 
 
 def _as_cupy(stream: torch.cuda.Stream) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import list_backends, load_class
+from dali_pipes.backends.registry import list_backends
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
@@ -37,7 +37,7 @@ class Workload:
         if arm is None or arm.follows_plan:
             return self.loader(config)
 
-        make: Callable[..., UnplannedLoader] = load_class(arm.made_by)
+        make: Callable[..., UnplannedLoader] = arm.load()
         return make(Manifest.load(self.manifest), config, self.transform, self.batch_size)
 
     def loader(self, config: LoaderConfig) -> Loader:

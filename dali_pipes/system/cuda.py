@@ -1,4 +1,6 @@
-"""Whether PyTorch can work on a GPU here; it is tried, since PyTorch's own answer may be wrong."""
+"""Whether PyTorch can work on a GPU here, which is tried, since PyTorch's own answer may be wrong;
+and which packages of CUDA fit it.
+"""
 
 import re
 
@@ -28,3 +30,21 @@ def gpu_name() -> str | None:
         return torch.cuda.get_device_name() if torch.cuda.is_available() else None
     except RuntimeError:  # is_available() counted a GPU that PyTorch cannot use, as above
         return None
+
+
+def cuda_major() -> int | None:
+    """The CUDA version that PyTorch is built for; None if for none."""
+    return int(torch.version.cuda.split(".")[0]) if torch.version.cuda else None
+
+
+def cuda_extra() -> str:
+    """The extra of this package whose DALI and CuPy are for PyTorch's CUDA.
+
+    Without CUDA either of them has a DALI that works on the CPU.
+    """
+    return "cu12" if cuda_major() == 12 else "cu13"
+
+
+def install_cuda() -> str:
+    """What to do where DALI or CuPy is missing."""
+    return f"pip install 'dali_pipes[{cuda_extra()}]'"

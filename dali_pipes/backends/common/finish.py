@@ -192,7 +192,8 @@ def _compile_without_gil(function: FunctionType) -> Callable[..., Any]:
     own = FunctionType(function.__code__, function.__globals__, function.__name__)
     own.__annotations__, own.__module__ = function.__annotations__, function.__module__
     with _COMPILE_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # a DeprecationWarning of PyTorch 2.10, a FutureWarning of 2.15
+        warnings.filterwarnings("ignore", "`torch.jit")
         return torch.jit.script(own)
 
 

@@ -1,4 +1,4 @@
-"""The CPU baseline: PyTorch's DataLoader with Pillow or torchvision in its worker processes.
+"""The CPU baseline: PyTorch's DataLoader with Pillow, torchvision or TorchCodec in its workers.
 
 The DataLoader's sampler yields planned batches in place of indices, so that each worker makes a
 whole batch; `_Images` is the dataset.
@@ -6,6 +6,7 @@ whole batch; `_Images` is the dataset.
 
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -29,6 +31,8 @@ from dali_pipes.system.traces import span
 NumberedBatch = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
 # the number of the planned batch, groups of images, their erased regions
 WorkerResult = tuple[int, Groups, Groups]
+
+_SAID = {"pil": "Pillow", "torchvision": "torchvision", "torchcodec": "TorchCodec"}
 
 
 class TorchBackend(Backend):
@@ -67,7 +71,7 @@ class TorchBackend(Backend):
 
     def explain(self) -> str:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
-        decoder = "Pillow" if self._config.decoder == "pil" else "torchvision"
+        decoder = _SAID[self._config.decoder]
         return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
@@ -220,12 +224,16 @@ def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
     """The function that decodes an image; torchvision is imported only if it is used.
 
     torchvision takes longer to import than PyTorch.
+
+    Raises:
+        ConfigError: the decoder is not installed.
     """
     if decoder == "pil":
         return pillow.read
-    from dali_pipes.backends.common import torchvision_decode
+    from dali_pipes.backends.common import jpeg_decode
 
-    return torchvision_decode.read
+    decoder_of(decoder)  # in this process, and not first in a worker
+    return partial(jpeg_decode.read, decoder)
 
 
 def _leave_ctrl_c_to_the_main_process(worker: int) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
 from dali_pipes.checks import check_choice, check_min
+from dali_pipes.data.image_files.jpeg import fastest_decoder
 from dali_pipes.options import option
 
 
@@ -15,7 +16,9 @@ class TorchConfig(LoaderConfig):
     """PyTorch's DataLoader on the CPU. Options keep PyTorch's names.
 
     Attributes:
-        decoder: "pil" (Pillow) or "torchvision" (its libjpeg binding; Pillow for what is not JPEG).
+        decoder: "pil" (Pillow), or the JPEG decoder of "torchvision" or "torchcodec" (the extra
+            `torchcodec`), with Pillow for what is not JPEG; "auto" takes the fastest one that is
+            installed.
         num_workers: worker processes; None: as many as the cores that this process may use; 0:
             decode in this process.
         pin_memory: copy batches to page-locked memory, if they go on to a GPU.
@@ -26,7 +29,7 @@ class TorchConfig(LoaderConfig):
             normalizes where the batch arrives; "auto" is "device" if that is a GPU.
     """
 
-    decoder: str = option("pil", check_choice, ("pil", "torchvision"))
+    decoder: str = option("pil", check_choice, ("pil", "torchvision", "torchcodec", "auto"))
     num_workers: int | None = option(None, check_min, 0, MAX_COUNT)
     pin_memory: bool = True
     prefetch_factor: int = option(2, check_min, 1, MAX_COUNT)
@@ -37,9 +40,11 @@ class TorchConfig(LoaderConfig):
     normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
 
     def on_device(self, device: torch.device) -> Self:
-        if self.normalize_on != "auto":
-            return self
-        return replace(self, normalize_on="device" if device.type == "cuda" else "worker")
+        normalize_on = self.normalize_on
+        if normalize_on == "auto":
+            normalize_on = "device" if device.type == "cuda" else "worker"
+        decoder = fastest_decoder() if self.decoder == "auto" else self.decoder
+        return replace(self, normalize_on=normalize_on, decoder=decoder)
 
     @property
     def sends_bytes(self) -> bool:

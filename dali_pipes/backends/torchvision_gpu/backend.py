@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import crop
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.jpeg_decode import resize_region
 from dali_pipes.backends.common.pixels import Normalizer
 from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
-from dali_pipes.backends.common.torchvision_decode import resize_region
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
+from dali_pipes.data.image_files.jpeg import decode_on
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.traces import span
 
@@ -101,9 +101,7 @@ class TorchvisionGpuBackend(Backend):
         # no kernel may still read memory that the decoder gets: see the class
         if self._own_stream:
             self._own_stream.synchronize()
-        decoded = iter(
-            decode_jpeg(jpegs, mode=ImageReadMode.RGB, device=self._device) if jpegs else []
-        )
+        decoded = iter(decode_on(self._device, jpegs))
 
         for at, fits in enumerate(for_nvjpeg):
             image = self._image(planned, at, files[at], next(decoded) if fits else None)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.image_files.stored import open_stored
+from dali_pipes.errors import ConfigError
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # formats that every backend decodes
 # of 255, by which the mean of a part of an image may differ, as in tests/backends/test_contract.py
@@ -50,9 +51,22 @@ _decoders: dict[int, _Decoder] = {}
 
 
 def import_decoders() -> None:
-    """Imports the decoders, so that processes that are forked afterwards share them."""
+    """Imports the decoders, so that processes that are forked afterwards share them.
+
+    Raises:
+        ConfigError: DALI is not installed.
+    """
     import torchvision.io  # noqa: F401
-    from nvidia.dali import pipeline_def  # noqa: F401
+
+    try:
+        from nvidia.dali import pipeline_def  # noqa: F401
+    except ImportError as error:
+        from dali_pipes.system.cuda import install_cuda  # with PyTorch, which a scan leaves out
+
+        raise ConfigError(
+            f"verify=full compares DALI's decoder with the others, and DALI is missing ({error}): "
+            f"{install_cuda()}, or take verify=header"
+        ) from None
 
 
 def find_refusal(encoded: bytes, height: int, width: int, format: str) -> str | None:
@@ -135,11 +149,10 @@ def _dali(encoded: bytes) -> NDArray[np.uint8]:
 
 def _torchvision(encoded: bytes) -> NDArray[np.uint8]:
     import torch
-    from torchvision.io import ImageReadMode, decode_jpeg
 
-    pixels = decode_jpeg(
-        torch.frombuffer(bytearray(encoded), dtype=torch.uint8), mode=ImageReadMode.RGB
-    )
+    from dali_pipes.data.image_files.jpeg import decoder_of
+
+    pixels = decoder_of("torchvision")(torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
     return np.asarray(pixels.permute(1, 2, 0))
 
 

@@ -13,6 +13,7 @@ of a loader.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
@@ -23,6 +24,7 @@ from dali_pipes.measure.arms.native import DaliNativeConfig
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.arms.synthetic import SyntheticConfig
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
+from dali_pipes.system.cuda import cuda_extra
 
 __all__ = [
     "ARMS",
@@ -46,6 +48,7 @@ class Arm:
         name: in conf/arm, where the schema of its options is called NAME_schema.
         config: the class of its options.
         made_by: "module:Class" of its `Backend`, or of its `UnplannedLoader`.
+        extra: the extra of this package that installs what it needs.
         follows_plan: it is a backend, which delivers the samples of the plan.
         makes_images: it reads and decodes images for each batch, and does not repeat earlier ones.
         planned_by: the options of the loader that does the same by the plan.
@@ -54,9 +57,24 @@ class Arm:
     name: str
     config: type[LoaderConfig]
     made_by: str
+    extra: str | None = None
     follows_plan: bool = True
     makes_images: bool = True
     planned_by: type[LoaderConfig] | None = None
+
+    def load(self) -> type[Any]:
+        """Imports the class that makes it.
+
+        Raises:
+            ConfigError: a package that it needs is missing.
+        """
+        return self.entry.load()
+
+    @property
+    def entry(self) -> BackendEntry:
+        return BackendEntry(
+            name=self.name, config=self.config, backend=self.made_by, extra=self.extra
+        )
 
 
 ARMS = (
@@ -64,6 +82,7 @@ ARMS = (
         name="dali_native",
         config=DaliNativeConfig,
         made_by="dali_pipes.measure.arms.native_loader:NativeLoader",
+        extra=cuda_extra(),
         follows_plan=False,
         planned_by=DaliConfig,
     ),
@@ -71,6 +90,7 @@ ARMS = (
         name="decoding",
         config=DecodingConfig,
         made_by="dali_pipes.measure.arms.decoding_backend:DecodingBackend",
+        extra=cuda_extra(),
     ),
     Arm(
         name="dataloader",
@@ -100,7 +120,7 @@ ARMS = (
 
 for _arm in ARMS:
     if _arm.follows_plan:
-        add_backend(BackendEntry(name=_arm.name, config=_arm.config, backend=_arm.made_by))
+        add_backend(_arm.entry)
 
 
 def arm_of(config: LoaderConfig) -> Arm | None:

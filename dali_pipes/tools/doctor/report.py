@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dali_pipes.system.cuda import install_cuda
+
 SCHEMA = 1
-SETUP = "bash scripts/setup.sh installs versions that fit"
+SETUP = f"{install_cuda()}, or in a checkout bash scripts/setup.sh, installs versions that fit"
 OK, WARNING, FAILED = "ok", "warning", "failed"
 _STYLES = {OK: "green", WARNING: "yellow", FAILED: "bold red"}
 

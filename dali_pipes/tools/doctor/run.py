@@ -16,6 +16,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.child import ChildError, explain, in_child
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.cuda import install_cuda
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.system.stdout import print_json
@@ -24,7 +25,6 @@ from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.machine import CPU_LOADERS
 from dali_pipes.tools.doctor.report import (
     FAILED,
-    SETUP,
     WARNING,
     Finding,
     ReportLine,
@@ -35,8 +35,10 @@ from dali_pipes.tools.doctor.report import (
 from dali_pipes.tools.doctor.software import installed
 
 CHILD = "dali_pipes.tools.doctor"  # its functions run in a separate process
-NOTHING_WITHOUT = f"nothing works without it: {SETUP}"
-ON_GPU_ONLY = f"only checks and kernels on the GPU need it: {SETUP}"
+DALI_NEEDS_IT = (
+    f"loader=dali needs it: {install_cuda()}. The loaders torch and tfdata work without it"
+)
+ON_GPU_ONLY = f"only checks and kernels on the GPU need it: {install_cuda()}"
 BROKEN_DRIVER = f"the driver or the GPU is broken: dmesg, nvidia-smi -q. {CPU_LOADERS}"
 WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"
 
@@ -132,8 +134,8 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     checks = [
         software_("Python", software.python_version),
         software_("PyTorch", software.pytorch),
-        software_("one CUDA", software.one_cuda),
-        software_("DALI", f"{CHILD}.decode:dali_on_cpu", NOTHING_WITHOUT, FAILED),
+        software_("one CUDA", f"{CHILD}.software:one_cuda"),
+        software_("DALI", f"{CHILD}.decode:dali_on_cpu", DALI_NEEDS_IT, FAILED),
         software_("nvImageCodec", f"{CHILD}.software:nvimagecodec", ON_GPU_ONLY),
         software_("CuPy", f"{CHILD}.software:cupy_kernel", ON_GPU_ONLY),
         limits("cores", machine.cores),

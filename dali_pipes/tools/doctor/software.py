@@ -4,10 +4,13 @@ nvImageCodec and CuPy are checked in a child process and imported only there, si
 may crash it.
 """
 
+import contextlib
 import platform
 import re
 import sys
+from dataclasses import dataclass
 from importlib.metadata import distributions
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,10 +18,11 @@ import torch
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.plan.transforms import TrainTransform
+from dali_pipes.system.cuda import install_cuda
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
-TESTED = ((3, 11), (3, 13))  # the oldest and the newest Python
+TESTED = ((3, 11), (3, 14))  # the oldest and the newest Python
 KERNEL = 'extern "C" __global__ void add_one(float* values) { values[threadIdx.x] += 1; }'
 _RELEVANT = re.compile(
     r"dali_pipes|torch|torchvision|numpy|pillow|nvidia-(dali|nvimgcodec|nvjpeg|ml-py)\S*|cupy\S*|cuda-toolkit"
@@ -26,8 +30,10 @@ _RELEVANT = re.compile(
 _CUDA_IN_NAME = re.compile(
     r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?"
 )
-# beginnings of the names of distributions that share libraries of CUDA
-_OF_NVIDIA, _OF_PYTORCH = ("nvidia-dali", "nvidia-nvimgcodec"), ("torch", "cupy")
+_OF_NVIDIA = ("nvidia-dali", "nvidia-nvimgcodec")
+# beginnings of the names of distributions whose files have one place, or that need each other
+_SHARING_FILES = (_OF_NVIDIA, ("cupy",))
+_OF_CUDA = re.compile(r"lib(?:cudart|nvrtc|nvjpeg|cublas|cublasLt)\.so\.\d+")
 
 
 def python_version() -> Finding:
@@ -66,32 +72,109 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """Checks that builds that share libraries of CUDA are built for the same major version of it.
+    """Checks that the libraries of CUDA that are loaded fit those who have loaded them.
 
-    DALI shares libraries with nvImageCodec, and CuPy with PyTorch. The two pairs may differ: DALI's
-    CUDA runtime is linked into it, and nvJPEG's file names contain the major version. DALI for CUDA
-    12 has run beside PyTorch and CuPy for CUDA 13 (docs/cuda13.md).
+    CuPy links its CUDA runtime statically and compiles kernels with the NVRTC that PyTorch brings
+    (libnvrtc.so.13), so it must be of PyTorch's major version. DALI and nvImageCodec link theirs
+    statically too, and load nvJPEG, which PyTorch does not, under a name with the major version
+    (libnvjpeg.so.12). So DALI of CUDA 12 may run beside PyTorch of CUDA 13: they share the driver
+    and NVML only, which take programs of earlier versions (docs/cuda13.md).
     """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
-    if torch.version.cuda:
-        majors["torch"] = int(torch.version.cuda.split(".")[0])
-    if not majors:
+    if not majors and not torch.version.cuda:
         return ok("no CUDA build is installed")
 
-    for sharing in (_OF_NVIDIA, _OF_PYTORCH):
+    for sharing in _SHARING_FILES:
         theirs = {name: major for name, major in sorted(majors.items()) if name.startswith(sharing)}
         if len(set(theirs.values())) > 1:
-            versions = ", ".join(f"{name} {major}" for name, major in theirs.items())
+            names = ", ".join(f"{name} {major}" for name, major in theirs.items())
             return failed(
-                f"they share libraries of CUDA, of different versions: {versions}",
-                f"install builds for one of them; {SETUP}",
+                f"they are for different versions of CUDA, and need one of them: {names}",
+                f"uninstall them all, then install one version: {install_cuda()}",
             )
+    return _judge_loaded(majors, load_cuda())
 
+
+@dataclass(frozen=True, slots=True)
+class LoadedCuda:
+    """What this process has loaded of CUDA.
+
+    Attributes:
+        nvrtc: the major version of the compiler that CuPy has loaded; None if it finds none.
+        nvjpeg: that of nvImageCodec's nvJPEG.
+        files: the loaded files, by the names that programs load them under.
+    """
+
+    nvrtc: int | None
+    nvjpeg: int | None
+    files: dict[str, list[str]]
+
+
+def load_cuda() -> LoadedCuda:
+    """Has CuPy and nvImageCodec, where they are installed, load their libraries of CUDA."""
+    nvrtc = None
+    # whatever keeps a library from being loaded, the check below says that it is not
+    with contextlib.suppress(Exception):
+        import cupy
+
+        nvrtc = cupy.cuda.nvrtc.getVersion()[0]
+
+    with contextlib.suppress(Exception):
+        from nvidia import nvimgcodec
+
+        nvimgcodec.Decoder()  # loads nvJPEG, and fails afterwards where there is no GPU
+
+    files = dict[str, list[str]]()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    for path in sorted({line.split()[-1] for line in maps if "/" in line}):
+        if _OF_CUDA.fullmatch(name := path.rpartition("/")[2]):
+            files.setdefault(name, []).append(path)
+    nvjpeg = [int(name.rpartition(".")[2]) for name in files if name.startswith("libnvjpeg.so.")]
+    return LoadedCuda(nvrtc, max(nvjpeg, default=None), files)
+
+
+def _judge_loaded(majors: dict[str, int], loaded: LoadedCuda) -> Finding:
+    """Whether what is loaded fits the installed packages, whose major versions these are."""
+    pytorch = int(torch.version.cuda.split(".")[0]) if torch.version.cuda else None
+    cupy = next((major for name, major in majors.items() if name.startswith("cupy")), None)
+    dali = next((major for name, major in majors.items() if name.startswith(_OF_NVIDIA)), None)
+
+    if cupy and loaded.nvrtc != cupy:
+        seen = f"loads libnvrtc.so.{loaded.nvrtc}" if loaded.nvrtc else "finds none"
+        return failed(
+            f"cupy-cuda{cupy}x compiles with libnvrtc.so.{cupy} and {seen}; PyTorch brings that of "
+            f"CUDA {pytorch}",
+            f"install the CuPy of PyTorch's CUDA: {install_cuda()}",
+        )
+    if dali and loaded.nvjpeg != dali:
+        seen = f"libnvjpeg.so.{loaded.nvjpeg}" if loaded.nvjpeg else "none"
+        return warning(
+            f"nvImageCodec of CUDA {dali} decodes with libnvjpeg.so.{dali}, and {seen} is loaded",
+            f"install it again, and look at LD_LIBRARY_PATH: {install_cuda()}",
+        )
+    if twice := [paths for paths in loaded.files.values() if len(paths) > 1]:
+        return warning(
+            f"a library is loaded twice: {' and '.join(twice[0])}",
+            "take the folder of the one that no package has installed out of LD_LIBRARY_PATH",
+        )
+    if cupy and pytorch and cupy != pytorch:
+        return warning(
+            f"CuPy of CUDA {cupy} beside PyTorch of CUDA {pytorch}: CuPy has loaded its own "
+            "compiler, and nobody has tried this on a GPU",
+            f"install the CuPy of PyTorch's CUDA: {install_cuda()}",
+        )
+    return ok(_say_majors(majors | ({"torch": pytorch} if pytorch else {}), dali, pytorch))
+
+
+def _say_majors(majors: dict[str, int], dali: int | None, pytorch: int | None) -> str:
     by_major = {
         major: [name for name in sorted(majors) if majors[name] == major]
         for major in sorted(set(majors.values()))
     }
-    return ok("; ".join(f"CUDA {major}: {', '.join(names)}" for major, names in by_major.items()))
+    text = "; ".join(f"CUDA {major}: {', '.join(names)}" for major, names in by_major.items())
+    if dali and pytorch and dali != pytorch:
+        return f"{text}. They share the driver only, which must know CUDA {max(dali, pytorch)}"
+    return text
 
 
 def cuda_major(distribution: str) -> int | None:

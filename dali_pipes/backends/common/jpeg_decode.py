@@ -1,4 +1,4 @@
-"""Decodes one image with torchvision's JPEG decoder and resizes it.
+"""Decodes one image with the JPEG decoder of torchvision or TorchCodec; torchvision resizes it.
 
 Pillow decodes the other formats.
 """
@@ -7,27 +7,35 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import resize
 
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import crop_and_flip
+from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.transforms import Transform
 
 
 def read(
-    encoded: np.ndarray, name: str, views: Sequence[read_pil.View], orientation: int = 1
+    decoder: str,
+    encoded: np.ndarray,
+    name: str,
+    views: Sequence[read_pil.View],
+    orientation: int = 1,
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments."""
+    """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments.
+
+    Args:
+        decoder: "torchvision" or "torchcodec".
+    """
     # the first bytes of every JPEG
     if encoded[:3].tobytes() != b"\xff\xd8\xff":
         yield from read_pil.read(encoded, name, views, orientation)
         return
 
-    image = _upright(decode_jpeg(torch.from_numpy(encoded), mode=ImageReadMode.RGB), orientation)
+    image = _upright(decoder_of(decoder)(torch.from_numpy(encoded)), orientation)
     for transform, planned, shape in views:
         resized = resize_region(image, name, transform, planned)
         yield crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, shape)
