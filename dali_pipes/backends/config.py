@@ -2,7 +2,7 @@
 
 A backend's options are a subclass of `LoaderConfig`, in the `config.py` beside the backend. It also
 says what follows from them: whether they need a GPU, and how many batches are made at once.
-`on_cores` and `on_device` fill in what is left to the machine.
+`on_cores`, `on_packages` and `on_device` fill in what is left to the machine.
 """
 
 from dataclasses import dataclass, replace
@@ -82,6 +82,10 @@ class LoaderConfig(Options):
             if name and getattr(self, name) is None
             else self
         )
+
+    def on_packages(self) -> Self:
+        """The same options with what is left to the installed packages decided."""
+        return self
 
     def on_device(self, device: torch.device) -> Self:
         """The same options with each "auto" decided for batches that arrive on this device."""

@@ -3,6 +3,7 @@ the same form.
 """
 
 from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ BACKENDS = {
     "synthetic": SyntheticConfig(),
     "cached": CachedConfig(),
 }
+if find_spec("torchcodec"):  # with the lock dev-newest
+    BACKENDS["torch_torchcodec"] = dp.TorchConfig(decoder="torchcodec", num_workers=2)
 ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu")
 DTYPES = {
     "fp32": torch.float32,

@@ -23,6 +23,7 @@ from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
@@ -226,13 +227,17 @@ def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
     torchvision takes longer to import than PyTorch.
 
     Raises:
-        ConfigError: the decoder is not installed.
+        OptionError: the decoder is not installed.
     """
     if decoder == "pil":
         return pillow.read
     from dali_pipes.backends.common import jpeg_decode
 
-    decoder_of(decoder)  # in this process, and not first in a worker
+    try:
+        decoder_of(decoder)  # in this process, and not first in a worker
+    except ConfigError as error:
+        instead = ", or take ", Mention(TorchConfig, "decoder", "pil")
+        raise OptionError(TorchConfig, f"decoder is {decoder}, but {error}", *instead) from None
     return partial(jpeg_decode.read, decoder)
 
 

@@ -39,12 +39,14 @@ class TorchConfig(LoaderConfig):
     )
     normalize_on: str = option("auto", check_choice, ("auto", "worker", "device"))
 
+    def on_packages(self) -> Self:
+        return replace(self, decoder=fastest_decoder()) if self.decoder == "auto" else self
+
     def on_device(self, device: torch.device) -> Self:
-        normalize_on = self.normalize_on
-        if normalize_on == "auto":
-            normalize_on = "device" if device.type == "cuda" else "worker"
-        decoder = fastest_decoder() if self.decoder == "auto" else self.decoder
-        return replace(self, normalize_on=normalize_on, decoder=decoder)
+        decided = self.on_packages()
+        if self.normalize_on != "auto":
+            return decided
+        return replace(decided, normalize_on="device" if device.type == "cuda" else "worker")
 
     @property
     def sends_bytes(self) -> bool:

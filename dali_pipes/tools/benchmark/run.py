@@ -64,7 +64,8 @@ def benchmark(
     out.mkdir(parents=True, exist_ok=True)
 
     left_out = _left_out(config)
-    arms = {arm: config.loaders[arm] for arm in config.arms if arm not in left_out}
+    # decided here, so that the result has what was chosen
+    arms = {arm: config.loaders[arm].on_packages() for arm in config.arms if arm not in left_out}
     makers = [arm for arm, loader in arms.items() if makes_images(loader)]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
