@@ -43,6 +43,7 @@ use() {
 contracts() (
   use "dev-$1"
   step pytest "${CONTRACTS[@]}"
+  [[ $1 == newest ]] && return  # the simulated GPU refuses versions that it was not tried with
   # nvImageCodec 0.9, which DALI 2.4 has, is refused regions
   [[ $1 == dali24 ]] && SIMULATED_CONTRACTS+=(-k "not regions and not kernels_make")
   simulated "${SIMULATED_CONTRACTS[@]}" -m "needs_cuda and not gpu_pixels and not slow and not alone and not release"
