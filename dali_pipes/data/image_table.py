@@ -184,20 +184,20 @@ class ImageTable:
             return self.samples["label"].numbers(ids)
 
         several = task == "multilabel"
-        found = (
+        labels = (
             self.samples["label"].matrix(ids, fill=-1)
             if several
             else self.samples["label"].numbers(ids)
         )
 
         # -1 is right only as the filling of several
-        if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
+        if labels.size and not (-several <= labels.min() and labels.max() < len(self.classes)):
             raise ManifestError(
                 f"{self.root}: the manifest has labels outside its {len(self.classes)} "
                 "classes; scan again"
             )
 
-        return found.astype(np.int64)
+        return labels.astype(np.int64)
 
     def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
         """(N, 2) heights and widths in pixels, as stored.
@@ -250,10 +250,10 @@ class ImageTable:
         names = self.facts.keypoints.names if self.facts.keypoints else []
 
         # every other column must have as many objects for each image as there are boxes
-        def values(name: str, each: int = 1) -> NDArray[Any] | None:
+        def values(name: str, width: int = 1) -> NDArray[Any] | None:
             if not self.has_target(name):
                 return None
-            if (self.samples[TARGET + name].lengths(ids) != each * counts).any():
+            if (self.samples[TARGET + name].lengths(ids) != width * counts).any():
                 raise ManifestError(
                     f"{self.root}: the manifest has objects of which {name} are too few or too "
                     "many; scan again"
@@ -394,9 +394,9 @@ class ImageTable:
             return []
         lines = self.samples.column(TARGET + "dropped")
         ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
-        found = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
+        texts = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
         return [
-            (self.name(sample_id), line) for sample_id, text in found for line in text.splitlines()
+            (self.name(sample_id), line) for sample_id, text in texts for line in text.splitlines()
         ]
 
     @cached_property

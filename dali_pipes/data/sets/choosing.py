@@ -103,7 +103,7 @@ def choose_parts(
     # cut at the ends of groups
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
-    cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
+    cuts = pairwise(int(np.abs(ends - end).argmin()) for end in wanted)
 
     return {
         name: np.flatnonzero(np.isin(place, order[slice(*cut)]))

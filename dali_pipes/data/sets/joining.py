@@ -170,15 +170,19 @@ def join_classes(
         its classes.
     """
     if apart:
-        ends = np.cumsum([len(each) for each in names])
-        numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
-        return [name for each in names for name in each], numbered
+        ends = np.cumsum([len(of_set) for of_set in names])
+        numbered = [
+            np.arange(end - len(of_set), end) for end, of_set in zip(ends, names, strict=True)
+        ]
+        return [name for of_set in names for name in of_set], numbered
 
     numbers = {
         name: number
-        for number, name in enumerate(dict.fromkeys(name for each in names for name in each))
+        for number, name in enumerate(dict.fromkeys(name for of_set in names for name in of_set))
     }
-    return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
+    return list(numbers), [
+        np.array([numbers[name] for name in of_set], np.int64) for of_set in names
+    ]
 
 
 def _join_mask_values(values: Sequence[MaskValues]) -> MaskValues:

@@ -64,18 +64,18 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
 
     if pattern:
         folder = Path(pattern.folder)
-        found = [
+        files = [
             folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())
         ]
     elif source.is_dir():
-        found = sorted(
+        files = sorted(
             file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name)
         )
     else:
-        found = [source]
+        files = [source]
 
     return [
-        str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)
+        str(file) for file in files if file.suffix == _SUFFIX and _holds_images(file, path_column)
     ]
 
 
@@ -196,7 +196,7 @@ def _read_groups(
     """Returns the path of each image, which is its row group's, its header, and the columns member,
     offset and file_bytes.
     """
-    found = list(
+    groups_read = list(
         map_items(
             partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
         )
@@ -204,7 +204,7 @@ def _read_groups(
 
     # A row group is unpacked into one file, its images one after the other.
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for (file, number, _), (headers, names) in zip(groups, found, strict=True):
+    for (file, number, _), (headers, names) in zip(groups, groups_read, strict=True):
         lengths = np.array([header.bytes for header in headers], np.int64)
         paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
         members += names
@@ -216,7 +216,7 @@ def _read_groups(
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
         "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
     }
-    return paths, [header for headers, _ in found for header in headers], places
+    return paths, [header for headers, _ in groups_read for header in headers], places
 
 
 def _read_group(

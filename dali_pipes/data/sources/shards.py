@@ -173,8 +173,8 @@ def list_missing_shards(names: Iterable[str]) -> list[str]:
     """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
     there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in names:
-        if found := _NUMBERED.fullmatch(name):
-            start, number, count, end = found.groups()
+        if match := _NUMBERED.fullmatch(name):
+            start, number, count, end = match.groups()
             there[start, count, end].add(number)
 
     return [
@@ -293,13 +293,13 @@ def _target_columns(
 
     box_labels are class numbers or names, as the open shard has them.
     """
-    targets, given = check.targets, [member.targets or {} for member in members]
+    targets, rows = check.targets, [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
 
     if targets.text:
-        columns["text"] = [values.get("text", "") for values in given]
+        columns["text"] = [values.get("text", "") for values in rows]
     if targets.mask:
-        places = [values.get("mask", (0, 0)) for values in given]
+        places = [values.get("mask", (0, 0)) for values in rows]
         headers = [
             _with_mask(number, header, place, check)
             for header, place in zip(headers, places, strict=True)
@@ -313,7 +313,7 @@ def _target_columns(
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
         return headers, made
-    headers, objects = object_columns(given, headers, targets)
+    headers, objects = object_columns(rows, headers, targets)
     return headers, made | objects
 
 

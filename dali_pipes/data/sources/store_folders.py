@@ -139,9 +139,9 @@ class _Ends(BytesIO):
             self.lacks = True
             raise OSError("not fetched")
 
-        found = self._end[place : stop - start + place]
-        self.seek(start + len(found))
-        return found
+        part = self._end[place : stop - start + place]
+        self.seek(start + len(part))
+        return part
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if whence == os.SEEK_END:

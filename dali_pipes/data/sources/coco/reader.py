@@ -211,23 +211,23 @@ def _list_faults(
 
 
 def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
-    given, found = (
+    stated, size = (
         [to_numbers(image.get(name)) for name in ("height", "width")],
         (header.height, header.width),
     )
 
     # Boxes of an upright picture need the sizes of the upright picture.
-    turned = upright_size(*found, header.orientation)
-    found, other = (turned, found) if upright else (found, turned)
+    turned = upright_size(*size, header.orientation)
+    size, other = (turned, size) if upright else (size, turned)
     said = tuple(
-        side if in_file is None else in_file for in_file, side in zip(given, found, strict=True)
+        side if in_file is None else in_file for in_file, side in zip(stated, size, strict=True)
     )
-    if header.problem or said == found:
+    if header.problem or said == size:
         return header
 
     sizes = (
         f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has "
-        f"{found[1]} × {found[0]}"
+        f"{size[1]} × {size[0]}"
     )
 
     # The sizes are those of the other orientation: most likely only `annotated` is wrong.
@@ -247,7 +247,7 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
     """Returns the names of images with objects whose EXIF tag turns them, unless their size in the
     file shows that they were annotated as stored.
     """
-    found = []
+    names = []
     for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
         if header.orientation != 1 and annotations and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
@@ -255,8 +255,8 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
                 header.height,
                 header.width,
             ):
-                found.append(image["file_name"])
-    return found
+                names.append(image["file_name"])
+    return names
 
 
 def _keypoints(read: CocoContent, flip_pairs: list[list[str]] | None) -> Keypoints | None:

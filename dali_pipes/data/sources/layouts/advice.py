@@ -24,8 +24,8 @@ def describe_no_classes(root: Path) -> str:
     if not files:
         return f"{start}, it is empty; give a folder with a subfolder of images for each class"
     if not images:
-        given = f"; did you mean the table {root / tables[0]}?" if tables else ""
-        return f"{start}; put the images of each class into a separate subfolder{given}"
+        hint = f"; did you mean the table {root / tables[0]}?" if tables else ""
+        return f"{start}; put the images of each class into a separate subfolder{hint}"
 
     coco = [name for name in files if name.lower().endswith(".json") and is_coco(root / name)]
     if coco or tables:

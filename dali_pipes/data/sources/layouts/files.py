@@ -89,8 +89,8 @@ def refuse_file(path: Path) -> None:
         _refuse_json(path)
         return
 
-    if found := kind_of_file(path.name):
-        refuse(path, *found)
+    if kind := kind_of_file(path.name):
+        refuse(path, *kind)
     # a compressed table, which pyarrow reads, begins as an archive does
     if _without_compression(path.name) == path.name:
         _refuse_content(path)
@@ -107,14 +107,14 @@ def kind_of_file(name: str) -> tuple[str, str] | None:
     if re.fullmatch(r"chunk-\d+-\d+(\.\w+)?\.bin", lower):
         return LITDATA
 
-    found = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
+    known = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
     if (
-        not found
+        not known
         and lower.endswith((".gz", ".bz2", ".xz", ".zst"))
         and _without_compression(name) == name
     ):
         return ARCHIVE
-    return found
+    return known
 
 
 def _without_compression(name: str) -> str:
@@ -177,8 +177,8 @@ def _refuse_json(path: Path) -> None:
     if path.name == "dataset_info.json" and has_arrow:
         refuse(path, *HUGGING_FACE)
 
-    if path.name == "index.json" and (found := chunk_library(near)):
-        refuse(path, *found)
+    if path.name == "index.json" and (library := chunk_library(near)):
+        refuse(path, *library)
 
     content = _small_json(path)
     if (

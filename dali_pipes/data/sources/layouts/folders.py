@@ -50,13 +50,13 @@ def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
     if any(map(has_image_name, files)):
         return  # describe_no_classes says more about them
     for name in files:
-        found = kind_of_file(name)
+        kind = kind_of_file(name)
         if (
-            found
-            and found not in (TAR, ONE_IMAGE)
+            kind
+            and kind not in (TAR, ONE_IMAGE)
             and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db"))
         ):
-            refuse(f"{tree.root}/{name}", *found)
+            refuse(f"{tree.root}/{name}", *kind)
 
 
 def _find_yolo(tree: Tree) -> None:
@@ -150,11 +150,11 @@ def _find_masks(tree: Tree) -> None:
         if name + end in folders
     ]
 
-    found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
+    with_masks = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
     if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
-        found = [("leftImg8bit", "gtFine")]
+        with_masks = [("leftImg8bit", "gtFine")]
 
-    for images, there in found:
+    for images, there in with_masks:
         if there:
             both = _masks_command(f"{tree.root}/{images}", f"{tree.root}/{there}")
             what = f"a folder of images and one of masks, {images} and {there}"
@@ -186,8 +186,8 @@ def _find_containers(tree: Tree) -> None:
 
         if "data.mdb" in files:
             refuse(place, *LMDB)
-        if "index.json" in files and (found := chunk_library(files)):
-            refuse(place, *found)
+        if "index.json" in files and (library := chunk_library(files)):
+            refuse(place, *library)
 
         if "dataset_dict.json" in files or (
             "state.json" in files and any(name.endswith(".arrow") for name in files)

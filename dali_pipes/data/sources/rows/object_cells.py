@@ -44,7 +44,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 
 
 def object_columns(
-    given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
+    rows: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns what `check_objects` returns, for values that are given for each image by the field
     of `Targets`.
@@ -53,7 +53,7 @@ def object_columns(
     """
     objects = [
         None if header.problem else _objects(values, targets)
-        for values, header in zip(given, headers, strict=True)
+        for values, header in zip(rows, headers, strict=True)
     ]
 
     # A source has class names or class numbers, so the kind is known only once all are read.
@@ -94,30 +94,30 @@ def object_columns(
     }
 
     areas = values["areas"][:, 0] if "areas" in values else None
-    found = SourceObjects(
+    source = SourceObjects(
         counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")
     )
     points = targets.keypoints_named
-    found = replace(found, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return check_objects(found, headers, targets.box_format, targets.bad_objects)
+    source = replace(source, annotated=targets.annotated, flipped=points.flipped if points else [])
+    return check_objects(source, headers, targets.box_format, targets.bad_objects)
 
 
-def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
+def _objects(values: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
     """Returns boxes, labels, areas and keypoints of an image, equally many of each; None: the
     values do not fit.
     """
-    labels = given.get("box_labels")
+    labels = values.get("box_labels")
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         return None
-    found = {
-        name: _numbers(given.get(name), width)
+    columns = {
+        name: _numbers(values.get(name), width)
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
 
-    if any(numbers is None or len(numbers) != len(labels) for numbers in found.values()):
+    if any(numbers is None or len(numbers) != len(labels) for numbers in columns.values()):
         return None
-    return found | {"box_labels": labels}
+    return columns | {"box_labels": labels}
 
 
 def _is_label(value: Any) -> bool:
@@ -129,13 +129,13 @@ def _is_label(value: Any) -> bool:
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
     """Returns (k, width) numbers, from a flat list or from k lists; None: they do not fit."""
     try:
-        found = np.array(value, np.float64)
+        array = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
     whole = (
-        found.ndim > 0 and found.size % width == 0 and (found.ndim == 1 or found[0].size == width)
+        array.ndim > 0 and array.size % width == 0 and (array.ndim == 1 or array[0].size == width)
     )
-    return found.reshape(-1, width) if whole else None
+    return array.reshape(-1, width) if whole else None
 
 
 def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
