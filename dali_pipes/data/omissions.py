@@ -99,6 +99,7 @@ class Omission(NamedTuple):
 
 def merge(omissions: Iterable[Omission]) -> list[Omission]:
     """Adds up omissions of the same kind; those of images come first, then by frequency."""
+    # the same kind may come from many folders
     merged: dict[tuple[str, str], Omission] = {}
     for omission in omissions:
         known = merged.get(

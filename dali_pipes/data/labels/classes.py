@@ -36,6 +36,7 @@ def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
         why = f"labels of type {labels.type} make no sense"
         raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
 
+    # sorted as ImageFolder sorts folders, so that a table and folders number alike
     classes = sorted(pc.unique(names).to_pylist())
     _refuse_lookalikes(cells._replace(values=names), classes)
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))

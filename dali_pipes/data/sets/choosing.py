@@ -25,6 +25,7 @@ def subset(images: ImageTable, ids: Any) -> ImageTable:
     Raises:
         ConfigError: there is no such id, or these are not ids.
     """
+    # lists, ranges and tensors are taken too
     ids = np.asarray(ids)
     if ids.ndim != 1:
         raise ConfigError(

@@ -48,6 +48,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     if names == images.classes:
         return images
 
+    # a class that no image has may be missing in the new list
     used: NDArray[Any] = np.zeros(0)
     if images.task != "regression":
         used = np.unique(images.labels[images.labels >= 0])
@@ -86,6 +87,7 @@ def match_classes(
     Raises:
         ManifestError: an image has a class that is none of the given ones.
     """
+    # numbers instead of names: the user's list names them in their order
     if names == [str(number) for number in range(len(names))] and not set(names) <= set(new_names):
         if used.max(initial=-1) >= len(new_names):
             raise ManifestError(

@@ -122,6 +122,7 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
     if not any(isinstance(root, str) for root in roots):
         return Path(os.path.commonpath(roots))
 
+    # a path and a URL, or URLs of two schemes, have no folder in common
     stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
     if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
         raise ManifestError(
@@ -169,6 +170,7 @@ def join_classes(
         All names in the order in which they first come, and for each list the new number of each of
         its classes.
     """
+    # each set's numbers follow those of the sets before it
     if apart:
         ends = np.cumsum([len(of_set) for of_set in names])
         numbered = [

@@ -76,6 +76,7 @@ def list_objects(url: str) -> Listing:
     Raises:
         ManifestError: there is nothing.
     """
+    # a web server without listings answers with nothing, or with an error
     infos = _list(url, "ls")
     if not infos and is_web(url):
         do = (
@@ -98,6 +99,7 @@ def find_objects(url: str) -> Listing:
     if is_found_by_folder(url):
         return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
 
+    # fsspec returns full paths, and names are relative to the URL
     base = path_in_store(url).strip("/") + "/"
     infos = (_list(url, "find") or {}).items()
     named = {

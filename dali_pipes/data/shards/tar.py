@@ -123,6 +123,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
             too early.
     """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
+    # read by our own code: tarfile takes a damaged header for the end of the archive
     while True:
         header = os.pread(descriptor, BLOCK, at)
         if len(header) < BLOCK:

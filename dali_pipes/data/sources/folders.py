@@ -104,6 +104,7 @@ def scan_folder(
     )
     headers = read_headers(root, files, total, check)
 
+    # the headers come in the order of the folders
     tables: list[pa.Table] = []
     records: dict[str, tuple[int, int, int, list[Omission]]] = {}
     for folder in folders:
@@ -217,6 +218,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             "Manifest.from_table"
         )
 
+    # a compressed shard is no shard, since its members have no place in the file
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(
             f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "

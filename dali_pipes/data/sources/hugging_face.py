@@ -59,6 +59,7 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
 def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Returns the same as `embedded_files`, whatever splits the files are of."""
     pattern = pattern_of_files(source)
+    # a store is not asked for the schema of each file, which would be a request for each
     if isinstance(source, str):
         return _list_remote(source, pattern)
 
@@ -173,6 +174,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
     """
     try:
         with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
+            # the images are read later, one row group after the other
             schema = parquet.schema_arrow
             if image_column(schema) is None:
                 raise ManifestError(

@@ -75,6 +75,7 @@ def scan_shards(
     Args:
         known: rows of an earlier scan of the same root, without targets.
     """
+    # the rows of shards that are as they were come from the earlier scan
     tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]

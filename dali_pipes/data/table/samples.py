@@ -61,6 +61,7 @@ class Samples:
 
     def __getitem__(self, name: str) -> "Column":
         self.check()
+        # made once for each column, and used for every batch
         if name not in self._columns:
             self._columns[name] = Column(self.whole[name], self.rows)
         return self._columns[name]

@@ -52,6 +52,7 @@ def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
 
     A plain list of numbers is one polygon, as it is to pycocotools.
     """
+    # run lengths, which may be numbers or packed into text
     if isinstance(outline, dict):
         size = to_numbers(outline.get("size")) or list(image)
         counts = outline.get("counts")
@@ -64,6 +65,7 @@ def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
         return outline
     outline = [to_numbers(polygon) for polygon in outline]
 
+    # [x, y, x, y, …] instead of a list of polygons
     if outline and not any(isinstance(polygon, list) for polygon in outline):
         return [outline]
     return [polygon for polygon in outline if polygon not in ([], None)]

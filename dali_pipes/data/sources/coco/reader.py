@@ -110,6 +110,7 @@ def scan_coco(
     or if it has objects and none of them can be used.
     """
     read = read_content(file)
+    # files that are not there are problems of single images, unless none is there
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
     )
@@ -121,6 +122,7 @@ def scan_coco(
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
     upright = check.targets.annotated == "upright"
+    # boxes of an image of another size would lie elsewhere in it
     headers = [
         _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
@@ -158,12 +160,14 @@ def scan_coco(
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
+    # the first caption of each image; batches have one text for each
     if any(read.captions):
         targets[TARGET + "text"] = pa.array(
             [captions[0] if captions else "" for captions in read.captions], pa.large_string()
         )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
 
+    # annotations without an image get rows that only state their problem, so that they are counted
     table = file_rows(paths, labels, headers, targets)
     ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]

@@ -82,6 +82,7 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
 def refuse_file(path: Path) -> None:
     if is_shard(path) or path.suffix == ".parquet":
         return
+    # Arrow and JSON files may be ours, so what is in them or beside them decides
     if path.suffix == saved.MAPPED:
         _refuse_arrow(path)
         return
@@ -136,9 +137,11 @@ def _refuse_content(path: Path) -> None:
     except OSError:
         return  # the reader reports it
 
+    # files without an extension, or with a wrong one
     for start, kind in _STARTS:
         if head.startswith(start):
             refuse(path, *kind)
+    # the magic number of a tar's first header
     if head[257:262] == b"ustar":
         refuse(path, "a tar by its content", "name it NAME.tar")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -193,6 +196,7 @@ def _refuse_json(path: Path) -> None:
     if isinstance(content, dict) and "chunks" in content:
         refuse(path, *LITDATA)
 
+    # JSON of another kind: what it looks like shows the user which file it is
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
         looks = (
             f"a list of {len(content):,}"

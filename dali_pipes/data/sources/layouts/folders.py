@@ -39,9 +39,11 @@ _MASKS = (
 
 def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
     folders, files = tree.look()
+    # shards and tables of ours, whatever is beside them
     if not folders and any(is_shard(name) or name.endswith(".parquet") for name in files):
         return
 
+    # without labels a folder of another program is read if its images are files
     for find in _LAYOUTS if with_labels else (_find_containers,):
         find(tree)
     if folders:
@@ -61,6 +63,7 @@ def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
 
 def _find_yolo(tree: Tree) -> None:
     folders, files = tree.look()
+    # Darknet, from which YOLO comes, describes a set in these two files
     if {"obj.names", "obj.data"} & set(files):
         refuse(tree.root, "Darknet's layout of YOLO", COCO_FORM)
 
@@ -70,6 +73,7 @@ def _find_yolo(tree: Tree) -> None:
         if images and labels and tree.holds(join(part, labels), ".txt"):
             refuse(place_of(tree, part), YOLO[0], f"{YOLO[1]}{place_of(tree, part)}/{images}")
 
+    # the user may have named the folder of images itself
     root = tree.root
     if (
         isinstance(root, Path)
@@ -184,6 +188,7 @@ def _find_containers(tree: Tree) -> None:
         files = tree.look(part)[1]
         place = place_of(tree, part)
 
+        # each library is recognized by the file that it itself looks for
         if "data.mdb" in files:
             refuse(place, *LMDB)
         if "index.json" in files and (library := chunk_library(files)):

@@ -30,6 +30,7 @@ class Tree:
             self._listed[""] = set(), set()
         for name, is_folder in entries or ():
             self._listed[""][0 if is_folder else 1].add(name)
+        # a store lists objects only: their folders are the parts of their names
         for name in objects:
             parts = name.split("/")
             for depth, part in enumerate(parts):

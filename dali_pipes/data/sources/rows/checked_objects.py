@@ -111,6 +111,7 @@ def check_objects(
         )
         lines[image[number]] += [f"{name}: {why}; correct it or remove it" for why in named[number]]
 
+    # a bad object costs its image, which then keeps no object and no line in `dropped`
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):

@@ -22,6 +22,7 @@ from dali_pipes.errors import ManifestError
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
     """Yields the objects of each row, by the field of `Targets`, from columns of lists."""
+    # the type of a column is checked once, since all its cells have it
     names = {field_name: targets.named[field_name] for field_name in targets.widths}
     for field_name, name in names.items():
         kind, labels = table[name].type, field_name == "box_labels"
@@ -37,6 +38,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
                 f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}"
             )
 
+    # row by row: all objects of a large table at once would fill the memory as Python lists
     for cells in zip(*(table[name] for name in names.values()), strict=True):
         yield {
             field_name: cell.as_py() or [] for field_name, cell in zip(names, cells, strict=True)
@@ -93,6 +95,7 @@ def object_columns(
         if name != "box_labels"
     }
 
+    # without areas those of the boxes count
     areas = values["areas"][:, 0] if "areas" in values else None
     source = SourceObjects(
         counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")

@@ -40,6 +40,7 @@ def find_faults(
 
     If an object has several faults, the last one in the list below is named.
     """
+    # class names have no sign to check
     left, top, right, bottom = boxes.T
     none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(objects.labels.type)
     labels = objects.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
