@@ -130,8 +130,11 @@ def test_every_command_is_understood(name):
     register(None)
     for job, words in commands(REPO / name):
         if "--" in words:  # a program of the user's own follows
-            assert program_options(words[: words.index("--")]) and words[words.index("--") + 1 :]
-            continue
+            words, program = words[: words.index("--")], words[words.index("--") + 1 :]
+            assert program
+            if job == "diagnose":
+                assert program_options(words)
+                continue
         with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
             assert composed(job, [given(word, job) for word in words if word != "-m"])
 

@@ -74,7 +74,8 @@ def start(name: str) -> None:
         _run_direct(diagnose_own_program)
     elif name == "migrate" and "--" in sys.argv[1:]:
         place = sys.argv.index("--")
-        words, sys.argv[place:] = sys.argv[place + 1 :], []
+        words = sys.argv[place + 1 :]
+        sys.argv[1:] = map(function_option, sys.argv[1:place])
         run(name, lambda config: migrate_own_program(config, words), describe(JOBS[name]))
     elif name in DIRECT:
         _run_direct(JOBS[name])

@@ -73,6 +73,12 @@ def migrate_own_program(config: Any, words: list[str]) -> None:
 
     if config.function:
         raise ConfigError(f"{config.function} and a program behind --: migrate takes one of them")
+    if config.workload == "cold" or config.corun > 1:
+        option = "workload=cold" if config.workload == "cold" else f"corun={config.corun}"
+        raise ConfigError(
+            f"{option} starts processes for each trial, and migrate runs your program once; put "
+            f"what makes the DataLoader into a function: migrate {option} my_train:make_loader"
+        )
     run = ProgramRun(
         words=words,
         limit=config.limit,

@@ -62,7 +62,9 @@ class Rows:
 
         There may be several in a manifest whose parts were joined with their classes apart.
         """
-        if numbers := [number for number, each in enumerate(self._classes) if each == name]:
+        if numbers := [
+            number for number, class_name in enumerate(self._classes) if class_name == name
+        ]:
             return numbers
         near = get_close_matches(str(name), self._classes, 3)
         names = f"; near names: {', '.join(near)}" if near else ""
@@ -114,8 +116,8 @@ class Rows:
 
     def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._compare_in(left, right)
-            return pc.invert(found) if isinstance(op, ast.NotIn) else found
+            matches = self._compare_in(left, right)
+            return pc.invert(matches) if isinstance(op, ast.NotIn) else matches
 
         if type(op) not in _COMPARE:
             raise ConfigError(f"{_unparse(left)} is compared by `is`; use == or !=")
@@ -138,8 +140,8 @@ class Rows:
                 raise ConfigError(
                     "class takes ==, !=, in and not in; label has the number of the class"
                 )
-            found = self._match_classes([value])
-            return found if function == "equal" else pc.invert(found)
+            matches = self._match_classes([value])
+            return matches if function == "equal" else pc.invert(matches)
         return self._call(left, function, value)
 
     def _compare_in(self, left: ast.expr, right: ast.expr) -> pa.Array:
@@ -193,9 +195,9 @@ class Rows:
         # several classes each: an image matches if one of them does
         hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
 
-        found = np.zeros(len(labels), bool)
-        found[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
-        return pa.array(found)
+        matches = np.zeros(len(labels), bool)
+        matches[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
+        return pa.array(matches)
 
 
 def _parse(text: str) -> ast.expr:

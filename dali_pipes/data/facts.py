@@ -143,7 +143,11 @@ class ManifestFacts:
 
 def _read_counts(stored: object) -> tuple[int, int] | None:
     # a loaded file may say anything
-    if isinstance(stored, list) and len(stored) == 2 and all(type(each) is int for each in stored):
+    if (
+        isinstance(stored, list)
+        and len(stored) == 2
+        and all(type(count) is int for count in stored)
+    ):
         return stored[0], stored[1]
     return None
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,10 @@ from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.shards.copies import copy_of, is_copied
 from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.table.digest import digest
+from dali_pipes.data.table.object_columns import take_objects
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import own_columns, replace_column, split_usable
+from dali_pipes.data.table.shard_numbers import Shards, number_shards
 from dali_pipes.errors import ManifestError, OmissionError
 from dali_pipes.options import check_arguments
 
@@ -48,24 +50,6 @@ _SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
 # the columns of an `Extent`, in its order
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _Numbers = NDArray[np.int64] | int
-
-
-class Shards(NamedTuple):
-    """The files that samples are in, numbered in the order in which the samples come to them.
-
-    Attributes:
-        numbers: (n,) the number of each sample's file.
-        names: (S,) paths of the files, relative to the root.
-        files: (S,) paths or URLs of the files, with the root.
-        bytes: (S,) int64 sizes; 0 for a file that is one image.
-        times: (S,) int64, the rest of their versions.
-    """
-
-    numbers: NDArray[np.int32]
-    names: list[str]
-    files: list[str]
-    bytes: NDArray[np.int64]
-    times: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,20 +168,20 @@ class ImageTable:
             return self.samples["label"].numbers(ids)
 
         several = task == "multilabel"
-        found = (
+        labels = (
             self.samples["label"].matrix(ids, fill=-1)
             if several
             else self.samples["label"].numbers(ids)
         )
 
         # -1 is right only as the filling of several
-        if found.size and not (-several <= found.min() and found.max() < len(self.classes)):
+        if labels.size and not (-several <= labels.min() and labels.max() < len(self.classes)):
             raise ManifestError(
                 f"{self.root}: the manifest has labels outside its {len(self.classes)} "
                 "classes; scan again"
             )
 
-        return found.astype(np.int64)
+        return labels.astype(np.int64)
 
     def take_sizes(self, ids: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
         """(N, 2) heights and widths in pixels, as stored.
@@ -245,40 +229,8 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
-        # a box is 4 numbers
-        counts = self.samples[TARGET + "boxes"].lengths(ids) // 4
         names = self.facts.keypoints.names if self.facts.keypoints else []
-
-        # every other column must have as many objects for each image as there are boxes
-        def values(name: str, each: int = 1) -> NDArray[Any] | None:
-            if not self.has_target(name):
-                return None
-            if (self.samples[TARGET + name].lengths(ids) != each * counts).any():
-                raise ManifestError(
-                    f"{self.root}: the manifest has objects of which {name} are too few or too "
-                    "many; scan again"
-                )
-            return self.samples[TARGET + name].concatenate(ids)
-
-        boxes, labels, points = (
-            values("boxes", 4),
-            values("box_labels"),
-            values("keypoints", 3 * len(names)),
-        )
-
-        if boxes is None or labels is None:
-            raise ManifestError(f"{self.root}: the manifest has objects without labels; scan again")
-
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
-            raise ManifestError(
-                f"{self.root}: the manifest has objects outside its {len(self.classes)} "
-                "classes; scan again"
-            )
-
-        keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
-        return Objects(
-            counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints
-        )
+        return take_objects(self.samples, ids, names, len(self.classes), self.root)
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """The texts of these samples in a column of targets, such as "text"."""
@@ -394,9 +346,9 @@ class ImageTable:
             return []
         lines = self.samples.column(TARGET + "dropped")
         ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
-        found = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
+        texts = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
         return [
-            (self.name(sample_id), line) for sample_id, text in found for line in text.splitlines()
+            (self.name(sample_id), line) for sample_id, text in texts for line in text.splitlines()
         ]
 
     @cached_property
@@ -490,20 +442,7 @@ class ImageTable:
     @cached_property
     def shards(self) -> Shards:
         """The files that samples are in; made when it is first asked for."""
-        coded = self.samples.column("path").combine_chunks().dictionary_encode()
-        numbers = coded.indices.to_numpy()
-        names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
-        files = [os.path.join(self.root, name) for name in names]
-
-        # the first sample of each file: numbers count up in the order of first use
-        firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
-
-        return Shards(
-            numbers,
-            names,
-            files,
-            *(self.samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
-        )
+        return number_shards(self.samples, self.root)
 
     @cached_property
     def is_fetched(self) -> bool:

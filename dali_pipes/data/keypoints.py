@@ -40,7 +40,7 @@ class Keypoints(NamedTuple):
         try:
             names, flipped = stored
             if all(type(name) is str for name in names) and [
-                flipped[each] for each in flipped
+                flipped[partner] for partner in flipped
             ] == list(range(len(names))):
                 return cls(names, flipped)
         except (TypeError, ValueError, IndexError):
@@ -86,7 +86,7 @@ class Keypoints(NamedTuple):
         return cls(
             names,
             flipped
-            if [flipped[each] for each in flipped] == list(range(len(names)))
+            if [flipped[partner] for partner in flipped] == list(range(len(names)))
             else list(range(len(names))),
         )
 
@@ -138,8 +138,8 @@ def _apply_pairs(names: list[str], flip_pairs: Sequence[Sequence[str]]) -> list[
 
 def check_flip_pairs(option: str, value: Any) -> list[list[str]]:
     """Checks for lists of two names, none of them twice, and returns them as lists."""
-    given = value if isinstance(value, (list, tuple)) else [value]
-    pairs = [list(each) if isinstance(each, (list, tuple)) else [] for each in given]
+    entries = value if isinstance(value, (list, tuple)) else [value]
+    pairs = [list(item) if isinstance(item, (list, tuple)) else [] for item in entries]
     if not all(len(pair) == 2 and all(isinstance(name, str) for name in pair) for pair in pairs):
         raise ConfigError(
             f"{option} is {value!r}; it takes pairs of names, such as [['eye_a', 'eye_b']]"

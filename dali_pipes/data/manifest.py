@@ -74,6 +74,7 @@ def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, 
         manifest.tell_omissions()
         return manifest
 
+    # help() and inspect show the arguments of the reader; the checks need `cls` among them
     first = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)
     vars(call)["__signature__"] = signature.replace(
         parameters=[first, *signature.parameters.values()], return_annotation=Self
@@ -356,6 +357,7 @@ class Manifest:
 
         shares = joining.read_shares(sources)
 
+        # the column `source` says which images a share is of
         numbered = [
             manifest._derive(manifest.images.map_tables(partial(add_source, number=number)))
             for number, (manifest, _) in enumerate(sources.values())

@@ -117,16 +117,16 @@ class MaskValues(NamedTuple):
         if not self.named or (values.max(initial=0) < classes and values.min(initial=0) >= 0):
             return None
 
-        found = [
+        strange = [
             value
             for value in _distinct_values(values)
             if not 0 <= value < classes and value not in ignored
         ]
-        if not found:
+        if not strange:
             return None
 
         instead = IGNORED if IGNORED in ignored else next(iter(ignored))
-        return f"its values include {_some(found)}; {self.advice(found[0], classes, instead)}"
+        return f"its values include {_some(strange)}; {self.advice(strange[0], classes, instead)}"
 
     def advice(self, value: int, classes: int, ignored: int) -> str:
         numbers = (
@@ -145,7 +145,9 @@ def is_mapping(replacements: object) -> bool:
     if not isinstance(replacements, dict):
         return False
     return all(
-        type(each) is int and 0 <= each < _HIGHEST for pair in replacements.items() for each in pair
+        type(value) is int and 0 <= value < _HIGHEST
+        for pair in replacements.items()
+        for value in pair
     )
 
 
@@ -188,13 +190,13 @@ def check_masks(
             return None, []
         try:
             alone = is_remote(place.file) and place.member
-            found = values.decode(BytesIO(_fetch(place) if alone else reader.read(place).data))
+            decoded = values.decode(BytesIO(_fetch(place) if alone else reader.read(place).data))
         except Exception:  # Pillow's plugins raise almost anything on broken files
             return None, []
-        why = values.problem_of(found, classes, ignored)
+        why = values.problem_of(decoded, classes, ignored)
         # a problem is text of a table, which must be UTF-8
         name = os.fsencode(str(place)).decode(errors="backslashreplace")
-        return why and f"its mask {name}: {why}", _distinct_values(found)
+        return why and f"its mask {name}: {why}", _distinct_values(decoded)
 
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))

@@ -122,13 +122,13 @@ class Targets:
     def named(self) -> dict[str, str]:
         """The columns, members or keys that are read, by the field that names them."""
         every = ("boxes", "box_labels", "areas", "keypoints", "mask", "text")
-        return {each: name for each in every if (name := getattr(self, each))}
+        return {option: name for option in every if (name := getattr(self, option))}
 
     @property
     def widths(self) -> dict[str, int]:
         """How many values an object has in each field that is read."""
         every = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(self.keypoint_names)}
-        return {each: width for each, width in every.items() if getattr(self, each)}
+        return {option: width for option, width in every.items() if getattr(self, option)}
 
     @property
     def keypoints_named(self) -> Keypoints | None:
@@ -142,7 +142,7 @@ class Targets:
     def misfit(self) -> str:
         """The problem of an image whose objects have too few or too many values."""
         wanted = ", ".join(
-            f"{width} in {getattr(self, each)}" for each, width in self.widths.items()
+            f"{width} in {getattr(self, option)}" for option, width in self.widths.items()
         )
         return f"the values of its objects do not belong together; each object needs {wanted}"
 
@@ -179,6 +179,6 @@ class Objects:
         """Only the chosen objects, of the same images."""
         counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
         # all fields after `counts` have one entry for each object
-        values = [getattr(self, each.name) for each in fields(self)[1:]]
+        values = [getattr(self, part.name) for part in fields(self)[1:]]
         kept: list[Any] = [None if value is None else value[chosen] for value in values]
         return type(self)(counts, *kept)

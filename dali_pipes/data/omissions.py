@@ -99,6 +99,7 @@ class Omission(NamedTuple):
 
 def merge(omissions: Iterable[Omission]) -> list[Omission]:
     """Adds up omissions of the same kind; those of images come first, then by frequency."""
+    # the same kind may come from many folders
     merged: dict[tuple[str, str], Omission] = {}
     for omission in omissions:
         known = merged.get(
@@ -109,16 +110,16 @@ def merge(omissions: Iterable[Omission]) -> list[Omission]:
             omission.kind, known.number + omission.number, names, omission.unit
         )
 
-    found = sorted(
-        merged.values(), key=lambda each: (_UNITS.index(each.unit), -each.number, each.kind)
+    ordered = sorted(
+        merged.values(), key=lambda entry: (_UNITS.index(entry.unit), -entry.number, entry.kind)
     )
-    if len(found) <= _MOST_KINDS:
-        return found
+    if len(ordered) <= _MOST_KINDS:
+        return ordered
 
     # keep the most frequent kinds of each unit, and one omission for the rest
     kept = []
     for unit in _UNITS:
-        some = [each for each in found if each.unit == unit]
+        some = [entry for entry in ordered if entry.unit == unit]
         kept += some[:_MOST_KINDS] + (
             [_sum_kinds(some[_MOST_KINDS:])] if len(some) > _MOST_KINDS else []
         )
@@ -200,7 +201,7 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
     if not every:
         return ""
 
-    images = used + sum(each.number for each in every if each.unit == "image")
+    images = used + sum(omission.number for omission in every if omission.unit == "image")
 
     said = {
         "image": f"{used:,} of {images:,} images are used; left out: ",
@@ -210,9 +211,9 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
     }
 
     parts = [
-        text + "; ".join(_describe_one(each) for each in every if each.unit == unit)
+        text + "; ".join(_describe_one(omission) for omission in every if omission.unit == unit)
         for unit, text in said.items()
-        if any(each.unit == unit for each in every)
+        if any(omission.unit == unit for omission in every)
     ]
 
     return printable(f"{root}: {'. '.join(parts)}")
@@ -225,7 +226,8 @@ def printable(text: str) -> str:
     """
     if not text.isprintable():
         text = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in text
         )
     return text
 
@@ -258,10 +260,10 @@ def read_omissions(omissions: object) -> list[Omission]:
     ]
 
 
-def _is_stored(each: list[object]) -> bool:
-    if len(each) != len(Omission._fields):
+def _is_stored(cells: list[object]) -> bool:
+    if len(cells) != len(Omission._fields):
         return False
-    kind, number, names, unit = each
+    kind, number, names, unit = cells
     texts = [kind, *names] if isinstance(names, list) else [None]
     return all(isinstance(text, str) for text in texts) and type(number) is int and unit in _UNITS
 

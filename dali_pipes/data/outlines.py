@@ -95,13 +95,13 @@ def are_polygons(
     Returns:
         (M,) bool.
     """
-    found = np.zeros(len(outlines), bool)
+    are_good = np.zeros(len(outlines), bool)
     for start in range(0, len(outlines), _BLOCK):
         some = slice(start, start + _BLOCK)
-        found[some] = _look_at_polygons(
+        are_good[some] = _look_at_polygons(
             outlines[some], np.stack([width[some], height[some]], axis=1)
         )
-    return found
+    return are_good
 
 
 def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -109,13 +109,13 @@ def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDAr
 
     Returns all False if one of the numbers is no number.
     """
-    found = np.array(
+    are_good = np.array(
         [type(outline) is list and all(map(_has_points, outline)) for outline in outlines], bool
     )
 
     # all points of all polygons in one array, and the outline of each
-    owner = [place for place in np.flatnonzero(found).tolist() for _ in outlines[place]]
-    polygons = list(chain.from_iterable(compress(outlines, found.tolist())))
+    owner = [place for place in np.flatnonzero(are_good).tolist() for _ in outlines[place]]
+    polygons = list(chain.from_iterable(compress(outlines, are_good.tolist())))
     numbers = list(chain.from_iterable(polygons))
     # NumPy would also take texts and booleans for numbers
     if not _NUMBERS.issuperset(map(type, numbers)):
@@ -127,8 +127,8 @@ def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDAr
 
     of_point = np.repeat(np.array(owner, np.int64), [len(polygon) // 2 for polygon in polygons])
     near = np.abs(points - sizes[of_point] / 2) <= 1.5 * sizes[of_point]
-    found[of_point[~near.all(axis=1)]] = False
-    return found
+    are_good[of_point[~near.all(axis=1)]] = False
+    return are_good
 
 
 def _has_points(polygon: Any) -> bool:
@@ -153,12 +153,12 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
 
 def _to_finite_array(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
     try:
-        found = np.array(numbers)
+        array = np.array(numbers)
     except (TypeError, ValueError, OverflowError):
         return None
-    if found.dtype.kind not in "iuf":  # NumPy would read "1", which pycocotools cannot draw
+    if array.dtype.kind not in "iuf":  # NumPy would read "1", which pycocotools cannot draw
         return None
-    return found.astype(np.float64) if found.ndim == 1 and np.isfinite(found).all() else None
+    return array.astype(np.float64) if array.ndim == 1 and np.isfinite(array).all() else None
 
 
 def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
@@ -184,11 +184,11 @@ def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
 
     shifts = 5 * (np.arange(len(codes)) - np.repeat(begins, ends - begins + 1))
     # 0x10 in the last character is the sign
-    found = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(
+    runs = np.add.reduceat((codes & 0x1F) << shifts, begins) - np.where(
         codes[ends] & 0x10, 1 << (shifts[ends] + 5), 0
     )
 
     # from the fourth run on, the stored number is the difference to the run two before it
-    found[1::2] = found[1::2].cumsum()
-    found[2::2] = found[2::2].cumsum()
-    return found
+    runs[1::2] = runs[1::2].cumsum()
+    runs[2::2] = runs[2::2].cumsum()
+    return runs

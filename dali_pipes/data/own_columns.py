@@ -27,7 +27,7 @@ def read_columns(
     An empty cell becomes NaN in a column of numbers, which then is float32; the empty text; or an
     empty list.
     """
-    found = {
+    arrays = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
         if _is_kept_type(column.type)
@@ -36,7 +36,7 @@ def read_columns(
     try:
         return {
             COLUMN + name: _to_stored(column.combine_chunks())
-            for name, column in found.items()
+            for name, column in arrays.items()
             if name not in used
         }
     except pa.ArrowException as error:
@@ -110,10 +110,10 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_kept_type(kind: pa.DataType) -> bool:
-    each = kind.value_type if is_list(kind) else kind
+    item = kind.value_type if is_list(kind) else kind
     return (
         is_text(kind)
-        or pa.types.is_integer(each)
-        or pa.types.is_floating(each)
-        or pa.types.is_boolean(each)
+        or pa.types.is_integer(item)
+        or pa.types.is_floating(item)
+        or pa.types.is_boolean(item)
     )

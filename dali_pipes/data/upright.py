@@ -121,7 +121,7 @@ def outline_to_stored(outline: Any, height: int, width: int, orientation: int) -
 
     if not isinstance(outline, dict):
         tall, wide, turn = np.array([height]), np.array([width]), np.array([orientation])
-        polygons = [np.array(each, np.float64).reshape(1, -1, 2) for each in outline]
+        polygons = [np.array(numbers, np.float64).reshape(1, -1, 2) for numbers in outline]
         return [
             points_to_stored(polygon, tall, wide, turn).ravel().tolist() for polygon in polygons
         ]

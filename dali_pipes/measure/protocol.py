@@ -12,7 +12,7 @@ and when to measure, and watches (`Sampler`). docs/method.md gives the reasons.
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,22 +21,19 @@ from typing import Any, cast
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.gpus import find_gpus, gpu_of
 from dali_pipes.measure.images import check_trained_model
+from dali_pipes.measure.program_process import ProgramProcess
 from dali_pipes.measure.results import Facts, Job, Trial
 from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
-from dali_pipes.measure.workload import Workload, from_dict, to_dict
+from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.provenance import provenance, refuse_simulated_gpu
 from dali_pipes.system.telemetry import Sampler
 
-# what the process of an arm runs
-_TRIAL = "dali_pipes.measure.trial:run_trial"
-_TRIAL_OF_PROGRAM = "dali_pipes.measure.program_trial:run_trial"
 SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
 
 
@@ -53,6 +50,11 @@ class _ArmProcesses:
         return [process.answer() for process in self.processes]
 
 
+def cores_of(config: MeasureConfig) -> frozenset[int]:
+    """Returns the cores of each arm, which are the same for all."""
+    return frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
+
+
 class Trials:
     """Runs trials of one workload, one after the other, and saves each of them as a file.
 
@@ -64,6 +66,8 @@ class Trials:
     Args:
         folder: receives manifest.parquet, and trials/, whose files begin with a running number.
         corun, restart: as in `BenchmarkConfig`.
+        running: the processes of arms that run already, by arm; not with `restart`. Such an arm has
+            one process, also for the control.
 
     Attributes:
         cpus: the cores of every arm.
@@ -77,12 +81,13 @@ class Trials:
         folder: Path,
         corun: int = 1,
         restart: bool = True,
+        running: Mapping[str, ProgramProcess] | None = None,
     ):
         refuse_simulated_gpu()
+        self._running = dict(running or {})
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
 
-        # all arms get the same cores
-        self.cpus = frozenset(sorted(os.sched_getaffinity(0))[: config.cpus or available_cpus()])
+        self.cpus = cores_of(config)
         self._folder, self._count = folder / "trials", 0
         self._suspended: dict[tuple[str, str, str], _ArmProcesses] = {}
         self._folder.mkdir(parents=True)
@@ -142,7 +147,7 @@ class Trials:
         """
         failed = {}
         wanted = [("round", arm) for arm in arms] + (
-            [("control", control)] if control in arms else []
+            [("control", control)] if control in arms and control not in self._running else []
         )
 
         # leaving the block with an error ends those that are not suspended yet
@@ -250,8 +255,9 @@ class Trials:
 
         They are new, or with restart=false those that were suspended since their last trial.
         """
-        suspended = self._suspended.pop((key.phase, key.arm, json.dumps(job)), None)
-        arm = suspended or self._begin(key.phase, key.arm, job)
+        phase = "round" if key.arm in self._running else key.phase
+        suspended = self._suspended.pop((phase, key.arm, json.dumps(job)), None)
+        arm = suspended or self._begin(phase, key.arm, job)
 
         with arm.stack:
             if suspended:
@@ -264,27 +270,26 @@ class Trials:
                 self._suspend(arm)
 
     def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _ArmProcesses:
+        if program := self._running.get(arm):
+            program.begin_trials(job)
+            return _ArmProcesses((phase, arm, json.dumps(job)), contextlib.ExitStack(), [program])
+
         # longer than any answer may take: start-up, warm-up and measuring
         limit_s = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":
             limit_s += len(self._manifest) / SLOWEST
 
-        config = from_dict(job["loader"])
-        limit_s += getattr(config, "starts_in", 0.0)
-        is_program = isinstance(config, ProgramLoaderConfig)
-
         # if one of several cannot start, leaving the block ends those before it
         with contextlib.ExitStack() as stack:
-            processes = []
+            processes = list[MeasuringProcess]()
             for index in range(self._corun):
                 process = MeasuringProcess(
-                    _TRIAL_OF_PROGRAM if is_program else _TRIAL,
+                    "dali_pipes.measure.trial:run_trial",
                     job,
                     f"arm {arm}",
                     self.cpus,
                     gpu_of(index, self._corun),
                     limit_s,
-                    getattr(config, "flags", ()),
                 )
                 processes.append(stack.enter_context(process))
             return _ArmProcesses((phase, arm, json.dumps(job)), stack.pop_all(), processes)

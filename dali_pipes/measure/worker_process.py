@@ -4,7 +4,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator, Sequence, Set
-from typing import Any
+from typing import IO, Any
 
 from dali_pipes.system.child import Child, ChildError
 from dali_pipes.system.cpus import start_on_cpus
@@ -25,7 +25,7 @@ class MeasuringProcess(Child):
         cpus: the cores it may use; numerical libraries start as many threads.
         gpu: the GPU that it sees, as in CUDA_VISIBLE_DEVICES; None: all.
         limit_s: seconds without an answer after which it is treated as hanging.
-        flags: options of python.
+        flags, errors: as for `Child`.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class MeasuringProcess(Child):
         gpu: str | None = None,
         limit_s: float = 600,
         flags: Sequence[str] = (),
+        errors: IO[str] | None = None,
     ):
         self._what = what
         # PASSIVE: OpenMP's idle threads sleep; spinning, they would count as CPU time of the arm
@@ -45,7 +46,7 @@ class MeasuringProcess(Child):
             environment["CUDA_VISIBLE_DEVICES"] = gpu
 
         with start_on_cpus(cpus):
-            super().__init__(function, job, limit_s, environment, flags)
+            super().__init__(function, job, limit_s, environment, flags, errors)
 
     def answer(self) -> Any:
         """Returns the next answer, as `Child.answer`; raises an ArmError that names the arm."""

@@ -77,6 +77,7 @@ class Child:
         limit_s: a process that gives no answer for this long is killed.
         environment: variables that differ from this process's.
         flags: options of python.
+        errors: where its stderr and stdout go; None: into a file, and `output` has them.
 
     Attributes:
         output: its stderr and stdout, after the `with` block.
@@ -91,6 +92,7 @@ class Child:
         limit_s: float,
         environment: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
+        errors: IO[str] | None = None,
     ):
         self._limit_s = limit_s
         # a file and not a pipe, which nobody would read; closed in __exit__
@@ -100,7 +102,7 @@ class Child:
             [sys.executable, *flags, "-P", "-c", _START, function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=errors or self._errors,
             text=True,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
@@ -129,11 +131,22 @@ class Child:
         Raises:
             ChildError: there is none; the text says why, and what the process wrote last.
         """
-        try:
-            line = self._answers.get(timeout=self._limit_s)
-        except queue.Empty:
+        answer = self.answer_within(self._limit_s)
+        if answer is None:
             self._signal(signal.SIGKILL)
-            raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended") from None
+            raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended")
+        return answer
+
+    def answer_within(self, seconds: float) -> Any:
+        """Returns the next answer; None if it does not come in time.
+
+        Raises:
+            ChildError: it will never come; the text says why, and what the process wrote last.
+        """
+        try:
+            line = self._answers.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
 
         if line:
             answer = json.loads(line)
@@ -157,6 +170,10 @@ class Child:
 
     def wake(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends the process and its descendants at once."""
+        self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process and its descendants, even those that outlive it."""

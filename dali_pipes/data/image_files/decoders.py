@@ -87,9 +87,9 @@ def find_refusal(encoded: bytes, height: int, width: int, format: str) -> str | 
             return f"cannot be decoded by {name} ({_reason(error)})"
 
         if pixels.shape[:2] != (height, width):
-            found = f"{pixels.shape[1]} × {pixels.shape[0]}"
+            size = f"{pixels.shape[1]} × {pixels.shape[0]}"
             return (
-                f"cannot be decoded by {name} (it finds {found} pixels, its header says "
+                f"cannot be decoded by {name} (it finds {size} pixels, its header says "
                 f"{width} × {height})"
             )
 

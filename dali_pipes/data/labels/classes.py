@@ -36,6 +36,7 @@ def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
         why = f"labels of type {labels.type} make no sense"
         raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
 
+    # sorted as ImageFolder sorts folders, so that a table and folders number alike
     classes = sorted(pc.unique(names).to_pylist())
     _refuse_lookalikes(cells._replace(values=names), classes)
     return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
@@ -51,7 +52,8 @@ def _refuse_lookalikes(cells: LabelCells, classes: list[str]) -> None:
         first = seen.setdefault(_appearance(name), name)
         if first != name:
             row, other = (
-                cells.rows[pc.index(cells.values, each).as_py()] + 1 for each in (first, name)
+                cells.rows[pc.index(cells.values, class_name).as_py()] + 1
+                for class_name in (first, name)
             )
             raise ManifestError(
                 f"{cells.file}: the classes {first!a} (row {row}) and {name!a} (row "
@@ -64,6 +66,8 @@ def _appearance(name: str) -> str:
     """A name as one sees it: composed characters, all blanks alike, and nothing of no width."""
     composed = unicodedata.normalize("NFC", name)
     shown = (
-        " " if each.isspace() else each for each in composed if unicodedata.category(each) != "Cf"
+        " " if character.isspace() else character
+        for character in composed
+        if unicodedata.category(character) != "Cf"
     )
     return "".join(shown)

@@ -106,7 +106,7 @@ def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
     if not is_number.any() or is_number.all():
         return
 
-    numbers, others = (known.filter(pa.array(each)).to_pylist() for each in (is_number, ~is_number))
+    numbers, others = (known.filter(pa.array(rows)).to_pylist() for rows in (is_number, ~is_number))
     fractions = sum(not re.fullmatch(_ANY_WHOLE, number) for number in numbers)
 
     if fractions > len(known) / 2 or all(re.fullmatch(_MARK, other) for other in others):

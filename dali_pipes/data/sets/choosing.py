@@ -25,6 +25,7 @@ def subset(images: ImageTable, ids: Any) -> ImageTable:
     Raises:
         ConfigError: there is no such id, or these are not ids.
     """
+    # lists, ranges and tensors are taken too
     ids = np.asarray(ids)
     if ids.ndim != 1:
         raise ConfigError(
@@ -103,7 +104,7 @@ def choose_parts(
     # cut at the ends of groups
     ends = np.append(0, counts[order].cumsum())
     wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
-    cuts = pairwise(int(np.abs(ends - each).argmin()) for each in wanted)
+    cuts = pairwise(int(np.abs(ends - end).argmin()) for end in wanted)
 
     return {
         name: np.flatnonzero(np.isin(place, order[slice(*cut)]))

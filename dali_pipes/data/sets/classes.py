@@ -48,6 +48,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     if names == images.classes:
         return images
 
+    # a class that no image has may be missing in the new list
     used: NDArray[Any] = np.zeros(0)
     if images.task != "regression":
         used = np.unique(images.labels[images.labels >= 0])
@@ -73,9 +74,9 @@ def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str])
 
 
 def match_classes(
-    given: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
+    new_names: list[str], names: list[str], used: NDArray[np.int64], place: Path | str
 ) -> NDArray[np.int64]:
-    """Finds the number in `given` of each class in `names`; -1 for one that no image has.
+    """Finds the number in `new_names` of each class in `names`; -1 for one that no image has.
 
     Classes without names, which are called by their numbers, keep these numbers.
 
@@ -86,21 +87,22 @@ def match_classes(
     Raises:
         ManifestError: an image has a class that is none of the given ones.
     """
-    if names == [str(number) for number in range(len(names))] and not set(names) <= set(given):
-        if used.max(initial=-1) >= len(given):
+    # numbers instead of names: the user's list names them in their order
+    if names == [str(number) for number in range(len(names))] and not set(names) <= set(new_names):
+        if used.max(initial=-1) >= len(new_names):
             raise ManifestError(
                 f"{place}: an image has the class number {used.max()}, and classes names "
-                f"{len(given)}"
+                f"{len(new_names)}"
             )
         return np.arange(len(names))
 
-    numbers = {name: number for number, name in enumerate(given)}
+    numbers = {name: number for number, name in enumerate(new_names)}
     if unknown := [names[number] for number in used.tolist() if names[number] not in numbers]:
-        near = get_close_matches(unknown[0], given, 1)
+        near = get_close_matches(unknown[0], new_names, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise ManifestError(
             f"{place}: images of {len(unknown):,} classes that are none of the "
-            f"{len(given):,} given as classes, "
+            f"{len(new_names):,} given as classes, "
             f"such as {unknown[0]!r}{meant}; add them there, or remove these images"
         )
     return np.array([numbers.get(name, -1) for name in names], np.int64)
@@ -117,5 +119,5 @@ def renumber_categories(
     kept = numbers[numbers >= 0].tolist()
     if len(set(kept)) < len(kept):
         return None
-    of = {int(number): each for number, each in zip(numbers, ids, strict=True)}
+    of = {int(number): category for number, category in zip(numbers, ids, strict=True)}
     return [of.get(number) for number in range(classes)]

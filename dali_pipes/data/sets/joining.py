@@ -122,6 +122,7 @@ def common_root(roots: Sequence[Path | str]) -> Path | str:
     if not any(isinstance(root, str) for root in roots):
         return Path(os.path.commonpath(roots))
 
+    # a path and a URL, or URLs of two schemes, have no folder in common
     stores, paths = zip(*(str(root).rpartition("://")[::2] for root in roots), strict=True)
     if len(set(stores)) > 1 or not stores[0] or not (shared := os.path.commonpath(paths)):
         raise ManifestError(
@@ -169,16 +170,21 @@ def join_classes(
         All names in the order in which they first come, and for each list the new number of each of
         its classes.
     """
+    # each set's numbers follow those of the sets before it
     if apart:
-        ends = np.cumsum([len(each) for each in names])
-        numbered = [np.arange(end - len(each), end) for end, each in zip(ends, names, strict=True)]
-        return [name for each in names for name in each], numbered
+        ends = np.cumsum([len(of_set) for of_set in names])
+        numbered = [
+            np.arange(end - len(of_set), end) for end, of_set in zip(ends, names, strict=True)
+        ]
+        return [name for of_set in names for name in of_set], numbered
 
     numbers = {
         name: number
-        for number, name in enumerate(dict.fromkeys(name for each in names for name in each))
+        for number, name in enumerate(dict.fromkeys(name for of_set in names for name in of_set))
     }
-    return list(numbers), [np.array([numbers[name] for name in each], np.int64) for each in names]
+    return list(numbers), [
+        np.array([numbers[name] for name in of_set], np.int64) for of_set in names
+    ]
 
 
 def _join_mask_values(values: Sequence[MaskValues]) -> MaskValues:

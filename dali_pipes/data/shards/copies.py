@@ -280,17 +280,17 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
         raise OSError(f"it has {size / 1e9:,.3g} GB, more than {LIMIT}={limit / 1e9:g} allows")
 
     # list the copies, and remove what killed processes left
-    found: list[tuple[int, int, Path]] = []
+    copies: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
             if _COPY_NAME.fullmatch(entry.name) and not (
                 entry.name.endswith(".part") and _remove(Path(entry.path), False)
             ):
-                found.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
+                copies.append((entry.stat().st_atime_ns, entry.stat().st_size, Path(entry.path)))
 
     # remove the least recently used ones
-    used = sum(size for _, size, _ in found)
-    for _, freed, path in sorted(found):
+    used = sum(size for _, size, _ in copies)
+    for _, freed, path in sorted(copies):
         if used + size <= limit:
             return
         if path.suffix != ".part" and _remove(path, take_held):

@@ -182,17 +182,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     left: list[Any] = [error]
     while left:
-        each = left.pop(0)
-        if not isinstance(each, BaseException) or id(each) in seen:
+        cause = left.pop(0)
+        if not isinstance(cause, BaseException) or id(cause) in seen:
             continue
-        seen.add(id(each))
-        yield each
+        seen.add(id(cause))
+        yield cause
 
-        given = getattr(each, "kwargs", None)
+        options = getattr(cause, "kwargs", None)
         # botocore keeps the cause in kwargs
-        left += [each.__cause__, given.get("error") if isinstance(given, dict) else None]
+        left += [cause.__cause__, options.get("error") if isinstance(options, dict) else None]
         # aiohttp, urllib3 and httpcore, in this order
-        left += [getattr(each, "os_error", None), getattr(each, "reason", None), *each.args]
+        left += [getattr(cause, "os_error", None), getattr(cause, "reason", None), *cause.args]
 
 
 def _hides_another(error: BaseException) -> bool:
@@ -217,5 +217,5 @@ def _status_of(error: BaseException) -> int:
         if isinstance(value, int | str) and str(value).isdecimal() and 100 <= int(value) < 600:
             return int(value)
 
-    found = response if isinstance(response, int) else getattr(response, "status_code", None)
-    return found if isinstance(found, int) else 0
+    status = response if isinstance(response, int) else getattr(response, "status_code", None)
+    return status if isinstance(status, int) else 0

@@ -76,6 +76,7 @@ def list_objects(url: str) -> Listing:
     Raises:
         ManifestError: there is nothing.
     """
+    # a web server without listings answers with nothing, or with an error
     infos = _list(url, "ls")
     if not infos and is_web(url):
         do = (
@@ -98,11 +99,12 @@ def find_objects(url: str) -> Listing:
     if is_found_by_folder(url):
         return Listing(url.rstrip("/"), dict(_walk(url.rstrip("/"))))
 
+    # fsspec returns full paths, and names are relative to the URL
     base = path_in_store(url).strip("/") + "/"
-    found = (_list(url, "find") or {}).items()
+    infos = (_list(url, "find") or {}).items()
     named = {
         path_in_store(name).lstrip("/").removeprefix(base): info
-        for name, info in found
+        for name, info in infos
         if _is_object(info)
     }
     return Listing(url.rstrip("/"), named)
@@ -142,7 +144,7 @@ def _is_link_up(url: str, info: dict[str, Any]) -> bool:
 
     A web server's page of a folder may link to these.
     """
-    place, name = (path_in_store(each).strip("/") for each in (encode_url(url), info["name"]))
+    place, name = (path_in_store(address).strip("/") for address in (encode_url(url), info["name"]))
     return name == place or name.rsplit("/", 1)[-1] in (".", "..")
 
 

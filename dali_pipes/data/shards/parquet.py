@@ -55,8 +55,8 @@ def read_group(file: Any, number: int) -> pa.StructArray:
         raise OSError(f"row group {number} cannot be read ({error})") from None
 
     large = [
-        (each.name, pa.large_binary() if pa.types.is_binary(each.type) else each.type)
-        for each in images.type
+        (column.name, pa.large_binary() if pa.types.is_binary(column.type) else column.type)
+        for column in images.type
     ]
     return images.cast(pa.struct(large))
 

@@ -47,7 +47,7 @@ class NoPermissionError(OSError):
     """The store does not let this user do it."""
 
 
-def request(url: str, method: str, size: int = 0, *given: Any, **options: Any) -> Any:
+def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) -> Any:
     """Sends a request to the object store, and sends it again if it fails; returns the answer.
 
     Args:
@@ -62,7 +62,7 @@ def request(url: str, method: str, size: int = 0, *given: Any, **options: Any) -
     failed, store = 0, "/".join(url.split("/")[:3])
     while True:
         try:
-            answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, given, options)
+            answer = _send(url, method, _DEADLINE_S + size / _SLOWEST, args, options)
             # a longer answer is the whole object, from a server that sends no parts
             if (
                 size
@@ -110,7 +110,7 @@ def request_once(url: str, method: str) -> Any:
 
 
 def _send(
-    url: str, method: str, deadline_s: float, given: tuple[Any, ...], options: dict[str, Any]
+    url: str, method: str, deadline_s: float, args: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
     """Sends one request and returns the answer.
 
@@ -124,9 +124,9 @@ def _send(
 
     try:
         if not isinstance(files, AsyncFileSystem):
-            return getattr(files, method)(path, *given, **options)
+            return getattr(files, method)(path, *args, **options)
         return sync(
-            files.loop, getattr(files, f"_{method}"), path, *given, timeout=deadline_s, **options
+            files.loop, getattr(files, f"_{method}"), path, *args, timeout=deadline_s, **options
         )
     except ImportError as error:  # some libraries import their parts when they are first needed
         raise ConfigError(f"{url}: {shorten(error)}; install it") from None
@@ -168,8 +168,8 @@ def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
     configured = fsspec.config.conf
-    given = (configured.get("s3", {}) | configured.get("s3a", {})).get("config_kwargs", {})
-    once = {"retries": {"total_max_attempts": 1}} | given
+    users = (configured.get("s3", {}) | configured.get("s3a", {})).get("config_kwargs", {})
+    once = {"retries": {"total_max_attempts": 1}} | users
     files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, config_kwargs=once)
     files.retries = 1
     return files, path

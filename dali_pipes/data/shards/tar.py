@@ -72,7 +72,7 @@ def list_images(
             may be missing then.
         with_labels: whether a label is read, and needed.
     """
-    found: dict[bytes, dict[bytes, Member]] = {}
+    by_key: dict[bytes, dict[bytes, Member]] = {}
     faults: list[tuple[int, ShardMember]] = []
     try:
         for member in members(descriptor, total):
@@ -81,7 +81,7 @@ def list_images(
 
             problem = _unfit(member)
             key, field = _split(member.name)
-            fields = found.setdefault(key, {}) if not problem else {}
+            fields = by_key.setdefault(key, {}) if not problem else {}
             if field in fields:
                 problem = (
                     "a second member of this name; the first is used (byte "
@@ -103,7 +103,7 @@ def list_images(
     # the members of a key may be anywhere, so samples are formed at the end
     chosen = [
         one
-        for fields in found.values()
+        for fields in by_key.values()
         for one in _choose(descriptor, fields, targets, with_labels)
     ]
 
@@ -123,6 +123,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
             too early.
     """
     at, long_name, records = 0, b"", dict[bytes, bytes]()
+    # read by our own code: tarfile takes a damaged header for the end of the archive
     while True:
         header = os.pread(descriptor, BLOCK, at)
         if len(header) < BLOCK:
@@ -292,7 +293,7 @@ def _choose(
         return
 
     first, *others = images
-    label, problem, found = -1, None, None
+    label, problem, values = -1, None, None
     if with_labels:
         label, problem = (
             _label(descriptor, labels)
@@ -300,9 +301,9 @@ def _choose(
             else (-1, without_label(".cls or .json of this key"))
         )
     if targets.named:
-        found, problem = _targets(descriptor, fields, targets)
+        values, problem = _targets(descriptor, fields, targets)
 
-    yield ShardMember(first.name, first.offset, first.size, label, problem, found)
+    yield ShardMember(first.name, first.offset, first.size, label, problem, values)
     for other in others:
         second = f"a second image of one key; {os.fsdecode(first.name)} is used"
         yield ShardMember(other.name, other.offset, other.size, problem=second)
@@ -333,21 +334,21 @@ def _targets(
     descriptor: int, fields: dict[bytes, Member], targets: Targets
 ) -> tuple[dict[str, Any], str | None]:
     """Reads what is asked for besides the label; returns it, or what is missing."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     content: Any = None
     try:
         if any(not name.startswith(".") for name in targets.named.values()):
             content = json.loads(_read(descriptor, b".json", fields[b".json"]))
 
-        for each, name in targets.named.items():
+        for option, name in targets.named.items():
             if not name.startswith("."):
-                found[each] = content[name]
-            elif each == "mask":
-                found[each] = fields[name.encode()][2:]
+                values[option] = content[name]
+            elif option == "mask":
+                values[option] = fields[name.encode()][2:]
             else:
                 text = _read(descriptor, name.encode(), fields[name.encode()]).decode()
                 # without the line end that editors add
-                found[each] = text.removesuffix("\n").removesuffix("\r")
+                values[option] = text.removesuffix("\n").removesuffix("\r")
     except TooLongError as error:
         return {}, str(error)
     except KeyError as error:
@@ -361,9 +362,9 @@ def _targets(
             f"its {names} cannot be read; text must be UTF-8, and a .json have the keys asked for"
         )
 
-    if targets.text and not (isinstance(found["text"], str) and is_unicode(found["text"])):
+    if targets.text and not (isinstance(values["text"], str) and is_unicode(values["text"])):
         return {}, f"its {targets.text} is no text"
-    return found, None
+    return values, None
 
 
 def _read(descriptor: int, field: bytes, member: Member) -> bytes:

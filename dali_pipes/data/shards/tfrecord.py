@@ -92,7 +92,7 @@ def _read_record(
         place = _only(descriptor, image, 1)
         if not isinstance(place, Range):
             return whole._replace(problem="its image is not one string of bytes")
-        found = whole._replace(offset=place.start, length=place.end - place.start)
+        member = whole._replace(offset=place.start, length=place.end - place.start)
 
         value = None if label is None else _only(descriptor, label, 3)
         if isinstance(value, Range):  # packed, as proto3 writes numbers
@@ -102,23 +102,23 @@ def _read_record(
             value = first if used == len(packed) else None
 
         if targets.named:
-            found = found._replace(targets=_targets(descriptor, features, targets))
+            member = member._replace(targets=_targets(descriptor, features, targets))
     except MissingError as error:
-        return found._replace(problem=f"no {error} in this record, or not of its type")
+        return member._replace(problem=f"no {error} in this record, or not of its type")
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
 
     # a value from 2**63 on is a negative number
     if value is None or value >= 2**63:
         if targets.named or not with_labels:
-            return found
+            return member
         field = LABELS[0].decode()
-        return found._replace(
+        return member._replace(
             problem=without_label(f"{field} in this record")
             if label is None
             else unusable_label(f"its {field} is not one class number")
         )
-    return found._replace(label=value)
+    return member._replace(label=value)
 
 
 def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
@@ -127,34 +127,36 @@ def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) ->
     Raises:
         MissingError: it is missing, or of another type.
     """
-    found: dict[str, Any] = {}
+    by_option: dict[str, Any] = {}
 
-    for each, name in targets.named.items():
-        if each == "boxes":
+    for option, name in targets.named.items():
+        if option == "boxes":
             sides = [
                 _list(descriptor, features, f"{name}/{side}", _FLOATS)
                 for side in ("xmin", "ymin", "xmax", "ymax")
             ]
-            found[each] = list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
-        elif each == "mask":
+            by_option[option] = (
+                list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
+            )
+        elif option == "mask":
             place = (
                 _only(descriptor, features[name.encode()], 1) if name.encode() in features else None
             )
             if not isinstance(place, Range):
                 raise MissingError(name)
-            found[each] = place.start, place.end - place.start
+            by_option[option] = place.start, place.end - place.start
         else:
             values = _list(
                 descriptor,
                 features,
                 name,
-                _FLOATS if each in ("areas", "keypoints") else _TEXTS_OR_INTS,
+                _FLOATS if option in ("areas", "keypoints") else _TEXTS_OR_INTS,
             )
-            if each == "text" and (len(values) != 1 or not isinstance(values[0], str)):
+            if option == "text" and (len(values) != 1 or not isinstance(values[0], str)):
                 raise MissingError(name)
-            found[each] = values[0] if each == "text" else values
+            by_option[option] = values[0] if option == "text" else values
 
-    return found
+    return by_option
 
 
 def _list(
@@ -167,16 +169,16 @@ def _list(
     if name.encode() not in features:
         raise MissingError(name)
 
-    found: list[Any] = []
+    items: list[Any] = []
     for kind, values in _fields(descriptor, features[name.encode()]):
         for _, value in _fields(descriptor, values) if isinstance(values, Range) else ():
             if kind not in kinds:
                 raise MissingError(name)
-            found += (
+            items += (
                 _decoded(name, kind, descriptor, value) if isinstance(value, Range) else [value]
             )
     # a varint is unsigned; the highest of its 64 bits is the sign
-    return [each - (each >> 63 << 64) if type(each) is int else each for each in found]
+    return [item - (item >> 63 << 64) if type(item) is int else item for item in items]
 
 
 def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
@@ -189,11 +191,11 @@ def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
     except (UnicodeDecodeError, struct.error):
         raise MissingError(name) from None
 
-    found, at = [], 0
+    numbers, at = [], 0
     while at < len(data):
         value, at = _varint(data, at)
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers
 
 
 def _features(descriptor: int, record: Range) -> Iterator[tuple[bytes, Range]]:
@@ -216,8 +218,8 @@ def _only(descriptor: int, feature: Range, kind: int) -> Range | int | None:
     """
     values = [
         value
-        for each in _inside(descriptor, feature, kind)
-        for field, value in _fields(descriptor, each)
+        for part in _inside(descriptor, feature, kind)
+        for field, value in _fields(descriptor, part)
         if field == 1
     ]
     return values[0] if len(values) == 1 else None
@@ -226,8 +228,8 @@ def _only(descriptor: int, feature: Range, kind: int) -> Range | int | None:
 def _inside(descriptor: int, message: Range, field: int) -> list[Range]:
     return [
         value
-        for each, value in _fields(descriptor, message)
-        if each == field and isinstance(value, Range)
+        for number, value in _fields(descriptor, message)
+        if number == field and isinstance(value, Range)
     ]
 
 

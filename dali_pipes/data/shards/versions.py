@@ -62,6 +62,7 @@ def read_version(info: dict[str, Any]) -> FileVersion:
             f"cannot be checked; {do}"
         )
 
+    # an ETag says more than a time, which copying a bucket changes
     size = int(info["size"])
     if etag := next((info[name] for name in _ETAGS if info.get(name)), ""):
         return size, _number(str(etag).removeprefix("W/").strip('"'))

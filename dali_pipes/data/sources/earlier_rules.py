@@ -77,22 +77,22 @@ def refuse_other_orientations(
         now = _header(root, row["path"])
         if row["member"] or not now:
             raise ManifestError(f"{unread}, as of {row['path']!r}; {_AGAIN}")
-        was, found = (
+        was, is_now = (
             _describe_size(row["width"], row["height"], row["orientation"]),
             _describe_size(now.width, now.height, now.orientation),
         )
-        if was != found:
+        if was != is_now:
             path = os.path.join(root, os.fsdecode(row["path"]))
-            raise ManifestError(f"{unread}: by it {path} is {was}, by a scan {found}; {_AGAIN}")
+            raise ManifestError(f"{unread}: by it {path} is {was}, by a scan {is_now}; {_AGAIN}")
 
 
 def _header(root: str, path: bytes | None) -> Header | None:
     """Returns the header of a file; None: it cannot be read or used."""
     try:
-        found = read_header(os.path.join(os.fsencode(root), path or b""))
+        header = read_header(os.path.join(os.fsencode(root), path or b""))
     except ValueError:  # a path with a zero byte
         return None
-    return None if found.problem else found
+    return None if header.problem else header
 
 
 def _describe_size(width: int, height: int, orientation: int) -> str:

@@ -89,10 +89,10 @@ def scan_folder(
     Args:
         entries: the entries of the root, as `list_entries` returns them.
     """
-    found = list_classes(root, entries, check)
-    folders = list_folders(root, found, earlier, check)
-    if found.classes == earlier.classes and _are_as_before(folders, earlier):
-        return found.classes, None, {}
+    class_folders = list_classes(root, entries, check)
+    folders = list_folders(root, class_folders, earlier, check)
+    if class_folders.classes == earlier.classes and _are_as_before(folders, earlier):
+        return class_folders.classes, None, {}
 
     total = sum(len(folder.images or ()) for folder in folders)
     # lazily, so that the earlier headers of only one folder are in memory at a time
@@ -104,6 +104,7 @@ def scan_folder(
     )
     headers = read_headers(root, files, total, check)
 
+    # the headers come in the order of the folders
     tables: list[pa.Table] = []
     records: dict[str, tuple[int, int, int, list[Omission]]] = {}
     for folder in folders:
@@ -118,7 +119,7 @@ def scan_folder(
         records[os.fsdecode(folder.path)] = folder.stamp, usable, others, folder.omissions
         tables += rows
 
-    return found.classes, pa.concat_tables(tables), records
+    return class_folders.classes, pa.concat_tables(tables), records
 
 
 def _are_as_before(folders: list[Folder], earlier: EarlierScan) -> bool:
@@ -169,11 +170,11 @@ def list_classes(
         return ClassFolders([], [""], [])
 
     # A folder that the user names is a class, whatever it is called.
-    given = check.classes or ()
+    named = check.classes or ()
     folders = [
         name
         for name, is_folder in entries
-        if is_folder and (name in given or not is_housekeeping(name))
+        if is_folder and (name in named or not is_housekeeping(name))
     ]
     images, omissions = sort_names(name for name, is_folder in entries if not is_folder)
 
@@ -217,6 +218,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             "Manifest.from_table"
         )
 
+    # a compressed shard is no shard, since its members have no place in the file
     if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
         raise ManifestError(
             f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "
@@ -227,7 +229,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
 
 
 def list_folders(
-    root: Path, found: ClassFolders, earlier: EarlierScan, check: ScanOptions
+    root: Path, class_folders: ClassFolders, earlier: EarlierScan, check: ScanOptions
 ) -> list[Folder]:
     """Lists all folders with their images, in the order of ImageFolder.
 
@@ -240,10 +242,10 @@ def list_folders(
         folders.sort(key=lambda folder: os.fsdecode(folder.path).split("/"))
         what = "no image in it"
     else:
-        folders = [Folder(b"", -1, 0, [], found.omissions)]
-        numbers = {name: number for number, name in enumerate(found.classes)}
+        folders = [Folder(b"", -1, 0, [], class_folders.omissions)]
+        numbers = {name: number for number, name in enumerate(class_folders.classes)}
 
-        for name in found.folders:
+        for name in class_folders.folders:
             of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
             inner = sorted(
                 parts[1]
@@ -253,12 +255,12 @@ def list_folders(
 
             if check.classes is None:
                 refuse_inner_folders(
-                    root, name, inner, len(found.folders), _count(of_class[0], earlier)
+                    root, name, inner, len(class_folders.folders), _count(of_class[0], earlier)
                 )
 
             # as ImageFolder, which goes through sorted(os.walk(class folder))
             folders += sorted(of_class, key=lambda folder: os.fsdecode(folder.path))
-        what = f"its {len(found.folders)} class folders hold no image"
+        what = f"its {len(class_folders.folders)} class folders hold no image"
 
     if not any(_count(folder, earlier) for folder in folders):
         shards = next(_shards_below(root), None)
@@ -288,19 +290,19 @@ def _walk(
 
     Links are followed, except one to a folder that contains it, which would never end.
     """
-    found: list[Folder] = []
+    folders: list[Folder] = []
     # each folder with the device and inode of all folders above it
     waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while waiting:
         path, above = waiting.pop()
         folder, subfolders, identity = _list(base, path, label, earlier, check)
         if identity in above:
-            found.append(Folder(path, label, 0, [], count_by_kind([(LOOPS, os.fsdecode(path))])))
+            folders.append(Folder(path, label, 0, [], count_by_kind([(LOOPS, os.fsdecode(path))])))
             continue
 
-        found.append(folder)
+        folders.append(folder)
         waiting += [(subfolder, above | {identity}) for subfolder in subfolders]
-    return found
+    return folders
 
 
 def _list(

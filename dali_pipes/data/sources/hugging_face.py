@@ -59,23 +59,24 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
 def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Returns the same as `embedded_files`, whatever splits the files are of."""
     pattern = pattern_of_files(source)
+    # a store is not asked for the schema of each file, which would be a request for each
     if isinstance(source, str):
         return _list_remote(source, pattern)
 
     if pattern:
         folder = Path(pattern.folder)
-        found = [
+        files = [
             folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())
         ]
     elif source.is_dir():
-        found = sorted(
+        files = sorted(
             file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name)
         )
     else:
-        found = [source]
+        files = [source]
 
     return [
-        str(file) for file in found if file.suffix == _SUFFIX and _holds_images(file, path_column)
+        str(file) for file in files if file.suffix == _SUFFIX and _holds_images(file, path_column)
     ]
 
 
@@ -173,6 +174,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
     """
     try:
         with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
+            # the images are read later, one row group after the other
             schema = parquet.schema_arrow
             if image_column(schema) is None:
                 raise ManifestError(
@@ -196,7 +198,7 @@ def _read_groups(
     """Returns the path of each image, which is its row group's, its header, and the columns member,
     offset and file_bytes.
     """
-    found = list(
+    groups_read = list(
         map_items(
             partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
         )
@@ -204,7 +206,7 @@ def _read_groups(
 
     # A row group is unpacked into one file, its images one after the other.
     paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for (file, number, _), (headers, names) in zip(groups, found, strict=True):
+    for (file, number, _), (headers, names) in zip(groups, groups_read, strict=True):
         lengths = np.array([header.bytes for header in headers], np.int64)
         paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
         members += names
@@ -216,7 +218,7 @@ def _read_groups(
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
         "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
     }
-    return paths, [header for headers, _ in found for header in headers], places
+    return paths, [header for headers, _ in groups_read for header in headers], places
 
 
 def _read_group(

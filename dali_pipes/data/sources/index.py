@@ -97,6 +97,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
             (group_of(name)[0] if is_group(name) else name for name in images.shards.names),
         )
 
+    # an index lies beside its images, wherever these are now
     before = images.root
     images = images.moved_to(url.rstrip("/"))
     # an index from the store has ETags, and one of whole files has no sizes to compare
@@ -113,6 +114,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
             f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}"
         )
 
+    # a shard that was replaced by one of another size would give other images
     for name, size in zip(images.shards.names, images.shards.bytes.tolist(), strict=True):
         there = listed.get(name, (0, 0))[0]
         if there != size:

@@ -21,6 +21,7 @@ def kind_of(source: str | Path) -> str:
     if is_pattern(source):
         return kind_of_pattern(source)
 
+    # a store is asked as little as possible: names decide
     if is_remote(source):
         return (
             "table"

@@ -127,6 +127,7 @@ def scan_pairs(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
 
+    # paths of both are relative to one root, since a manifest has one
     root = Path(os.path.commonpath([images, masks]))
     images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
     stems = [stem for stem in images_by_stem if missing == "problem" or stem in masks_by_stem]
@@ -153,6 +154,7 @@ def scan_pairs(
         for path in images_by_stem[stem][1:]
     ]
 
+    # masks are usually made for all images, so one without an image shows a misspelt name
     alone = [
         os.path.join(masks_at, paths[0])
         for stem, paths in masks_by_stem.items()

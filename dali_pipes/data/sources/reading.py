@@ -21,13 +21,13 @@ def note_reading(
     They are in JSON's types.
     """
     noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
-    for name, given, default in (
+    for name, options, default in (
         ("targets", targets, NO_TARGETS),
         ("table", table or TableOptions(), TableOptions()),
     ):
         usual = asdict(default)
         if changed := {
-            each: value for each, value in asdict(given).items() if value != usual[each]
+            option: value for option, value in asdict(options).items() if value != usual[option]
         }:
             noted[name] = changed
 

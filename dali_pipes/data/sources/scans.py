@@ -152,6 +152,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
     folders: FolderRecords = {}
     omissions: list[Omission] = []
     with Journal(cache) as journal:
+        # the journal's lock is held: another scan into this cache has ended, and may have filled it
         before = _load_cached(cache, check.with_labels) if cache else None
         # a scan of another root does not count, even if the same files are there
         before = before if before and before.root == folder else None

@@ -75,6 +75,7 @@ def scan_shards(
     Args:
         known: rows of an earlier scan of the same root, without targets.
     """
+    # the rows of shards that are as they were come from the earlier scan
     tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
@@ -173,8 +174,8 @@ def list_missing_shards(names: Iterable[str]) -> list[str]:
     """Returns the names of missing shards, for names such as NAME-00003-of-00010."""
     there: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for name in names:
-        if found := _NUMBERED.fullmatch(name):
-            start, number, count, end = found.groups()
+        if match := _NUMBERED.fullmatch(name):
+            start, number, count, end = match.groups()
             there[start, count, end].add(number)
 
     return [
@@ -293,13 +294,13 @@ def _target_columns(
 
     box_labels are class numbers or names, as the open shard has them.
     """
-    targets, given = check.targets, [member.targets or {} for member in members]
+    targets, rows = check.targets, [member.targets or {} for member in members]
     columns: dict[str, list[Any]] = {}
 
     if targets.text:
-        columns["text"] = [values.get("text", "") for values in given]
+        columns["text"] = [values.get("text", "") for values in rows]
     if targets.mask:
-        places = [values.get("mask", (0, 0)) for values in given]
+        places = [values.get("mask", (0, 0)) for values in rows]
         headers = [
             _with_mask(number, header, place, check)
             for header, place in zip(headers, places, strict=True)
@@ -313,7 +314,7 @@ def _target_columns(
     made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
     if not targets.boxes:
         return headers, made
-    headers, objects = object_columns(given, headers, targets)
+    headers, objects = object_columns(rows, headers, targets)
     return headers, made | objects
 
 

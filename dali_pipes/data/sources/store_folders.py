@@ -63,6 +63,7 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
     number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
     images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
 
+    # with their versions, by which a changed object is noticed when it is read
     versions = everything.versions(images)
     with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
         headers = pool.map(
@@ -139,9 +140,9 @@ class _Ends(BytesIO):
             self.lacks = True
             raise OSError("not fetched")
 
-        found = self._end[place : stop - start + place]
-        self.seek(start + len(found))
-        return found
+        part = self._end[place : stop - start + place]
+        self.seek(start + len(part))
+        return part
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if whence == os.SEEK_END:
@@ -154,6 +155,7 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
     if not size:
         return Header(0, rest, problem="empty file")
     try:
+        # the beginning of an object is one request, and has nearly every header
         part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
         if len(part) == size:
             return examine(BytesIO(part), size, rest, check)

@@ -67,5 +67,5 @@ def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | 
     `known`; None: there is none.
     """
     lower = {name.casefold(): name for name in names if name}
-    found = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
-    return next((lower[name] for name in [*found, *known] if name in lower), None)
+    similar = difflib.get_close_matches(wanted.casefold(), lower, n=1, cutoff=0.6)
+    return next((lower[name] for name in [*similar, *known] if name in lower), None)

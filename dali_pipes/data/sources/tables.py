@@ -172,6 +172,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
         instead = f"give a CSV or Parquet table with the columns {needed}"
         raise ManifestError(f"{file}: no such file; {instead}")
 
+    # names of columns with blanks around them are common where tables come out of spreadsheets
     try:
         if file.suffix == ".parquet":
             table = pq.read_table(file)

@@ -90,6 +90,7 @@ def add_mask_values(
     Args:
         classes: the class names; they are those of the masks if the images have no labels.
     """
+    # classes may be those of labels or objects, and then values of masks have no names
     of_masks = bool(classes) and not images.has_target("boxes") and not images.labels.size
     values = MaskValues(replacements, of_masks)
     images = images.with_facts(mask_values=values)

@@ -32,8 +32,8 @@ def rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
     prefix = os.path.join(os.path.relpath(root, to), "")
     for name in {"path", MASK} & set(table.column_names):
         old, kind = table[name], table[name].type
-        given, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
-        new = pc.binary_join_element_wise(given, old, nothing)
+        start, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
+        new = pc.binary_join_element_wise(start, old, nothing)
         # an empty path of a mask says that there is none, and stays empty
         table = replace_column(table, name, pc.if_else(pc.equal(old, nothing), old, new))
     return table

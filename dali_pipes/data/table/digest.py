@@ -29,7 +29,7 @@ _STORAGE_COLUMNS = {TARGET + name for name in ("mask_offset", "mask_bytes", "dro
 
 def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> str:
     """Returns the SHA-256, in hex, over classes, names, labels, sizes, own columns and targets."""
-    found = hashlib.sha256(json.dumps(classes).encode())
+    sha = hashlib.sha256(json.dumps(classes).encode())
     task = task_of(samples.whole["label"].type)
     if task == "multilabel":
         labels = _pad_labels(samples, labels)
@@ -39,31 +39,31 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
     for blocks in chain.from_iterable(
         (_offsets(samples, name), _values(samples, name)) for name in names
     ):
-        _add(found, blocks)
+        _add(sha, blocks)
 
     for take in (labels, sizes):
-        _add(found, map(take, samples.blocks()))
+        _add(sha, map(take, samples.blocks()))
 
     if task != "classification":
-        _add_rows(found, "label", samples, labels)
+        _add_rows(sha, "label", samples, labels)
 
     for name in further_columns(samples.whole):
         if name not in _STORAGE_COLUMNS:
-            _add_column(found, name, samples)
+            _add_column(sha, name, samples)
 
-    return found.hexdigest()
+    return sha.hexdigest()
 
 
-def _add_column(found: Any, name: str, samples: Samples) -> None:
+def _add_column(sha: Any, name: str, samples: Samples) -> None:
     """Adds a column: its numbers, or the length of each text or list, and then all values."""
     if is_numeric(samples.whole[name].type):
-        _add_rows(found, name, samples, lambda ids: samples[name].numbers(ids))
+        _add_rows(sha, name, samples, lambda ids: samples[name].numbers(ids))
         return
 
-    _add_rows(found, name, samples, lambda ids: samples[name].lengths(ids))
+    _add_rows(sha, name, samples, lambda ids: samples[name].lengths(ids))
     total = sum(int(samples[name].lengths(ids).sum()) for ids in samples.blocks())
     _add(
-        found,
+        sha,
         _values(samples, name),
         name,
         str(samples[name].concatenate(np.empty(0, np.int64)).dtype),
@@ -71,18 +71,18 @@ def _add_column(found: Any, name: str, samples: Samples) -> None:
     )
 
 
-def _add_rows(found: Any, name: str, samples: Samples, take: Take) -> None:
+def _add_rows(sha: Any, name: str, samples: Samples, take: Take) -> None:
     # an empty selection, which has the dtype and the shape of a row
     none = take(np.empty(0, np.int64))
-    _add(found, map(take, samples.blocks()), name, str(none.dtype), (len(samples), *none.shape[1:]))
+    _add(sha, map(take, samples.blocks()), name, str(none.dtype), (len(samples), *none.shape[1:]))
 
 
-def _add(found: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
+def _add(sha: Any, blocks: Iterator[NDArray[Any]], *head: Any) -> None:
     """Adds an array that is made block by block, after its name, dtype and shape."""
     if head:
-        found.update(json.dumps(head).encode())
+        sha.update(json.dumps(head).encode())
     for block in blocks:
-        found.update(block.tobytes())
+        sha.update(block.tobytes())
 
 
 def _pad_labels(samples: Samples, labels: Take) -> Take:
@@ -93,8 +93,8 @@ def _pad_labels(samples: Samples, labels: Take) -> Take:
     longest = max((labels(ids).shape[1] for ids in samples.blocks()), default=0)
 
     def rows(ids: NDArray[np.int64]) -> NDArray[Any]:
-        found = labels(ids)
-        return np.pad(found, ((0, 0), (0, longest - found.shape[1])), constant_values=-1)
+        padded = labels(ids)
+        return np.pad(padded, ((0, 0), (0, longest - padded.shape[1])), constant_values=-1)
 
     return rows
 

@@ -61,6 +61,7 @@ class Samples:
 
     def __getitem__(self, name: str) -> "Column":
         self.check()
+        # made once for each column, and used for every batch
         if name not in self._columns:
             self._columns[name] = Column(self.whole[name], self.rows)
         return self._columns[name]
@@ -129,10 +130,10 @@ class Column:
             return self._chunks[0][self._rows_of(ids)]
 
         none = self._chunks[0][ids[:0]]
-        found = np.empty((len(ids), *none.shape[1:]), none.dtype)
+        values = np.empty((len(ids), *none.shape[1:]), none.dtype)
         for chunk, places, rows in self._by_chunk(ids):
-            found[places] = chunk[rows]
-        return found
+            values[places] = chunk[rows]
+        return values
 
     def number(self, sample_id: int) -> int:
         chunk, row = self._chunk_of(sample_id)
@@ -150,10 +151,10 @@ class Column:
 
     def lengths(self, ids: Ids) -> Ids:
         """Returns (N,) the lengths of the texts or lists: bytes, or values."""
-        found = np.empty(len(ids), np.int64)
+        lengths = np.empty(len(ids), np.int64)
         for _, places, start, end in self._bounds(ids):
-            found[places] = end - start
-        return found
+            lengths[places] = end - start
+        return lengths
 
     def concatenate(self, ids: Ids) -> NDArray[Any]:
         """Returns (total,) the texts or lists of these samples, one after the other."""
@@ -167,15 +168,15 @@ class Column:
         # Else each value is taken by its number: where its sample begins, and its place within it.
         lengths = self.lengths(ids)
         begin = lengths.cumsum() - lengths
-        found = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
+        values = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
         for chunk, places, start, end in self._bounds(ids):
             within = np.arange((end - start).sum()) - np.repeat(
                 (end - start).cumsum() - (end - start), end - start
             )
-            found[np.repeat(begin[places], end - start) + within] = chunk.values[
+            values[np.repeat(begin[places], end - start) + within] = chunk.values[
                 np.repeat(start, end - start) + within
             ]
-        return found
+        return values
 
     def matrix(self, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
         """Returns (N, L): `prefix` and the text or list of each sample, filled up with `fill`."""

@@ -87,6 +87,7 @@ def read(file: str | Path) -> SavedManifest:
         # a mapped table has its types already (`_mapped_table`), and a cast would copy it
         table = cast_columns(table) if not mapped else table.replace_schema_metadata()
 
+        # earlier versions wrote fewer facts
         known = dict(head.get("known", {}))
         known["folders"] = {
             name: _folder(*record) for name, record in known.get("folders", {}).items()

@@ -1,7 +1,7 @@
 """The PyTorch DataLoader that a program of the user's trains with, as an arm.
 
-The process of a trial runs the program until its training begins, and measures there
-(measure/program_trial.py).
+Its process runs the program until its training begins, and measures there
+(measure/program_process.py).
 """
 
 from dataclasses import dataclass, field
@@ -17,21 +17,13 @@ class ProgramLoaderConfig(LoaderConfig):
 
     Attributes:
         words: the program's file or module, and its arguments.
-        is_module: whether it is a module.
-        flags: options of python itself.
-        number: which of the DataLoaders that the program has made, from 1.
-        place: the file and line that made it.
+        place: the file and line that made the DataLoader.
         num_workers: those it has.
-        starts_in: seconds in which the program comes to its training.
     """
 
     words: list[str] = field(default_factory=list)
-    is_module: bool = False
-    flags: list[str] = field(default_factory=list)
-    number: int = 1
     place: str = ""
     num_workers: int = option(0, check_min, 0, MAX_COUNT)
-    starts_in: float = 0.0
 
     @property
     def concurrency(self) -> Concurrency:

@@ -81,6 +81,7 @@ class MigrateConfig(BenchmarkConfig):
         limit: seconds in which the training of a program has to begin.
         number: which DataLoader of a program is measured, from 1, as the report numbers them; None:
             the one that trains.
+        restart: as for benchmark, for a function; a program is run once.
         measure: whether the A/B is run; false: only the report and the change of a program are
             printed.
     """

@@ -12,6 +12,7 @@ from rich.console import Console
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
+from dali_pipes.measure.program_process import ProgramProcess
 from dali_pipes.measure.users_loader import work_of
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.run import benchmark
@@ -46,13 +47,13 @@ def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
         benchmark(replace(work, loaders=work.loaders | {"yours": yours}), sweep)
 
 
-def compare_program(config: BenchmarkConfig, yours: ProgramLoaderConfig, folder: Path) -> None:
-    """Runs the A/B of the DataLoader of a program.
+def compare_program(
+    config: BenchmarkConfig, yours: ProgramLoaderConfig, process: ProgramProcess, folder: Path
+) -> None:
+    """Runs the A/B of the DataLoader of a program, in the process that has come to it.
 
-    Each start of its arm runs the program up to its training again. So the arm is suspended between
-    its trials, unless `restart` was asked for.
+    The program runs once only, so the arms are suspended between their trials.
     """
-    is_asked = any(override.startswith("restart=") for override in config.overrides)
-    restart = config.restart if is_asked else config.workload == "cold"
     loaders = config.loaders | {"yours": yours}
-    benchmark(replace(config, loaders=loaders, restart=restart), folder=folder)
+    measured = replace(config, loaders=loaders, restart=False)
+    benchmark(measured, folder=folder, running={"yours": process})

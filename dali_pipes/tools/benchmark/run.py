@@ -11,6 +11,7 @@ An arm that fails is reported, and the others go on without it.
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -25,6 +26,7 @@ from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.images import open_measured_images
 from dali_pipes.measure.printing import print_result
+from dali_pipes.measure.program_process import ProgramProcess
 from dali_pipes.measure.protocol import Trials
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
 from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
@@ -44,7 +46,10 @@ console = Console(stderr=True)
 
 
 def benchmark(
-    config: BenchmarkConfig, sweep: Path | None = None, folder: Path | None = None
+    config: BenchmarkConfig,
+    sweep: Path | None = None,
+    folder: Path | None = None,
+    running: Mapping[str, ProgramProcess] | None = None,
 ) -> None:
     """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
 
@@ -54,6 +59,7 @@ def benchmark(
         sweep: the folder of the sweep that this run belongs to, which replaces `config.out`; the
             sweep's table is updated.
         folder: for the files, instead of a new one.
+        running: as for `Trials`.
 
     Raises:
         ArmError: the arms do not agree, and nothing was timed; or an arm failed, which is raised
@@ -82,7 +88,7 @@ def benchmark(
         )
 
     folder = folder or make_run_folder(out)
-    trials = Trials(config, manifest, folder, config.corun, config.restart)
+    trials = Trials(config, manifest, folder, config.corun, config.restart, running)
     with console.status("comparing pixels"):
         agreement = check_agreement(
             config, trials.work, arms, baseline, trials.cpus, folder / "samples"

@@ -21,17 +21,21 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.program_loaders import Origin
+from dali_pipes.measure.program_process import ProgramProcess
+from dali_pipes.measure.protocol import cores_of
 from dali_pipes.measure.users_loader import of_work, refuse_own_options
+from dali_pipes.measure.worker_process import ArmError, exit_on_signals
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.files import make_run_folder
-from dali_pipes.system.program.process import ProgramError, ProgramProcess, start_program
-from dali_pipes.system.program.words import Program, ProgramJob, read_program
+from dali_pipes.system.program.process import ProgramError
+from dali_pipes.system.program.words import ProgramJob, read_program
 from dali_pipes.system.stdout import print_json, say
 from dali_pipes.tools.migration.edits import Proposal, Wish, propose
 from dali_pipes.tools.migration.report import LoaderReport
 
 console = Console(stderr=True)
 
+_WATCHED = "dali_pipes.tools.migration.watched:run_and_measure"
 _JOB = ProgramJob("migrate", "migrated", "dali_pipes.explain(loader)")
 _LIGHTNING = (
     "Lightning trains with this change in one process; for several ranks, and to resume inside an "
@@ -107,12 +111,15 @@ class ProgramLoader:
 
 
 def migrate_program(
-    config: Config, run: ProgramRun, compare: Callable[[Config, ProgramLoaderConfig, Path], None]
+    config: Config,
+    run: ProgramRun,
+    compare: Callable[[Config, ProgramLoaderConfig, ProgramProcess, Path], None],
 ) -> None:
     """Reports what of a program's DataLoaders can be carried over, prints the change, and measures.
 
     Args:
-        compare: runs the A/B of the program's DataLoader with this config, into a folder.
+        compare: runs the A/B of the program's DataLoader with this config in the program's
+            process, into a folder.
 
     Raises:
         ConfigError: it is no program that can be watched, or its DataLoader cannot be carried over.
@@ -123,93 +130,89 @@ def migrate_program(
     _JOB.say(f"running {' '.join(run.words)} until its training begins")
 
     with tempfile.TemporaryDirectory() as folder:
-        loaders, seconds = _watch(program, config, run, folder)
-        for loader in loaders:
-            loader.report.print(console, loader.heading())
-
-        wishes = [
-            Wish(loader.origin, loader.converts, not loader.before_training) for loader in loaders
-        ]
-        proposal = propose(wishes, Path.cwd())
-        proposal.notes += _notes(loaders)
-        result = _to_dict(run, loaders, proposal, seconds)
-        kept = _save(run.out, result, proposal)
-        _print(proposal, kept)
-
-        chosen = _choose(loaders, run.number)
-        if not chosen.converts:
-            raise ConfigError(f"{chosen.origin.place(Path.cwd())}: {chosen.report.refusal}")
-        if not run.measure:
-            print_json(result)
-            return
-
-        assert chosen.work is not None, "the program's process has saved it"
-        if chosen.report.mixes:
-            say(console, "The loaders compared with yours are measured without its mixing.")
-        say(
-            console, f"Each process that measures your DataLoader runs {seconds:.0f} s of it first."
-        )
-        yours = ProgramLoaderConfig(
-            words=program.words,
-            is_module=program.is_module,
-            flags=[*program.flags],
-            number=chosen.number,
-            place=chosen.origin.place(Path.cwd()),
-            num_workers=chosen.work["workers"],
-            starts_in=run.limit,
-        )
-        compare(of_work(config, chosen.work), yours, kept)
-
-
-def _watch(
-    program: Program, config: MeasureConfig, run: ProgramRun, folder: str
-) -> tuple[list[ProgramLoader], float]:
-    """Runs the program; returns its DataLoaders, and the seconds until its training began."""
-    start, loaders, last = time.time(), list[ProgramLoader](), dict[str, Any]()
-    # the program's faulthandler writes here where it is at the limit, even inside a call into C
-    with tempfile.NamedTemporaryFile("r") as dump:
-        job = {
+        job: dict[str, Any] = {
             "words": program.words,
             "is_module": program.is_module,
             "number": run.number,
             "loader": to_dict(config.loader),
             "cache_dir": config.data.cache_dir and str(Path(config.data.cache_dir).absolute()),
             "folder": folder,
-            "start": start,
-            "dump": dump.name,
+            "dump": f"{folder}/dump",
         }
-        with start_program("dali_pipes.tools.migration.watched:main", job, program.flags) as child:
-            for answer in _answers(child, start + run.limit):
-                last |= answer
-                if "doing" in answer:
-                    _JOB.say(answer["doing"])
-                elif "loader" in answer:
-                    loaders.append(ProgramLoader.from_dict(answer["loader"]))
-                elif "seconds" in answer:
-                    _JOB.say(f"its training began after {answer['seconds']:.1f} s")
-        stack = [line.strip() for line in dump.read().splitlines() if "File" in line][:1]
+        with (
+            exit_on_signals(),
+            ProgramProcess(_WATCHED, job, cores_of(config), program.flags) as process,
+        ):
+            loaders, seconds = _watch(process, run, Path(job["dump"]))
+            for loader in loaders:
+                loader.report.print(console, loader.heading())
 
-    if last.get("trace"):
-        print(last["trace"], end="", file=sys.stderr)
-    if not last.get("complete"):
-        is_late = "seconds" not in last and time.time() - start >= run.limit
-        over = f" within limit={run.limit:g} s" if is_late else ""
-        where = f"it was at {stack[0]}, and was ended" if stack else child.end_in_words()
-        why = last.get("error", where)
-        text = f"{' '.join(run.words)} did not come to its training{over} ({why})"
-        raise ProgramError(text, last.get("status", 1))
+            proposal = _propose(loaders)
+            result = _to_dict(run, loaders, proposal, seconds)
+            kept = _save(run.out, result, proposal)
+            _print(proposal, kept)
+
+            chosen = _choose(loaders, run.number)
+            if not chosen.converts:
+                raise ConfigError(f"{chosen.origin.place(Path.cwd())}: {chosen.report.refusal}")
+            if not run.measure:
+                print_json(result)
+                return
+
+            assert chosen.work is not None, "the program's process has saved it"
+            if chosen.report.mixes:
+                say(console, "The loaders compared with yours are measured without its mixing.")
+            yours = ProgramLoaderConfig(
+                words=program.words,
+                place=chosen.origin.place(Path.cwd()),
+                num_workers=chosen.work["workers"],
+            )
+            compare(of_work(config, chosen.work), yours, process, kept)
+
+
+def _propose(loaders: Sequence[ProgramLoader]) -> Proposal:
+    wishes = [
+        Wish(loader.origin, loader.converts, not loader.before_training) for loader in loaders
+    ]
+    proposal = propose(wishes, Path.cwd())
+    libraries = {loader.iterated_by for loader in loaders} | {
+        loader.origin.library for loader in loaders
+    }
+    proposal.notes += [text for library, text in _OF_LIBRARIES.items() if library in libraries]
+    return proposal
+
+
+def _watch(
+    process: ProgramProcess, run: ProgramRun, dump: Path
+) -> tuple[list[ProgramLoader], float]:
+    """Follows the program; returns its DataLoaders, and the seconds until its training began."""
+    loaders, last, start = list[ProgramLoader](), dict[str, Any](), time.monotonic()
+    text = f"{' '.join(run.words)} did not come to its training"
+    try:
+        for answer in process.answers(run.limit):
+            last |= answer
+            if "doing" in answer:
+                _JOB.say(answer["doing"])
+            elif "loader" in answer:
+                loaders.append(ProgramLoader.from_dict(answer["loader"]))
+            elif "seconds" in answer:
+                _JOB.say(f"its training began after {answer['seconds']:.1f} s")
+    except ArmError as error:
+        raise ProgramError(f"{text} ({error})") from None
+
+    if "failed" in last:
+        print(last.get("trace", ""), end="", file=sys.stderr)
+        is_late = "seconds" not in last and time.monotonic() - start >= run.limit
+        why = last["failed"]
+        if why is None:
+            stack = [line.strip() for line in dump.read_text().splitlines() if "File" in line]
+            why = f"it was at {stack[0] if stack else 'an unknown place'}, and was ended"
+        late = f" within limit={run.limit:g} s" if is_late else ""
+        raise ProgramError(f"{text}{late} ({why})", last.get("status", 1))
+
     if not last["optimizers"]:
         _JOB.say("it has made no optimizer: the DataLoader that it iterated last counts")
     return loaders, last["seconds"]
-
-
-def _answers(child: ProgramProcess, deadline: float) -> Any:
-    """Yields the program's answers; once its training has begun there is no deadline."""
-    for answer in child.answers(deadline):
-        yield answer
-        if "seconds" in answer:
-            yield from child.answers(float("inf"))
-            return
 
 
 def _choose(loaders: Sequence[ProgramLoader], number: int | None) -> ProgramLoader:
@@ -217,13 +220,6 @@ def _choose(loaders: Sequence[ProgramLoader], number: int | None) -> ProgramLoad
         if loader.trains if number is None else loader.number == number:
             return loader
     raise ConfigError(f"number is {number}; the program has made {len(loaders)} DataLoaders")
-
-
-def _notes(loaders: Sequence[ProgramLoader]) -> list[str]:
-    libraries = {loader.iterated_by for loader in loaders} | {
-        loader.origin.library for loader in loaders
-    }
-    return [text for library, text in _OF_LIBRARIES.items() if library in libraries]
 
 
 def _to_dict(

@@ -77,6 +77,7 @@ def read_content(file: Path) -> CocoContent:
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{file}: not a JSON file of COCO's form ({error})") from None
 
+    # files of captions have no categories
     lists: list[Any] = []
     if isinstance(content, dict):
         lists = [content.get("images"), content.get("annotations"), content.get("categories") or []]
@@ -96,6 +97,7 @@ def read_content(file: Path) -> CocoContent:
         file, images, places, categories, classes, [[] for _ in images], [[] for _ in images]
     )
 
+    # in the order of the file, which is that of the objects of an image
     for number, entry in enumerate(annotations):
         _assign_annotation(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
@@ -109,6 +111,7 @@ def _category_key(category: Entry) -> tuple[bool, float, str]:
 
 
 def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None:
+    # an id or a file that two entries share would make annotations ambiguous
     seen: set[tuple[str, Any]] = set()
     for number, entry in enumerate(entries):
         good = (

@@ -20,6 +20,7 @@ def to_number(value: Any) -> int | float | None:
     if type(value) in (int, float):
         return value
 
+    # a longer text is no number that anybody meant, and int() fails from 4,300 digits on
     if (
         type(value) is not str
         or len(value) > _LONGEST

@@ -22,6 +22,7 @@ from dali_pipes.data.sources.rows.source_objects import (
 def build_objects(
     read: CocoContent, headers: list[Header], keypoints: Keypoints | None, upright: bool
 ) -> SourceObjects:
+    # the annotations of all images, one after the other
     counts = np.array(list(map(len, read.objects)), np.int64)
     numbers, entries = [], []
     for annotations in read.objects:
@@ -29,6 +30,7 @@ def build_objects(
         entries += [entry for _, entry in annotations]
 
     good, faults, lost = _good_entries(read, entries, keypoints)
+    # outlines are checked against the size of the image of each annotation
     image = np.repeat(np.arange(len(headers)), counts).tolist()
     outlines, bad = read_outlines(good, [headers[number] for number in image], upright)
     for place, why in bad.items():

@@ -19,18 +19,18 @@ def read_outlines(
     """Returns the outlines of objects as stored, and what is wrong with those that are left out, by
     position. An object without an outline has an empty list.
     """
-    found = [entry.get("segmentation") or [] for entry in entries]
+    outlines = [entry.get("segmentation") or [] for entry in entries]
     sizes = [(header.height, header.width, header.orientation) for header in headers]
     height, width, orientation = np.array(sizes, np.int64).reshape(-1, 3).T
 
     # Polygons that are good as they are, nearly all, are checked together; the others one by one.
-    plain = are_polygons(found, height, width) & ((orientation == 1) | (not upright))
+    plain = are_polygons(outlines, height, width) & ((orientation == 1) | (not upright))
     bad: dict[int, str] = {}
     for place in np.flatnonzero(~plain).tolist():
-        found[place], why = _read_outline(found[place], headers[place], upright)
+        outlines[place], why = _read_outline(outlines[place], headers[place], upright)
         if why:
             bad[place] = why
-    return found, bad
+    return outlines, bad
 
 
 def _read_outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | None]:
@@ -52,6 +52,7 @@ def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
 
     A plain list of numbers is one polygon, as it is to pycocotools.
     """
+    # run lengths, which may be numbers or packed into text
     if isinstance(outline, dict):
         size = to_numbers(outline.get("size")) or list(image)
         counts = outline.get("counts")
@@ -64,6 +65,7 @@ def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:
         return outline
     outline = [to_numbers(polygon) for polygon in outline]
 
+    # [x, y, x, y, …] instead of a list of polygons
     if outline and not any(isinstance(polygon, list) for polygon in outline):
         return [outline]
     return [polygon for polygon in outline if polygon not in ([], None)]

@@ -110,6 +110,7 @@ def scan_coco(
     or if it has objects and none of them can be used.
     """
     read = read_content(file)
+    # files that are not there are problems of single images, unless none is there
     paths, headers = read_named(
         root, [os.fsencode(image["file_name"]) for image in read.images], check
     )
@@ -121,6 +122,7 @@ def scan_coco(
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
     upright = check.targets.annotated == "upright"
+    # boxes of an image of another size would lie elsewhere in it
     headers = [
         _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
@@ -158,12 +160,14 @@ def scan_coco(
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
+    # the first caption of each image; batches have one text for each
     if any(read.captions):
         targets[TARGET + "text"] = pa.array(
             [captions[0] if captions else "" for captions in read.captions], pa.large_string()
         )
     targets[COLUMN + IMAGE_ID] = _image_ids(read)
 
+    # annotations without an image get rows that only state their problem, so that they are counted
     table = file_rows(paths, labels, headers, targets)
     ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
@@ -211,23 +215,23 @@ def _list_faults(
 
 
 def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
-    given, found = (
+    stated, size = (
         [to_numbers(image.get(name)) for name in ("height", "width")],
         (header.height, header.width),
     )
 
     # Boxes of an upright picture need the sizes of the upright picture.
-    turned = upright_size(*found, header.orientation)
-    found, other = (turned, found) if upright else (found, turned)
+    turned = upright_size(*size, header.orientation)
+    size, other = (turned, size) if upright else (size, turned)
     said = tuple(
-        side if in_file is None else in_file for in_file, side in zip(given, found, strict=True)
+        side if in_file is None else in_file for in_file, side in zip(stated, size, strict=True)
     )
-    if header.problem or said == found:
+    if header.problem or said == size:
         return header
 
     sizes = (
         f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has "
-        f"{found[1]} × {found[0]}"
+        f"{size[1]} × {size[0]}"
     )
 
     # The sizes are those of the other orientation: most likely only `annotated` is wrong.
@@ -247,7 +251,7 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
     """Returns the names of images with objects whose EXIF tag turns them, unless their size in the
     file shows that they were annotated as stored.
     """
-    found = []
+    names = []
     for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
         if header.orientation != 1 and annotations and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
@@ -255,8 +259,8 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
                 header.height,
                 header.width,
             ):
-                found.append(image["file_name"])
-    return found
+                names.append(image["file_name"])
+    return names
 
 
 def _keypoints(read: CocoContent, flip_pairs: list[list[str]] | None) -> Keypoints | None:

@@ -12,11 +12,13 @@ _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "http
 
 def refuse_address(text: str) -> None:
     scheme, _, rest = text.partition(":")
+    # WebDataset's URLs may be commands
     if scheme == "pipe":
         do = "give the URL itself (s3://…), or copy the shards to a disk and give their folder"
         why = "shards from a command (pipe:) are not read, since they have no size"
         raise ManifestError(f"{text}: {why}; {do}")
 
+    # fsspec's chains of URLs
     if "::" in text and is_remote(text):
         do = "open each, and join them with Manifest.concat"
         raise ManifestError(f"{text}: several URLs in one are not read; {do}")

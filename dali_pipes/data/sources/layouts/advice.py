@@ -24,9 +24,10 @@ def describe_no_classes(root: Path) -> str:
     if not files:
         return f"{start}, it is empty; give a folder with a subfolder of images for each class"
     if not images:
-        given = f"; did you mean the table {root / tables[0]}?" if tables else ""
-        return f"{start}; put the images of each class into a separate subfolder{given}"
+        hint = f"; did you mean the table {root / tables[0]}?" if tables else ""
+        return f"{start}; put the images of each class into a separate subfolder{hint}"
 
+    # a file beside the images may say what they are
     coco = [name for name in files if name.lower().endswith(".json") and is_coco(root / name)]
     if coco or tables:
         file = root / (coco or tables)[0]
@@ -38,6 +39,7 @@ def describe_no_classes(root: Path) -> str:
     if labels := _labels_of(root):
         return f"{start}: {YOLO[0]} (the labels are in {labels}); {YOLO[1]}{root}"
 
+    # most likely one class folder was named instead of the folder that holds all
     meant = ""
     if len(Tree(root.parent).look()[0]) > 1 or split_of(root.parent.name):
         meant = f"; did you mean {root.parent}, which holds the classes?"

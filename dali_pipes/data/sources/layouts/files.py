@@ -82,6 +82,7 @@ _STARTS: tuple[tuple[bytes, tuple[str, str]], ...] = (
 def refuse_file(path: Path) -> None:
     if is_shard(path) or path.suffix == ".parquet":
         return
+    # Arrow and JSON files may be ours, so what is in them or beside them decides
     if path.suffix == saved.MAPPED:
         _refuse_arrow(path)
         return
@@ -89,8 +90,8 @@ def refuse_file(path: Path) -> None:
         _refuse_json(path)
         return
 
-    if found := kind_of_file(path.name):
-        refuse(path, *found)
+    if kind := kind_of_file(path.name):
+        refuse(path, *kind)
     # a compressed table, which pyarrow reads, begins as an archive does
     if _without_compression(path.name) == path.name:
         _refuse_content(path)
@@ -107,14 +108,14 @@ def kind_of_file(name: str) -> tuple[str, str] | None:
     if re.fullmatch(r"chunk-\d+-\d+(\.\w+)?\.bin", lower):
         return LITDATA
 
-    found = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
+    known = next((kind for ends, kind in _FILES if lower.endswith(ends)), None)
     if (
-        not found
+        not known
         and lower.endswith((".gz", ".bz2", ".xz", ".zst"))
         and _without_compression(name) == name
     ):
         return ARCHIVE
-    return found
+    return known
 
 
 def _without_compression(name: str) -> str:
@@ -136,9 +137,11 @@ def _refuse_content(path: Path) -> None:
     except OSError:
         return  # the reader reports it
 
+    # files without an extension, or with a wrong one
     for start, kind in _STARTS:
         if head.startswith(start):
             refuse(path, *kind)
+    # the magic number of a tar's first header
     if head[257:262] == b"ustar":
         refuse(path, "a tar by its content", "name it NAME.tar")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -177,8 +180,8 @@ def _refuse_json(path: Path) -> None:
     if path.name == "dataset_info.json" and has_arrow:
         refuse(path, *HUGGING_FACE)
 
-    if path.name == "index.json" and (found := chunk_library(near)):
-        refuse(path, *found)
+    if path.name == "index.json" and (library := chunk_library(near)):
+        refuse(path, *library)
 
     content = _small_json(path)
     if (
@@ -193,6 +196,7 @@ def _refuse_json(path: Path) -> None:
     if isinstance(content, dict) and "chunks" in content:
         refuse(path, *LITDATA)
 
+    # JSON of another kind: what it looks like shows the user which file it is
     if isinstance(content, list) or (isinstance(content, dict) and "images" not in content):
         looks = (
             f"a list of {len(content):,}"

@@ -39,9 +39,11 @@ _MASKS = (
 
 def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
     folders, files = tree.look()
+    # shards and tables of ours, whatever is beside them
     if not folders and any(is_shard(name) or name.endswith(".parquet") for name in files):
         return
 
+    # without labels a folder of another program is read if its images are files
     for find in _LAYOUTS if with_labels else (_find_containers,):
         find(tree)
     if folders:
@@ -50,17 +52,18 @@ def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
     if any(map(has_image_name, files)):
         return  # describe_no_classes says more about them
     for name in files:
-        found = kind_of_file(name)
+        kind = kind_of_file(name)
         if (
-            found
-            and found not in (TAR, ONE_IMAGE)
+            kind
+            and kind not in (TAR, ONE_IMAGE)
             and not name.lower().endswith((".xml", ".jsonl", ".yaml", ".yml", ".db"))
         ):
-            refuse(f"{tree.root}/{name}", *found)
+            refuse(f"{tree.root}/{name}", *kind)
 
 
 def _find_yolo(tree: Tree) -> None:
     folders, files = tree.look()
+    # Darknet, from which YOLO comes, describes a set in these two files
     if {"obj.names", "obj.data"} & set(files):
         refuse(tree.root, "Darknet's layout of YOLO", COCO_FORM)
 
@@ -70,6 +73,7 @@ def _find_yolo(tree: Tree) -> None:
         if images and labels and tree.holds(join(part, labels), ".txt"):
             refuse(place_of(tree, part), YOLO[0], f"{YOLO[1]}{place_of(tree, part)}/{images}")
 
+    # the user may have named the folder of images itself
     root = tree.root
     if (
         isinstance(root, Path)
@@ -150,11 +154,11 @@ def _find_masks(tree: Tree) -> None:
         if name + end in folders
     ]
 
-    found = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
+    with_masks = [(images, _masks_of(tree, images, masks)) for images, masks in pairs]
     if {"leftImg8bit", "gtFine"} <= set(folders):  # Cityscapes, whose names from_masks knows
-        found = [("leftImg8bit", "gtFine")]
+        with_masks = [("leftImg8bit", "gtFine")]
 
-    for images, there in found:
+    for images, there in with_masks:
         if there:
             both = _masks_command(f"{tree.root}/{images}", f"{tree.root}/{there}")
             what = f"a folder of images and one of masks, {images} and {there}"
@@ -184,10 +188,11 @@ def _find_containers(tree: Tree) -> None:
         files = tree.look(part)[1]
         place = place_of(tree, part)
 
+        # each library is recognized by the file that it itself looks for
         if "data.mdb" in files:
             refuse(place, *LMDB)
-        if "index.json" in files and (found := chunk_library(files)):
-            refuse(place, *found)
+        if "index.json" in files and (library := chunk_library(files)):
+            refuse(place, *library)
 
         if "dataset_dict.json" in files or (
             "state.json" in files and any(name.endswith(".arrow") for name in files)

@@ -69,6 +69,7 @@ def local_path(source: str | Path) -> str | Path:
     and images in class folders.
     """
     text = os.fspath(source)
+    # no shell replaces ~ in a program or in a YAML file; a file may have that name
     if text.startswith("~") and not os.path.lexists(text):
         return Path(text).expanduser() if isinstance(source, Path) else os.path.expanduser(text)  # noqa: PTH111
 

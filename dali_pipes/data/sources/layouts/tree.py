@@ -30,6 +30,7 @@ class Tree:
             self._listed[""] = set(), set()
         for name, is_folder in entries or ():
             self._listed[""][0 if is_folder else 1].add(name)
+        # a store lists objects only: their folders are the parts of their names
         for name in objects:
             parts = name.split("/")
             for depth, part in enumerate(parts):
@@ -43,11 +44,11 @@ class Tree:
             return sorted(filter(_is_data, folders)), sorted(filter(_is_data, files))
 
         if path not in self._listed:
-            found: tuple[set[str], set[str]] = set(), set()
+            names: tuple[set[str], set[str]] = set(), set()
             with suppress(OSError), os.scandir(self.root / path) as entries:
                 for entry in islice(entries, LOOKED_AT if path else None):
-                    found[0 if entry.is_dir() else 1].add(entry.name)
-            self._listed[path] = found
+                    names[0 if entry.is_dir() else 1].add(entry.name)
+            self._listed[path] = names
         folders, files = self._listed[path]
         return sorted(filter(_is_data, folders)), sorted(filter(_is_data, files))
 

@@ -136,19 +136,19 @@ def _choices(inside: str) -> Iterator[str]:
     """Yields what braces stand for: 08, 09 and 10 for 08..10, as in a shell, or the parts of a
     list.
     """
-    if found := _NUMBERS.fullmatch(inside):
+    if match := _NUMBERS.fullmatch(inside):
         # the sign of a step is ignored and 0 is 1, as in a shell
-        first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
-        padded = any(re.match(r"-?0\d", number) for number in found.group(1, 2))
-        width = max(map(len, found.group(1, 2))) if padded else 0
+        first, last, step = int(match[1]), int(match[2]), abs(int(match[3] or 1)) or 1
+        padded = any(re.match(r"-?0\d", number) for number in match.group(1, 2))
+        width = max(map(len, match.group(1, 2))) if padded else 0
         numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
         if len(numbers) > _MOST_NAMES:
             do = "use * instead of the numbers"
             raise ManifestError(f"{{{inside}}}: stands for {len(numbers):,} names; {do}")
 
         yield from (f"{number:0{width}d}" for number in numbers)
-    elif found := _LETTERS.fullmatch(inside):
-        first, last = map(ord, found.groups())
+    elif match := _LETTERS.fullmatch(inside):
+        first, last = map(ord, match.groups())
         yield from map(chr, range(first, last + 1) if first <= last else range(first, last - 1, -1))
     else:
         yield from inside.split(",")

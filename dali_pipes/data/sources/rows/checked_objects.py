@@ -45,7 +45,7 @@ def as_corners(
 
 
 def check_objects(
-    found: SourceObjects, headers: list[Header], format: str, bad_objects: str
+    objects: SourceObjects, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
     the columns of the objects that are left.
@@ -59,46 +59,46 @@ def check_objects(
 
     # The image of each object, and the number of each image's first object.
     image, first = (
-        np.repeat(np.arange(len(headers)), found.counts),
-        found.counts.cumsum() - found.counts,
+        np.repeat(np.arange(len(headers)), objects.counts),
+        objects.counts.cumsum() - objects.counts,
     )
     usable = np.array([header.problem is None for header in headers], bool)[image]
 
     # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
     turns = (
         np.array([header.orientation for header in headers], np.int64)
-        if found.annotated == "upright"
+        if objects.annotated == "upright"
         else np.ones(len(headers))
     )
     sizes = upright_size(height, width, turns)  # the sizes that the boxes refer to
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
-        corners = as_corners(found.boxes, format, up_height, up_width)
+        corners = as_corners(objects.boxes, format, up_height, up_width)
         boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
-    if found.keypoints is not None and format.startswith("relative_"):
+    if objects.keypoints is not None and format.startswith("relative_"):
         scale = np.stack([up_width, up_height, np.ones(len(image))], -1)
-        found = replace(
-            found, keypoints=found.keypoints * np.tile(scale, found.keypoints.shape[1] // 3)
+        objects = replace(
+            objects, keypoints=objects.keypoints * np.tile(scale, objects.keypoints.shape[1] // 3)
         )
-    if found.keypoints is not None and found.annotated == "upright":
-        found = replace(
-            found,
+    if objects.keypoints is not None and objects.annotated == "upright":
+        objects = replace(
+            objects,
             keypoints=keypoints_to_stored(
-                found.keypoints, up_height, up_width, turn, found.flipped
+                objects.keypoints, up_height, up_width, turn, objects.flipped
             ),
         )
 
     # What is wrong with whole objects, and with parts of objects.
     fractions = are_like_fractions(corners) & (not format.startswith("relative_"))
-    faults = find_faults(found, boxes, height[image], width[image], usable, fractions)
-    faults |= {number: why for number, why in found.faults.items() if usable[number]}
-    found = keep_good_parts(found, boxes)
+    faults = find_faults(objects, boxes, height[image], width[image], usable, fractions)
+    faults |= {number: why for number, why in objects.faults.items() if usable[number]}
+    objects = keep_good_parts(objects, boxes)
     # An object whose box is bad too is listed once, for the box.
     parts = {
         number: why
-        for number, why in found.without.items()
+        for number, why in objects.without.items()
         if usable[number] and number not in faults
     }
 
@@ -106,9 +106,12 @@ def check_objects(
     lines: list[list[str]] = [[] for _ in headers]
     named = {number: [why] for number, why in faults.items()} | parts
     for number in sorted(named):
-        name = found.name(number) if found.name else f"object {number - first[image[number]] + 1}"
+        name = (
+            objects.name(number) if objects.name else f"object {number - first[image[number]] + 1}"
+        )
         lines[image[number]] += [f"{name}: {why}; correct it or remove it" for why in named[number]]
 
+    # a bad object costs its image, which then keeps no object and no line in `dropped`
     if bad_objects == "problem":
         headers = headers.copy()
         for place, why in enumerate(lines):
@@ -122,35 +125,35 @@ def check_objects(
     keep = usable.copy()
     keep[list(faults)] = False
     counts = np.bincount(image[keep], minlength=len(headers))
-    return headers, _columns(found, boxes, keep, counts, ["\n".join(why) for why in lines])
+    return headers, _columns(objects, boxes, keep, counts, ["\n".join(why) for why in lines])
 
 
 def _columns(
-    found: SourceObjects,
+    objects: SourceObjects,
     boxes: NDArray[np.float32],
     keep: NDArray[np.bool_],
     counts: NDArray[np.int64],
     dropped: list[str],
 ) -> dict[str, pa.Array]:
     kept = boxes[keep]
-    area = areas_of(kept) if found.areas is None else found.areas[keep]
+    area = areas_of(kept) if objects.areas is None else objects.areas[keep]
     columns = {
         "boxes": list_column(counts, kept.ravel(), 4),
-        "box_labels": list_column(counts, found.labels.filter(pa.array(keep))),
+        "box_labels": list_column(counts, objects.labels.filter(pa.array(keep))),
         "areas": list_column(counts, area.astype(np.float32)),
     }
 
-    if found.crowd is not None:
-        columns["crowd"] = list_column(counts, found.crowd[keep])
-    if found.keypoints is not None:
+    if objects.crowd is not None:
+        columns["crowd"] = list_column(counts, objects.crowd[keep])
+    if objects.keypoints is not None:
         columns["keypoints"] = list_column(
-            counts, found.keypoints[keep].astype(np.float32).ravel(), found.keypoints.shape[1]
+            counts, objects.keypoints[keep].astype(np.float32).ravel(), objects.keypoints.shape[1]
         )
 
     # One JSON list for each image, joined as text: the outlines are JSON already.
-    if found.outlines is not None:
+    if objects.outlines is not None:
         ends = np.append(0, counts.cumsum()).tolist()
-        chosen = [text for text, good in zip(found.outlines, keep, strict=True) if good]
+        chosen = [text for text, good in zip(objects.outlines, keep, strict=True) if good]
         columns["outlines"] = pa.array(
             [f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"]
         )

@@ -43,8 +43,8 @@ def pixels(rows: pa.Table) -> NDArray[np.int64]:
 
 def usable_rows(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
     """Returns which images are usable according to a check that was as thorough as this one."""
-    found = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
-    return found & rows["decoded"].to_numpy() if check.verify == "full" else found
+    usable = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
+    return usable & rows["decoded"].to_numpy() if check.verify == "full" else usable
 
 
 class EarlierScan:

@@ -95,12 +95,12 @@ def unused_rows(like: pa.Table, problems: list[tuple[bytes, str]]) -> pa.Table:
 
     They have the columns of the table `like`.
     """
-    given: dict[str, list[Any]] = {
+    cells: dict[str, list[Any]] = {
         "path": [path for path, _ in problems],
         "problem": [why for _, why in problems],
     }
     rows = [
-        given.get(field.name, [_empty_value(field.type)] * len(problems)) for field in like.schema
+        cells.get(field.name, [_empty_value(field.type)] * len(problems)) for field in like.schema
     ]
     return pa.table(list(map(list, rows)), schema=like.schema)
 

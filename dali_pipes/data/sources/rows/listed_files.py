@@ -121,13 +121,13 @@ def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
     if all(map(bytes.strip, cells)) and b"\0" not in b"".join(cells):
         return {}
 
-    found = {}
+    rows = {}
     for row, cell in enumerate(cells):
         if not cell.strip():
-            found[row] = "no path; name the image, or remove the row"
+            rows[row] = "no path; name the image, or remove the row"
         elif b"\0" in cell:
-            found[row] = "its path has a NUL character; write it anew"
-    return found
+            rows[row] = "its path has a NUL character; write it anew"
+    return rows
 
 
 def normalize_path(cell: bytes) -> bytes:

@@ -22,6 +22,7 @@ from dali_pipes.errors import ManifestError
 
 def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[dict[str, Any]]:
     """Yields the objects of each row, by the field of `Targets`, from columns of lists."""
+    # the type of a column is checked once, since all its cells have it
     names = {field_name: targets.named[field_name] for field_name in targets.widths}
     for field_name, name in names.items():
         kind, labels = table[name].type, field_name == "box_labels"
@@ -37,6 +38,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
                 f"{file}: the column {name} is of type {table[name].type}; it must have {wanted}"
             )
 
+    # row by row: all objects of a large table at once would fill the memory as Python lists
     for cells in zip(*(table[name] for name in names.values()), strict=True):
         yield {
             field_name: cell.as_py() or [] for field_name, cell in zip(names, cells, strict=True)
@@ -44,7 +46,7 @@ def read_cells(file: Path | str, table: pa.Table, targets: Targets) -> Iterator[
 
 
 def object_columns(
-    given: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
+    rows: Iterable[dict[str, Any]], headers: list[Header], targets: Targets
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns what `check_objects` returns, for values that are given for each image by the field
     of `Targets`.
@@ -53,7 +55,7 @@ def object_columns(
     """
     objects = [
         None if header.problem else _objects(values, targets)
-        for values, header in zip(given, headers, strict=True)
+        for values, header in zip(rows, headers, strict=True)
     ]
 
     # A source has class names or class numbers, so the kind is known only once all are read.
@@ -93,31 +95,32 @@ def object_columns(
         if name != "box_labels"
     }
 
+    # without areas those of the boxes count
     areas = values["areas"][:, 0] if "areas" in values else None
-    found = SourceObjects(
+    source = SourceObjects(
         counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")
     )
     points = targets.keypoints_named
-    found = replace(found, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return check_objects(found, headers, targets.box_format, targets.bad_objects)
+    source = replace(source, annotated=targets.annotated, flipped=points.flipped if points else [])
+    return check_objects(source, headers, targets.box_format, targets.bad_objects)
 
 
-def _objects(given: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
+def _objects(values: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
     """Returns boxes, labels, areas and keypoints of an image, equally many of each; None: the
     values do not fit.
     """
-    labels = given.get("box_labels")
+    labels = values.get("box_labels")
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         return None
-    found = {
-        name: _numbers(given.get(name), width)
+    columns = {
+        name: _numbers(values.get(name), width)
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
 
-    if any(numbers is None or len(numbers) != len(labels) for numbers in found.values()):
+    if any(numbers is None or len(numbers) != len(labels) for numbers in columns.values()):
         return None
-    return found | {"box_labels": labels}
+    return columns | {"box_labels": labels}
 
 
 def _is_label(value: Any) -> bool:
@@ -129,13 +132,13 @@ def _is_label(value: Any) -> bool:
 def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
     """Returns (k, width) numbers, from a flat list or from k lists; None: they do not fit."""
     try:
-        found = np.array(value, np.float64)
+        array = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
     whole = (
-        found.ndim > 0 and found.size % width == 0 and (found.ndim == 1 or found[0].size == width)
+        array.ndim > 0 and array.size % width == 0 and (array.ndim == 1 or array[0].size == width)
     )
-    return found.reshape(-1, width) if whole else None
+    return array.reshape(-1, width) if whole else None
 
 
 def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:

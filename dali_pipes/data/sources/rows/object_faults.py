@@ -29,7 +29,7 @@ def are_like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def find_faults(
-    found: SourceObjects,
+    objects: SourceObjects,
     boxes: NDArray[np.float32],
     height: Any,
     width: Any,
@@ -40,9 +40,10 @@ def find_faults(
 
     If an object has several faults, the last one in the list below is named.
     """
+    # class names have no sign to check
     left, top, right, bottom = boxes.T
-    none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(found.labels.type)
-    labels = found.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
+    none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(objects.labels.type)
+    labels = objects.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
 
     # (which objects, the numbers to show) by the message; later ones replace earlier ones
     kinds = {
@@ -52,14 +53,14 @@ def find_faults(
             "image and not in pixels"
         ): (
             fractions,
-            found.boxes,
+            objects.boxes,
         ),
         f"its box is outside the image {_BOX}": (
             (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),
-            found.boxes,
+            objects.boxes,
         ),
-        f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), found.boxes),
-        f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), found.boxes),
+        f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), objects.boxes),
+        f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), objects.boxes),
     }
 
     return {
@@ -69,15 +70,15 @@ def find_faults(
     }
 
 
-def keep_good_parts(found: SourceObjects, boxes: NDArray[np.float32]) -> SourceObjects:
+def keep_good_parts(objects: SourceObjects, boxes: NDArray[np.float32]) -> SourceObjects:
     """Returns the objects without areas and keypoints that make no sense; `without` lists these
     too.
 
     An object loses only the part.
     """
-    without = {number: list(why) for number, why in found.without.items()}
+    without = {number: list(why) for number, why in objects.without.items()}
 
-    areas = found.areas
+    areas = objects.areas
     if areas is not None:
         # `not (a >= 0)` is true for NaN too
         wrong = np.flatnonzero(~((areas >= 0) & (areas <= _LARGEST)))
@@ -91,7 +92,7 @@ def keep_good_parts(found: SourceObjects, boxes: NDArray[np.float32]) -> SourceO
             areas = areas.copy()
             areas[wrong] = areas_of(boxes[wrong])
 
-    keypoints = found.keypoints
+    keypoints = objects.keypoints
     if keypoints is not None:
         infinite = ~(np.abs(keypoints) <= _LARGEST)
         wrong = np.flatnonzero(infinite.any(axis=1))
@@ -103,7 +104,7 @@ def keep_good_parts(found: SourceObjects, boxes: NDArray[np.float32]) -> SourceO
         if wrong.size:
             keypoints = keypoints.copy()
             keypoints[wrong] = 0
-    return replace(found, areas=areas, keypoints=keypoints, without=without)
+    return replace(objects, areas=areas, keypoints=keypoints, without=without)
 
 
 def areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:

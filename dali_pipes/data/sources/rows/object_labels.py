@@ -32,6 +32,7 @@ def number_labels(
     """
     values, counts = labels.flatten(), labels.value_lengths().to_numpy()
 
+    # numbers are taken as they are, and names are numbered in sorted order
     if pa.types.is_integer(values.type):
         high = pc.max(values).as_py() if len(values) else -1
         if high >= (MAX_CLASSES if classes is None else len(classes)):

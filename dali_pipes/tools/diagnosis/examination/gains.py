@@ -135,6 +135,7 @@ def measured_gain(
     rates: dict[str, list[float]] = {"before": [], "after": []}
     for number in range(budget.verify_pairs):
         pair = [("before", program), ("after", fix.program or program)]
+        # ABBA: a machine that slows down favors neither
         for which, subject in pair if number % 2 == 0 else pair[::-1]:
             announce(f"checking the fix: {which}, {number + 1} of {budget.verify_pairs}")
             with subject.feed() as feed:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import migrated_programs
@@ -273,7 +272,6 @@ def watch(serve, tmp_path, image_folder):
             "loader": {"kind": "TorchConfig", "num_workers": 0},
             "cache_dir": None,
             "folder": str(tmp_path / "work"),
-            "start": time.time(),
         }
         return serve(**job | options)
 
@@ -356,7 +354,7 @@ REFUSED = {
 def test_a_program_that_does_not_come_to_its_training(watch, kind):
     text, message, expected = REFUSED[kind]
     answers, status, _ = watch(text)
-    assert message in answers[-1]["error"] + answers[-1]["trace"] and status == expected
+    assert message in answers[-1]["failed"] + answers[-1]["trace"] and status == expected
     assert not loaders_of(answers)
 
 
