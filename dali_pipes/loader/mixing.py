@@ -174,10 +174,10 @@ class RandomChoice:
 
     def __post_init__(self) -> None:
         is_list = isinstance(self.transforms, (list, tuple))
-        for each in self.transforms if is_list else [self.transforms]:
-            if isinstance(each, type) or not callable(each) or not is_list:
+        for transform in self.transforms if is_list else [self.transforms]:
+            if isinstance(transform, type) or not callable(transform) or not is_list:
                 raise ConfigError(
-                    f"RandomChoice is given {describe_value(each)}; it takes a list: "
+                    f"RandomChoice is given {describe_value(transform)}; it takes a list: "
                     "RandomChoice([MixUp(…), CutMix(…)])"
                 )
 

@@ -295,8 +295,8 @@ def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:
     with _THREAD_COUNT_LOCK:
         others = torch.get_num_threads()
         try:
-            for each in [pool.submit(limit) for _ in range(threads)]:
-                each.result()
+            for future in [pool.submit(limit) for _ in range(threads)]:
+                future.result()
         except BaseException:
             # otherwise the started threads would wait for the others forever, and the program's
             # end for them
