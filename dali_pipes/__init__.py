@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import CutMix as CutMix
     from dali_pipes.loader.mixing import MixUp as MixUp
     from dali_pipes.loader.mixing import RandomChoice as RandomChoice
-    from dali_pipes.loader.mixing import cupy_stream as cupy_stream
+    from dali_pipes.loader.mixing_kernels import cupy_stream as cupy_stream
     from dali_pipes.plan.philox import BatchDraws as BatchDraws
     from dali_pipes.plan.plan import Plan as Plan
     from dali_pipes.plan.plan import Rank as Rank
@@ -82,6 +82,7 @@ _HOMES = (
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
+    "loader.mixing_kernels",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     "tools.diagnosis.function",
     "tools.migration.function",

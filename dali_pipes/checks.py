@@ -160,7 +160,7 @@ def to_python(value: Any) -> Any:
     if kind is list or kind is tuple:
         return kind(map(to_python, value))
     if kind is dict:
-        return {to_python(key): to_python(each) for key, each in value.items()}
+        return {to_python(key): to_python(item) for key, item in value.items()}
 
     # arrays and tensors; one of no dimensions is a number
     if isinstance(getattr(value, "ndim", None), int) and hasattr(value, "tolist"):

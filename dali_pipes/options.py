@@ -68,27 +68,30 @@ def check_options(options: Any) -> None:
     Raises:
         OptionError: a value cannot work.
     """
-    for each in fields(options):
-        before = getattr(options, each.name)
-        if each.metadata.get("as_is"):
+    for declared in fields(options):
+        before = getattr(options, declared.name)
+        if declared.metadata.get("as_is"):
             continue
 
-        kind, (check, bounds) = _read_annotation(each.type), each.metadata.get("check", (None, ()))
+        kind, (check, bounds) = (
+            _read_annotation(declared.type),
+            declared.metadata.get("check", (None, ())),
+        )
         try:
             value = to_python(before)
             # the checks of numbers check the kind too, and their errors also say the bounds
             if check not in _NUMBER_CHECKS:
-                value = _check_kind(each.name, value, kind)
-            if check and (converted := check(each.name, value, *bounds)) is not None:
+                value = _check_kind(declared.name, value, kind)
+            if check and (converted := check(declared.name, value, *bounds)) is not None:
                 value = converted
-            value = _check_kind(each.name, value, kind)
+            value = _check_kind(declared.name, value, kind)
         except OptionError:
             raise  # of options that are the value, such as a policy
         except ConfigError as error:
             raise OptionError(type(options), str(error)) from None
 
         if value is not before:
-            object.__setattr__(options, each.name, value)  # also where the dataclass is frozen
+            object.__setattr__(options, declared.name, value)  # also where the dataclass is frozen
 
 
 class Options:
@@ -99,7 +102,7 @@ class Options:
     __slots__ = ()
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        names = [each.name for each in fields(cls) if each.init]  # type: ignore[arg-type]
+        names = [declared.name for declared in fields(cls) if declared.init]  # type: ignore[arg-type]
         if args:
             such = f", such as {names[0]}={describe_value(args[0])}" if names else ""
             raise TypeError(f"{cls.__name__}() takes its options by name{such}")
@@ -128,8 +131,8 @@ def check_arguments(
         signature = inspect.signature(function)
         kinds = {
             name: kind
-            for name, each in signature.parameters.items()
-            if (kind := _read_annotation(each.annotation))
+            for name, parameter in signature.parameters.items()
+            if (kind := _read_annotation(parameter.annotation))
         }
         assert kinds.keys() >= bounds.keys(), (
             f"{function.__qualname__}: bounds of what is no number"
@@ -171,7 +174,9 @@ def refuse_unknown(
 
 def propose_name(name: str, known: Collection[str]) -> str:
     """Returns what may have been meant, to be added to an error; "" if no known name is near."""
-    by_lower = {each.lower(): each for each in known if not each.startswith("_")}
+    by_lower = {
+        candidate.lower(): candidate for candidate in known if not candidate.startswith("_")
+    }
     near = get_close_matches(name.lower(), by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
@@ -182,21 +187,21 @@ def _read_annotation(annotation: Any) -> tuple[type, bool] | None:
     """
     # annotations may be text, as under `from __future__ import annotations`
     if isinstance(annotation, str):
-        parts = [each.strip() for each in annotation.split("|")]
+        parts = [part.strip() for part in annotation.split("|")]
     else:
         union = get_origin(annotation) in (Union, UnionType)
         parts = [
-            "None" if each is type(None) else each
-            for each in (get_args(annotation) if union else [annotation])
+            "None" if part is type(None) else part
+            for part in (get_args(annotation) if union else [annotation])
         ]
 
     others = [part for part in parts if part != "None"]
-    found = [
+    kinds = [
         kind for kind, names in _KINDS.items() if others and all(other in names for other in others)
     ]
-    if not found or not any(other in _KINDS[found[0]][:2] for other in others):
+    if not kinds or not any(other in _KINDS[kinds[0]][:2] for other in others):
         return None
-    return found[0], len(others) < len(parts)
+    return kinds[0], len(others) < len(parts)
 
 
 def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds: float) -> Any:

@@ -29,7 +29,7 @@ LIBRARIES = {
     },
     "fsspec": {"data/shards/store_requests.py"},
     "pycocotools": {"data/outlines.py"},
-    "cupy": {"loader/mixing.py", "tools/doctor/software.py"},
+    "cupy": {"loader/mixing_kernels.py", "tools/doctor/software.py"},
     "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "sweep")},
     "omegaconf": {
         "system/files.py",

@@ -131,7 +131,7 @@ class Batch:
         if name not in self:
             raise KeyError(
                 f"a batch has no {name!r}; it has "
-                f"{', '.join(each for each in self._named if isinstance(each, str))}"
+                f"{', '.join(name for name in self._named if isinstance(name, str))}"
             )
         return self._named[name]
 
@@ -200,7 +200,7 @@ class Batch:
         if dtype is None:
             return batch
 
-        images, *views = (each.to(dtype) for each in (batch.images, *batch.views.values()))
+        images, *views = (tensor.to(dtype) for tensor in (batch.images, *batch.views.values()))
         return replace(batch, images=images, views=dict(zip(batch.views, views, strict=True)))
 
     def pin_memory(self) -> Self:

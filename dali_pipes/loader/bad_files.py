@@ -52,16 +52,16 @@ def find_bad_samples(
             lambda sample_id: _problem(manifest, sample_id, ignore_index),
             planned.ids[places].tolist(),
         )
-        found = {
+        reasons_by_id = {
             int(planned.ids[place]): reason
             for place, reason in zip(places, reasons, strict=True)
             if reason
         }
-    if found:
-        return found
+    if reasons_by_id:
+        return reasons_by_id
 
     alone = {int(planned.ids[place]): planned.take(np.array([place])) for place in places}
-    suspects = [sample_id for sample_id, each in alone.items() if _error_of(each, backend)]
+    suspects = [sample_id for sample_id, sample in alone.items() if _error_of(sample, backend)]
     if not suspects:
         return {}
 

@@ -44,8 +44,8 @@ def boxes_to_image(boxes: Iterable[Tensor] | Ragged, batch: Batch) -> list[Tenso
 
     # one copy to the CPU for all matrices: each is checked for NaN there
     return [
-        _move_boxes(each, matrix)
-        for each, matrix in zip(boxes_of_images, matrices.cpu(), strict=True)
+        _move_boxes(boxes, matrix)
+        for boxes, matrix in zip(boxes_of_images, matrices.cpu(), strict=True)
     ]
 
 
@@ -59,5 +59,5 @@ def _move_boxes(boxes: Tensor, matrix: Tensor) -> Tensor:
     # two corners of each box; a flip or a turn changes which of them is the left or top one
     matrix = matrix.to(boxes.device)
     corners = boxes.double().reshape(-1, 2, 2) @ matrix[:, :2].T + matrix[:, 2]
-    found = torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)
-    return found.to(boxes.dtype) if boxes.is_floating_point() else found
+    sides = torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)
+    return sides.to(boxes.dtype) if boxes.is_floating_point() else sides

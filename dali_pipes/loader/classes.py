@@ -37,7 +37,7 @@ def refuse_other_classes(manifest: Manifest, training: bool) -> None:
 
 
 def _are_of_one_set(first: Manifest, second: Manifest) -> bool:
-    roots = [os.fspath(each.root).rstrip("/") for each in (first, second)]
+    roots = [os.fspath(manifest.root).rstrip("/") for manifest in (first, second)]
     if roots[0] == roots[1]:
         return True
 

@@ -63,8 +63,10 @@ def compare(
     # a mean over each image: a fault of one image must not disappear among the others
     good = sorted(run.pixels.keys() & reference.pixels.keys())
     differences = {
-        each: float(np.abs(run.pixels[each].astype(np.int16) - reference.pixels[each]).mean())
-        for each in good
+        sample_id: float(
+            np.abs(run.pixels[sample_id].astype(np.int16) - reference.pixels[sample_id]).mean()
+        )
+        for sample_id in good
     }
     # the CPU always upsamples chroma in the fancy way
     bound = CLOSE if ours.jpeg_fancy_upsampling else FAR
@@ -72,7 +74,11 @@ def compare(
     return {
         "images": len(good),
         "mean": float(np.mean(list(differences.values()))) if differences else 0.0,
-        "far": {manifest.name(each): mean for each, mean in differences.items() if mean > bound},
+        "far": {
+            manifest.name(sample_id): mean
+            for sample_id, mean in differences.items()
+            if mean > bound
+        },
         "refused": sorted(run.bad - reference.bad),
         "accepted": sorted(reference.bad - run.bad),
         "cpu_ms": run.cpu_ms,
@@ -122,8 +128,8 @@ def _run(
     ) as loader:
         pixels = {
             at: image
-            for each in loader
-            for at, image in zip(each.ids.tolist(), each.images.cpu().numpy(), strict=True)
+            for batch in loader
+            for at, image in zip(batch.ids.tolist(), batch.images.cpu().numpy(), strict=True)
         }
 
         cpu_ms = _cpu_ms(loader, use)
@@ -163,5 +169,6 @@ class _GpuUse:
 
     def highest(self, figure: str) -> float | None:
         return max(
-            (value for each in self._samples if (value := each[figure]) is not None), default=None
+            (value for sample in self._samples if (value := sample[figure]) is not None),
+            default=None,
         )

@@ -65,14 +65,14 @@ class ProbeResult:
 
     def faults(self) -> list[str]:
         """Describes each fault in a few words; an empty list if everything is as on the CPU."""
-        found = []
+        faults = []
 
         # decoded on the CPU: nvImageCodec says so, or the cost of the CPU gives it away
         if self.fallbacks:
             text, count = max(self.fallbacks.items(), key=lambda one: one[1])
-            found.append(f"decoded on the CPU, at least {count} × nvImageCodec: {text}")
+            faults.append(f"decoded on the CPU, at least {count} × nvImageCodec: {text}")
         elif self._costs_what_the_cpu_costs:
-            found.append(
+            faults.append(
                 f"decoded on the CPU, as it seems: it takes {self.cpu_ms:.2f} CPU-ms an "
                 "image, a loader on the CPU "
                 f"{self.cpu_ms_on_cpu:.2f}, and the counter of the JPEG engines stayed at "
@@ -82,16 +82,16 @@ class ProbeResult:
         # other pixels, or none
         if self.far:
             name, mean = max(self.far.items(), key=lambda one: one[1])
-            found.append(
+            faults.append(
                 f"{len(self.far)} of {self.images} images have other pixels than on the CPU, "
                 f"{name} by {mean:.1f} of 255"
             )
         if self.refused:
-            found.append(
+            faults.append(
                 f"{len(self.refused)} images are refused that the CPU decodes, such as "
                 f"{self.refused[0]}"
             )
-        return found
+        return faults
 
     def doubts(self) -> list[str]:
         """Describes what differs from the CPU without being wrong."""
@@ -153,8 +153,8 @@ def probe(
         file = Path(folder, "images.parquet")
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
-        found, output = in_child(f"{__name__}:compare_in_child", limit_s, *job)
-    return ProbeResult(**found, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
+        compared, output = in_child(f"{__name__}:compare_in_child", limit_s, *job)
+    return ProbeResult(**compared, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 
 def compare_in_child(
@@ -166,17 +166,17 @@ def compare_in_child(
 
 def messages(output: str) -> list[Message]:
     """The messages of nvImageCodec in what a process wrote to stderr, without colors."""
-    return [Message(*found) for found in _MESSAGE.findall(output)]
+    return [Message(*fields) for fields in _MESSAGE.findall(output)]
 
 
-def cpu_fallbacks(found: list[Message]) -> list[str]:
+def cpu_fallbacks(all_messages: list[Message]) -> list[str]:
     """The reasons why images were not decoded on the GPU.
 
     Only warnings count: an ERROR is about a damaged image, which no decoder accepts.
     """
     return [
-        each.text
-        for each in found
-        if (each.severity, each.decoder) == ("WARNING", _LAST_ON_GPU)
-        and not each.text.startswith(_HARMLESS)
+        message.text
+        for message in all_messages
+        if (message.severity, message.decoder) == ("WARNING", _LAST_ON_GPU)
+        and not message.text.startswith(_HARMLESS)
     ]

@@ -96,14 +96,14 @@ def to_json_value(value: Any) -> Any:
         # without empty values, as in states of earlier versions
         return {
             "kind": type(value).__name__,
-            **{name: each for name, each in values.items() if each not in ([], {})},
+            **{name: item for name, item in values.items() if item not in ([], {})},
         }
     if isinstance(value, (list, tuple)):
-        return [to_json_value(each) for each in value]
+        return [to_json_value(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(to_json_value, value), key=str)
     if isinstance(value, Mapping):
-        return {str(name): to_json_value(each) for name, each in value.items()}
+        return {str(name): to_json_value(item) for name, item in value.items()}
 
     if isinstance(value, Enum):
         return value.name

@@ -1,19 +1,14 @@
 """MixUp, CutMix and RandomChoice: batch transforms that `build_loader` takes.
 
-On CUDA tensors they are CuPy kernels (mixing.cu), elsewhere PyTorch; both give the same numbers.
 Random numbers come from the plan (`BatchDraws`), so a resumed run mixes as it would have. A batch
 transform with a method `check(manifest)` is asked by the loader whether it fits (`check_fits`).
-`cupy_stream` is for users' own kernels: docs/mixing.md.
+mixing_arithmetic.py makes shares and boxes of the numbers, and mixing_kernels.py mixes the pixels.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,24 +20,16 @@ from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.checks import check_min, check_range, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.mixing_arithmetic import arrange_apart, cut_box, symmetric_beta
+from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 from dali_pipes.options import check_options
 from dali_pipes.plan.philox import BatchDraws
-from dali_pipes.system.cuda import install_cuda
 from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
 # are the user's.
 MIX_DRAW = 0  # the first two values give λ, the others the box's centre
 CHOICE_DRAW = 1  # whether to mix at all, and which of several transforms
-
-KERNELS = Path(__file__).with_suffix(".cu")
-_C_TYPES = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.uint8: "unsigned char",
-}
-_THREADS, _IMAGES = 256, 8  # threads of a block, and images of a thread: IMAGES in mixing.cu
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,10 +162,10 @@ class RandomChoice:
 
     def __post_init__(self) -> None:
         is_list = isinstance(self.transforms, (list, tuple))
-        for each in self.transforms if is_list else [self.transforms]:
-            if isinstance(each, type) or not callable(each) or not is_list:
+        for transform in self.transforms if is_list else [self.transforms]:
+            if isinstance(transform, type) or not callable(transform) or not is_list:
                 raise ConfigError(
-                    f"RandomChoice is given {describe_value(each)}; it takes a list: "
+                    f"RandomChoice is given {describe_value(transform)}; it takes a list: "
                     "RandomChoice([MixUp(…), CutMix(…)])"
                 )
 
@@ -225,52 +212,6 @@ def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) 
     return mixed
 
 
-def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
-    """A number with distribution Beta(alpha, alpha), made of two numbers uniform in [0, 1). It is
-    exact for any alpha, needs no rejection, and is computed in plain floats.
-
-    Bailey's polar method (Mathematics of Computation 62, 1994) gives Student's t with 2 × alpha
-    degrees of freedom, which becomes a beta: 1/2 + T / (2 √(2 alpha + T²)), as in Devroye, Random
-    variate generation in one line of code (1996).
-    """
-    cosine, power = math.cos(2 * math.pi * angle), radius ** (1 / alpha)
-    outside = (1 - power) * cosine**2
-    return 0.5 + math.copysign(0.5 * math.sqrt(outside / (power + outside)), cosine)
-
-
-def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[int, int, int, int]:
-    """A box of about 1 - share of the area, cut off at the edges, as in torchvision: left, top,
-    right, bottom in pixels, the latter two exclusive.
-
-    x and y are the centre as shares of width and height, uniform in [0, 1).
-    """
-    half = 0.5 * math.sqrt(1.0 - share)
-    column, row, half_width, half_height = (
-        int(x * width),
-        int(y * height),
-        int(half * width),
-        int(half * height),
-    )
-    left, top = max(column - half_width, 0), max(row - half_height, 0)
-    return left, top, min(column + half_width, width), min(row + half_height, height)
-
-
-def arrange_apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Finds an order of the batch, as a ring, in which no image is next to itself; impossible only
-    for an image that is more than half of the batch. (N,) places, or None if all images differ.
-
-    The images go to every other place, the most frequent first, and then to the places between.
-    """
-    _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    if len(counts) == len(ids):
-        return None
-
-    by_count = np.lexsort((which, -counts[which]))
-    places = np.empty(len(ids), np.int64)
-    places[np.argsort(np.arange(len(ids)) % 2, kind="stable")] = by_count
-    return places
-
-
 def _mixed_labels(labels: Tensor, own: float) -> Tensor:
     return labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own))
 
@@ -300,106 +241,3 @@ def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:
     return torch.zeros(
         len(labels), num_classes, dtype=torch.float32, device=labels.device
     ).scatter_(1, labels[:, None], 1.0)
-
-
-def blend_with_previous(images: Tensor, own: float) -> Tensor:
-    """own × each image + (1 - own) × the one before it; the last comes before the first."""
-    other = 1.0 - own
-    if images.is_cuda:
-        return _launch("mixup", images, np.float32(own), np.float32(other))
-    mixed = torch.empty_like(images)
-    for at, image in enumerate(images):  # one at a time, so that it stays in the CPU's cache
-        sum = (images[at - 1].float() * other).add_(image.float() * own)
-        mixed[at] = sum if images.is_floating_point() else sum.round_()
-    return mixed
-
-
-def paste_previous(images: Tensor, box: tuple[int, int, int, int]) -> Tensor:
-    """Each image with the box (left, top, right, bottom) of the one before it; the last comes
-    before the first.
-    """
-    if images.is_cuda:
-        channels, height, width = images.shape[1:]
-        step = 1 if images.is_contiguous() else channels  # between pixels of a row, in values
-        return _launch("cutmix", images, *map(np.int32, (step, height, width, *box)))
-    left, top, right, bottom = box
-    mixed = images.clone()
-    mixed[..., top:bottom, left:right] = images[..., top:bottom, left:right].roll(1, 0)
-    return mixed
-
-
-@contextmanager
-def cupy_stream(device: torch.device) -> Iterator[None]:
-    """Makes a `with` block in which CuPy works on this device and on PyTorch's current stream, so
-    that neither has to wait for the other.
-
-    The block does nothing if `device` is not a GPU.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    cupy = _import_cupy()
-
-    with torch.cuda.device(device):
-        current = torch.cuda.current_stream()
-        with cupy.cuda.Device(device.index), _as_cupy(current):
-            yield
-
-
-def _import_cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise ConfigError(
-            f"kernels on a GPU need CuPy ({error}): {install_cuda()}; MixUp and CutMix are such "
-            "kernels"
-        ) from None
-    return cupy
-
-
-def _as_cupy(stream: torch.cuda.Stream) -> Any:
-    """The same stream as CuPy takes it. From CuPy 14 on it asks for `__cuda_stream__`, which
-    PyTorch's streams have from 2.10 on.
-    """
-    import cupy
-
-    if hasattr(cupy.cuda.Stream, "from_external"):
-        return cupy.cuda.Stream.from_external(stream)
-    return cupy.cuda.ExternalStream(stream.cuda_stream, stream.device_index)
-
-
-def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
-    """Runs a kernel on the current stream and returns its result, a new tensor.
-
-    CuPy is given addresses, not arrays: its `from_dlpack` crashes on bfloat16 (13.3: cupy issue
-    8801), refuses it (13.6), or needs the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx,
-    line 480).
-    """
-    if not (images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)):
-        images = images.contiguous()
-    mixed = torch.empty_like(images)
-    count, size = len(images), images[0].numel()
-
-    # a thread reads 16 bytes at once, if each image begins at a multiple of these
-    at_once = 16 // images.element_size()
-    if size % at_once or images.data_ptr() % 16 or mixed.data_ptr() % 16:
-        at_once = 1
-
-    with cupy_stream(images.device):
-        function = _compiled(f"{kernel}<{_C_TYPES[images.dtype]}, {at_once}>", images.device.index)
-        blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
-        pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
-        function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))
-        # PyTorch must not give the memory away before the kernel has read it
-        images.record_stream(torch.cuda.current_stream())
-    return mixed
-
-
-@lru_cache
-def _compiled(name: str, device: int) -> Any:
-    """Compiles one instance of a kernel template, for one device; CuPy caches it on disk."""
-    import cupy
-
-    return cupy.RawModule(
-        code=KERNELS.read_text(), options=("-std=c++17",), name_expressions=(name,)
-    ).get_function(name)

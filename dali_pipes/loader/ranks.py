@@ -96,7 +96,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
     store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
     while True:
         known = json.loads(text or "[]")
-        others = [each for each in known if each["rank"] != rank]
+        others = [other for other in known if other["rank"] != rank]
         if any(other["options"] == mine["options"] for other in others):
             return
 
@@ -113,17 +113,17 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
                 "data and options"
             )
 
-        if again := next((each for each in known if each["options"] == mine["options"]), None):
+        if again := next((other for other in known if other["options"] == mine["options"]), None):
             again["places"] += mine["places"]
         else:
             known.append(mine)
 
         updated = json.dumps(known)
         # written only if the store still has what was read, and returned as it is there then
-        found = store.compare_set(key, text, updated).decode()
-        if found == updated:
+        stored = store.compare_set(key, text, updated).decode()
+        if stored == updated:
             return
-        text = found  # another rank was faster: compare with what it has written
+        text = stored  # another rank was faster: compare with what it has written
 
 
 def _find_place() -> tuple[str, ...]:

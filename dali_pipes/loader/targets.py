@@ -96,8 +96,8 @@ class TargetReader:
             ]
         if self._threads and self._has_outlines:
             outlines = [
-                self._threads.submit(self._make_object_masks, planned, at, each)
-                for at, each in enumerate(kept)
+                self._threads.submit(self._make_object_masks, planned, at, kept_objects)
+                for at, kept_objects in enumerate(kept)
             ]
         return PendingTargets(planned, objects, masks, outlines)
 
@@ -162,12 +162,12 @@ class TargetReader:
         outlines = json.loads(
             self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]"
         )
-        left = [each for each, is_left in zip(outlines, kept, strict=True) if is_left]
+        left = [outline for outline, is_left in zip(outlines, kept, strict=True) if is_left]
         masks = [
             self._move_mask(
-                rasterize(each, *self._stored_size(planned, at)).view(np.uint8), planned, at, 0
+                rasterize(outline, *self._stored_size(planned, at)).view(np.uint8), planned, at, 0
             )
-            for each in left
+            for outline in left
         ]
         return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 

@@ -192,8 +192,8 @@ class Work:
     def stop(self) -> None:
         """Drops the batches that are under way and keeps the backend; any batch may come next."""
         self._stream = None
-        for each in list(self._pending.values()):
-            each.cancel()
+        for pending in list(self._pending.values()):
+            pending.cancel()
         self._pending = {}
 
     def end_backend(self) -> None:
@@ -267,15 +267,15 @@ def _start_targets(
     try:
         while True:
             with span("plan"):
-                each = next(planned, None)
-            if each is None:
+                batch = next(planned, None)
+            if batch is None:
                 return
 
             if fetcher:
-                fetcher.plan(each.epoch, each.step)
+                fetcher.plan(batch.epoch, batch.step)
             with span("targets"):
-                pending[each.epoch, each.step] = targets.start(each)
-            yield each
+                pending[batch.epoch, batch.step] = targets.start(batch)
+            yield batch
     except Exception as error:
         errors.append(error)
 
@@ -285,8 +285,8 @@ def _keep_in_child() -> None:
     threads that only the parent has.
     """
     # one reference more, which nobody gives back
-    for each in list(_all):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    for work in list(_all):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(work))
 
 
 _all: "weakref.WeakSet[Work]" = weakref.WeakSet()

@@ -42,9 +42,9 @@ def turn_upright(
         upright: (N, 2) heights and widths of the turned images, as in `Geometry.source`.
         keypoints: swapped as by a flip where the tag mirrors the image.
     """
-    each = orientations[objects.images]
+    tags = orientations[objects.images]
     places, lengths = _Places(objects), upright[objects.images]
-    swapped, across, down = (np.isin(each, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
+    swapped, across, down = (np.isin(tags, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
 
     places.swap_axes(swapped)
     places.mirror(0, across, lengths[:, 1])
@@ -96,8 +96,8 @@ def move_objects(
     places = _Places(objects)
     # x, y order from here on: a geometry has heights before widths
     start, size, to, crop = (
-        each[images, ::-1]
-        for each in (
+        pairs[images, ::-1]
+        for pairs in (
             geometry.region_start,
             geometry.region_size,
             geometry.resize,
@@ -264,13 +264,13 @@ class _Places:
     def scale(self, factor: Float, start: Int, offset: Int) -> None:
         """Subtracts `start`, multiplies by `factor` and subtracts `offset`, all (M, 2)."""
         self.boxes, self.points = (
-            (each - start[:, None]) * factor[:, None] - offset[:, None]
-            for each in (self.boxes, self.points)
+            (points - start[:, None]) * factor[:, None] - offset[:, None]
+            for points in (self.boxes, self.points)
         )
 
     def clip(self, low: NDArray[np.number], high: NDArray[np.number]) -> None:
         """Clips boxes to x and y from `low` to `high`, (M, 2) or (2,)."""
-        low, high = (np.broadcast_to(each, (len(self.boxes), 2))[:, None] for each in (low, high))
+        low, high = (np.broadcast_to(bound, (len(self.boxes), 2))[:, None] for bound in (low, high))
         before, self.boxes = self._areas(), self.boxes.clip(low, high)
         self.visible = self.visible * np.divide(
             self._areas(), before, out=np.zeros(len(before)), where=before > 0
@@ -294,8 +294,8 @@ class _Places:
 
     def swap_axes(self, chosen: Bool) -> None:
         self.boxes, self.points = (
-            np.where(chosen[:, None, None], each[..., ::-1], each)
-            for each in (self.boxes, self.points)
+            np.where(chosen[:, None, None], points[..., ::-1], points)
+            for points in (self.boxes, self.points)
         )
 
     def rename(self, mirrored: Bool, keypoints: Keypoints | None) -> None:
@@ -310,7 +310,7 @@ class _Places:
         forward, offset = np.linalg.inv(matrices[:, :, :2]).swapaxes(1, 2), matrices[:, None, :, 2]
 
         corners = np.stack([self.boxes[:, [0, 1, 1, 0], 0], self.boxes[:, [0, 0, 1, 1], 1]], axis=2)
-        corners, self.points = ((each - offset) @ forward for each in (corners, self.points))
+        corners, self.points = ((points - offset) @ forward for points in (corners, self.points))
         self.boxes = np.stack([corners.min(axis=1), corners.max(axis=1)], axis=1)
 
     def labeled_points(self) -> NDArray[np.float32] | None:

@@ -74,8 +74,16 @@ class MixedLanes(Lanes):
 
         windows = _divide_window_bytes(sources, shares.in_period, window_bytes)
         self._lines = [
-            Line(each.lengths, each.sizes, lanes, window, seed, numbers=each.shards, source=number)
-            for number, (each, window) in enumerate(zip(sources, windows, strict=True))
+            Line(
+                shards.lengths,
+                shards.sizes,
+                lanes,
+                window,
+                seed,
+                numbers=shards.shards,
+                source=number,
+            )
+            for number, (shards, window) in enumerate(zip(sources, windows, strict=True))
         ]
 
     def at(self, places: Int) -> Int:

@@ -97,7 +97,7 @@ class Groups:
 
             for place in np.flatnonzero(np.isin(ids, bad)):
                 ids[place] = self._substitute(
-                    GroupPosition(*(each[place] for each in location)),
+                    GroupPosition(*(column[place] for column in location)),
                     apart,
                     bad,
                     int(ids[place]),
@@ -131,7 +131,7 @@ def _list_substitutes(position: int, size: int, apart: int) -> Iterator[int]:
     first, left = position - within, max(size - apart, 0)
     yield from range(position + apart, size, apart)
     yield from range(within, first, apart)
-    yield from ((first + apart + (within + each) % left) % size for each in range(left))
+    yield from ((first + apart + (within + shift) % left) % size for shift in range(left))
     yield from range(size)
 
 
@@ -191,7 +191,7 @@ class Shares:
         by_window = np.argsort(numbers, kind="stable")
         windows, first = np.unique(numbers[by_window], return_index=True)
         for number, here in zip(windows.tolist(), np.split(by_window, first[1:]), strict=False):
-            source[here], turn[here] = (each[within[here]] for each in self._order(number))
+            source[here], turn[here] = (column[within[here]] for column in self._order(number))
         return source, turn
 
     def before(self, number: int) -> Int:

@@ -67,9 +67,9 @@ class Rank:
                 try:
                     return cls(int(os.environ[index]), int(os.environ[count]))
                 except ValueError:
-                    given = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
+                    variables = f"{index}={os.environ[index]} and {count}={os.environ[count]}"
                     raise ConfigError(
-                        f"{given} in the environment are not a rank and a world size"
+                        f"{variables} in the environment are not a rank and a world size"
                     ) from None
         return cls()
 
@@ -126,8 +126,10 @@ class PlannedBatch:
         if len(views) == 1:
             return self.geometry.region
         each_view = [view.geometry for view in views]
-        start = np.min([each.region_start for each in each_view], axis=0)
-        end = np.max([each.region_start + each.region_size for each in each_view], axis=0)
+        start = np.min([geometry.region_start for geometry in each_view], axis=0)
+        end = np.max(
+            [geometry.region_start + geometry.region_size for geometry in each_view], axis=0
+        )
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
@@ -297,30 +299,30 @@ class Plan:
         groups = self.transform.at(epoch).groups
         objects = (
             self.objects(ids)
-            if any(each.crops_around_boxes for group in groups for each in group)
+            if any(view.crops_around_boxes for group in groups for view in group)
             else None
         )
 
         views = itertools.count()  # numbers the views over all groups
         planned = [
             [
-                _draw(each, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views)))
-                for each in group
+                _draw(view, sizes, objects, Draws(self.seed, epoch, numbers, kind, next(views)))
+                for view in group
             ]
             for group in groups
         ]
 
         # cut into steps again
         start = 0
-        for step, each in zip(steps, each_step, strict=True):
-            rows = slice(start, start + len(each))
+        for step, places in zip(steps, each_step, strict=True):
+            rows = slice(start, start + len(places))
             yield PlannedBatch(
                 epoch,
                 step,
                 ids[rows],
                 tuple(tuple(_view(drawn, rows) for drawn in group) for group in planned),
             )
-            start += len(each)
+            start += len(places)
 
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels of the images as they are planned.

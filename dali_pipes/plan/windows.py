@@ -304,7 +304,7 @@ class Line:
         )
 
         starts, ends = (
-            np.append(0, each[shards].cumsum()) for each in (self._lengths, self._sizes)
+            np.append(0, counts[shards].cumsum()) for counts in (self._lengths, self._sizes)
         )
 
         turns = self._turns(number)
@@ -322,7 +322,7 @@ def describe_multiples(number: int, divisor: int) -> str:
 
 
 def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def _shard_at(one_pass: _Pass, place: Int) -> Int:

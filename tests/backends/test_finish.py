@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.common import finish
+from dali_pipes.backends.common import view_finisher
 from dali_pipes.backends.common.finish import Finisher
 
 TRANSFORM = dp.RandomCropTransform(size=(20, 14), resize=18, padding=(0, 8), vertical_flip=0.5)
@@ -52,11 +52,11 @@ def test_the_number_of_threads_changes_nothing(manifest, threads):
 def test_without_torchscript_the_images_are_the_same(manifest, monkeypatch):
     scripted = finished(manifest)
     monkeypatch.delattr(torch.jit, "script")
-    finish._compile_without_gil.cache_clear()
+    view_finisher._compile_without_gil.cache_clear()
     try:
         plain = finished(manifest)
     finally:
-        finish._compile_without_gil.cache_clear()
+        view_finisher._compile_without_gil.cache_clear()
     assert all(torch.equal(one[0], two[0]) for one, two in zip(scripted, plain, strict=True))
 
 

@@ -16,8 +16,8 @@ from simulated_gpu.device import parameter_bytes
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.loader import mixing
-from dali_pipes.loader.mixing import blend_with_previous, paste_previous
+from dali_pipes.loader import mixing_kernels
+from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
 FORMS = [*itertools.product(TORCH_DTYPES.values(), MEMORY_FORMATS.values())]
@@ -63,7 +63,7 @@ def test_arguments_have_the_sizes_of_the_kernels_parameters(monkeypatch):
     """Of the machine code; CuPy and the driver take whatever they are given."""
     if not simulated():
         pytest.skip("only the simulated GPU tells the sizes of a kernel's parameters")
-    compiled, sizes = mixing._compiled, []
+    compiled, sizes = mixing_kernels._compiled, []
 
     def instance(name, device):
         def launch(blocks, threads, arguments):
@@ -72,7 +72,7 @@ def test_arguments_have_the_sizes_of_the_kernels_parameters(monkeypatch):
 
         return launch
 
-    monkeypatch.setattr(mixing, "_compiled", instance)
+    monkeypatch.setattr(mixing_kernels, "_compiled", instance)
     for dtype in TORCH_DTYPES.values():
         for size in (9, 32):
             images = images_of(2, size, dtype, torch.contiguous_format).cuda()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.loader import mixing
+from dali_pipes.loader import mixing_kernels
 
 CUDA = torch.device("cuda", 1)
 
@@ -73,7 +73,7 @@ def test_the_installed_cupy_takes_it_without_a_warning():
     Warnings are errors in these tests, and so is what is raised by a destructor: a stream of this
     number cannot be destroyed.
     """
-    assert mixing._as_cupy(TorchStream()).ptr == 4711
+    assert mixing_kernels._as_cupy(TorchStream()).ptr == 4711
 
 
 def test_pytorchs_streams_have_what_cupy_asks_for():

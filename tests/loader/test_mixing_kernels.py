@@ -18,7 +18,7 @@ import torch
 from simulated_gpu.mixing_kernels import BFLOAT, CUPY_OPTIONS, HALF, HOST
 
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS
-from dali_pipes.loader import mixing
+from dali_pipes.loader import mixing_kernels
 
 TYPES = {
     torch.float32: "float",
@@ -65,7 +65,7 @@ def headers():
 def test_nvrtc_compiles_every_instance(headers, architecture):
     from cupy.cuda import nvrtc
 
-    program = nvrtc.createProgram(mixing.KERNELS.read_text(), "mixing.cu", [], [])
+    program = nvrtc.createProgram(mixing_kernels.KERNELS.read_text(), "mixing.cu", [], [])
     for name in INSTANCES:
         nvrtc.addNameExpression(program, name)
     nvrtc.compileProgram(
@@ -116,7 +116,7 @@ def compiled(tmp_path_factory):
         "-shared",
         "-fPIC",
         f"-I{folder}",
-        f"-I{mixing.KERNELS.parent}",
+        f"-I{mixing_kernels.KERNELS.parent}",
     ]
     subprocess.run(
         [compiler, *options, str(folder / "host.cpp"), "-o", str(folder / "host.so")], check=True
@@ -140,7 +140,7 @@ def on_the_cpu(compiled, monkeypatch):
 
         return launch
 
-    monkeypatch.setattr(mixing, "_compiled", instance)
+    monkeypatch.setattr(mixing_kernels, "_compiled", instance)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     return ran
@@ -166,8 +166,8 @@ def test_mixup_is_that_of_pytorch(on_the_cpu):
     for dtype, memory_format, side, count in FORMS:
         images = images_of(count, side, dtype, memory_format)
         for own in (0.0, 0.3, 0.123456789, 1.0):
-            made = mixing._launch("mixup", images, np.float32(own), np.float32(1.0 - own))
-            assert torch.equal(made, mixing.blend_with_previous(images, own)), (
+            made = mixing_kernels._launch("mixup", images, np.float32(own), np.float32(1.0 - own))
+            assert torch.equal(made, mixing_kernels.blend_with_previous(images, own)), (
                 dtype,
                 memory_format,
                 side,
@@ -189,8 +189,11 @@ def test_the_smallest_numbers_are_those_of_pytorch_but_for_denormal_ones_of_floa
         pytest.skip("the flag of this processor is not known here")
     tiny = torch.finfo(dtype).tiny
     images = (images_of(9, 9, torch.uint8, torch.contiguous_format).double() * tiny / 64).to(dtype)
-    made = mixing._launch("mixup", images, np.float32(0.3), np.float32(1.0 - 0.3))
-    expected, floor = mixing.blend_with_previous(images, 0.3), torch.finfo(torch.float32).tiny
+    made = mixing_kernels._launch("mixup", images, np.float32(0.3), np.float32(1.0 - 0.3))
+    expected, floor = (
+        mixing_kernels.blend_with_previous(images, 0.3),
+        torch.finfo(torch.float32).tiny,
+    )
     if dtype == torch.float16:
         assert torch.equal(made, expected) and (images.abs() < tiny).any()
     else:
@@ -199,8 +202,8 @@ def test_the_smallest_numbers_are_those_of_pytorch_but_for_denormal_ones_of_floa
         )
     normal = images_of(9, 9, dtype, torch.contiguous_format)
     assert torch.equal(
-        mixing._launch("mixup", normal, np.float32(0.3), np.float32(0.7)),
-        mixing.blend_with_previous(normal, 0.3),
+        mixing_kernels._launch("mixup", normal, np.float32(0.3), np.float32(0.7)),
+        mixing_kernels.blend_with_previous(normal, 0.3),
     )
 
 
@@ -209,10 +212,10 @@ def test_cutmix_is_that_of_pytorch(on_the_cpu, monkeypatch):
         images = images_of(count, side, dtype, memory_format)
         for box in BOXES:
             box = tuple(min(edge, side + 4 - 4 * (at % 2)) for at, edge in enumerate(box))
-            expected = mixing.paste_previous(images, box)
+            expected = mixing_kernels.paste_previous(images, box)
             with monkeypatch.context() as patched:
                 patched.setattr(torch.Tensor, "is_cuda", True)
-                made = mixing.paste_previous(images, box)
+                made = mixing_kernels.paste_previous(images, box)
             assert torch.equal(made, expected), (dtype, memory_format, side, count, box)
     assert set(on_the_cpu) == {name for name in INSTANCES if name.startswith("cutmix")}
 
@@ -221,5 +224,5 @@ def test_parts_of_a_batch_and_odd_strides(on_the_cpu):
     """A slice that begins where no 16 bytes do, and images that do not lie one after the other."""
     whole = images_of(9, 9, torch.float16, torch.contiguous_format)
     for images in (whole[1:], whole[::2], whole.transpose(2, 3), whole[:, :, 1:]):
-        made = mixing._launch("mixup", images, np.float32(0.25), np.float32(0.75))
-        assert torch.equal(made, mixing.blend_with_previous(images, 0.25))
+        made = mixing_kernels._launch("mixup", images, np.float32(0.25), np.float32(0.75))
+        assert torch.equal(made, mixing_kernels.blend_with_previous(images, 0.25))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from make_shards import tar_shards
 
 import dali_pipes as dp
-from dali_pipes.loader.mixing import arrange_apart
+from dali_pipes.loader.mixing_arithmetic import arrange_apart
 
 CONFIG = dp.TorchConfig(num_workers=0)
 SAMPLINGS = {

@@ -246,7 +246,7 @@ LAUNCHES = """
 import cupy, ctypes, numpy, torch
 from pathlib import Path
 from cupy.cuda import compiler, function
-from dali_pipes.loader import mixing
+from dali_pipes.loader import mixing_kernels
 START = 'extern "C" __global__ void '
 ONE = START + "one(float *to) { to[threadIdx.x] = 1; }"
 BOUNDED = START + "__launch_bounds__(256) bounded(float *to) { to[threadIdx.x] = 1; }"
@@ -294,10 +294,10 @@ def linked(grid, block, shared=0, allowed=None):
 images = torch.zeros(4 * 64 + 1, device="cuda")
 
 def mix(offset):
-    with mixing.cupy_stream(images.device):
+    with mixing_kernels.cupy_stream(images.device):
         pointer = numpy.uintp(images.data_ptr() + offset)
         numbers = numpy.int32(4), numpy.int32(64), numpy.float32(0.5), numpy.float32(0.5)
-        mixing._compiled("mixup<float, 4>", 0)((1,), (64,), (pointer, pointer, *numbers))
+        mixing_kernels._compiled("mixup<float, 4>", 0)((1,), (64,), (pointer, pointer, *numbers))
     torch.cuda.synchronize()
 
 def outcome(work):

@@ -10,7 +10,7 @@ import time
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.common import finish
+from dali_pipes.backends.common.view_finisher import ViewFinisher
 
 FORKS, HANGS_AFTER_S = 8, 10
 
@@ -26,7 +26,7 @@ def fork_while_a_thread_begins(delay_s):
     """In a process that has finished nothing yet: PyTorch compiles what it runs in the first calls,
     and holds a lock meanwhile.
     """
-    view = finish._ViewFinisher(dp.TrainTransform(size=4))
+    view = ViewFinisher(dp.TrainTransform(size=4))
     begins = [
         threading.Thread(target=lambda: [finish_one(view) for _ in range(20)]) for _ in range(3)
     ]
@@ -35,7 +35,7 @@ def fork_while_a_thread_begins(delay_s):
     time.sleep(delay_s)
     child = os.fork()
     if not child:
-        finish_one(finish._ViewFinisher(dp.TrainTransform(size=4)))
+        finish_one(ViewFinisher(dp.TrainTransform(size=4)))
         os._exit(0)
     return ends_well(child)
 

@@ -19,9 +19,9 @@ class InWork:
 
     def __iter__(self) -> Iterator[PlannedBatch]:
         """The planned batches for the library; `id()` of each is its number."""
-        for each in self._planned:
-            self._by_number[id(each)] = each
-            yield each
+        for batch in self._planned:
+            self._by_number[id(batch)] = batch
+            yield batch
 
     def take(self, number: int) -> PlannedBatch:
         """Removes and returns the planned batch with this number."""

@@ -25,7 +25,7 @@ _FLOAT: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 
 def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
     """A batch of the largest images: its description for messages, and its number of values."""
-    shapes = [each.largest_shape for each in views_of(transform)]
+    shapes = [view.largest_shape for view in views_of(transform)]
     (height, width), more = (
         shapes[0],
         f" and {len(shapes) - 1} more views" if len(shapes) > 1 else "",
@@ -98,8 +98,8 @@ def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch
     Both broadcast with (3, H, width).
     """
     mean, std = (
-        torch.tensor(each, **_FLOAT).mul(255).reshape(1, 3, 1, 1)
-        for each in (transform.mean, transform.std)
+        torch.tensor(values, **_FLOAT).mul(255).reshape(1, 3, 1, 1)
+        for values in (transform.mean, transform.std)
     )
 
     scale = std.reciprocal()
@@ -108,8 +108,8 @@ def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch
     # takes five times as long
     if transform.memory_format == "channels_last":
         mean, scale = (
-            each.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last)
-            for each in (mean, scale)
+            values.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last)
+            for values in (mean, scale)
         )
 
     return mean[0], scale[0]
@@ -169,7 +169,7 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
 
 def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: Pair) -> np.ndarray:
     """The output, (*shape, 3), of a resized image, (H, W, 3); areas outside the image are black."""
-    (top, left), (height, width) = (int(each) for each in planned.crop), shape
+    (top, left), (height, width) = (int(number) for number in planned.crop), shape
     before = max(0, -top), max(0, -left)
     after = max(0, top + height - pixels.shape[0]), max(0, left + width - pixels.shape[1])
 

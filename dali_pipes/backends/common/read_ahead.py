@@ -86,4 +86,4 @@ class ReadAhead:
 
 
 def _result(planned: PlannedBatch, parts: list[Future[Encoded]]) -> tuple[PlannedBatch, Encoded]:
-    return planned, [each for part in parts for each in part.result()]
+    return planned, [data for part in parts for data in part.result()]

@@ -62,13 +62,13 @@ def run_one_ahead(started: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
     """
     ahead = next(started, None)
     while ahead is not None:
-        each = ready(ahead)
+        result = ready(ahead)
         try:
             ahead = next(started, None)
         except Exception:
-            yield each
+            yield result
             raise
-        yield each
+        yield result
 
 
 def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

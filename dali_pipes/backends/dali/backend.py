@@ -184,8 +184,8 @@ class DaliBackend(Backend):
             return copy_to_torch_memory(deliveries, dtype, counts)
 
         batches = (
-            (each, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
-            for _, (each, batch) in deliveries
+            (planned, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
+            for _, (planned, batch) in deliveries
         )
         return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
@@ -212,7 +212,7 @@ class DaliBackend(Backend):
 
         # conditionals are needed where the graph treats samples of one batch differently
         augments = not self._resizes_with_torch and any(
-            each.augmenter.slots for each in views_of(self._transform)
+            view.augmenter.slots for view in views_of(self._transform)
         )
         turns = self._transform.exif == "apply"
 
@@ -247,9 +247,9 @@ class DaliBackend(Backend):
     def close(self) -> None:
         if self._pipeline:
             shut_down(self._pipeline)
-        for each in (self._finisher, self._read_ahead):
-            if each:
-                each.close()
+        for part in (self._finisher, self._read_ahead):
+            if part:
+                part.close()
         self._pipeline = self._finisher = self._read_ahead = None
 
     @classmethod

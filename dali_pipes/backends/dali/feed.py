@@ -69,8 +69,8 @@ def plan_nodes(
         num_outputs=1 + len(every),
         batch=True,
         cycle="raise",
-        dtype=[_T.UINT8, *(each.dtype for each in every)],
-        ndim=[1, *(each.ndim for each in every)],
+        dtype=[_T.UINT8, *(entry.dtype for entry in every)],
+        ndim=[1, *(entry.ndim for entry in every)],
     )
 
     nodes = iter(rest)
@@ -101,7 +101,7 @@ class _Feed:
         inputs: list[PlanInput],
     ):
         self._manifest, self._planned, self._read_ahead = manifest, planned, read_ahead
-        self._inputs = [(each.array, types.to_numpy_type(each.dtype)) for each in inputs]
+        self._inputs = [(entry.array, types.to_numpy_type(entry.dtype)) for entry in inputs]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         if self._read_ahead:
@@ -133,7 +133,7 @@ def planned_inputs(
     return replace(
         inputs,
         ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids),
-        views=[_view_inputs(number, each, len(views) > 1) for number, each in enumerate(views)],
+        views=[_view_inputs(number, view, len(views) > 1) for number, view in enumerate(views)],
     )
 
 
@@ -163,7 +163,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
         start = np.where(mirrored, image - start - size, start)
         transposed = np.isin(orientations, TRANSPOSED)[:, None]
         return _StoredRegion(
-            *(np.where(transposed, each[:, ::-1], each) for each in (image, start, size))
+            *(np.where(transposed, pairs[:, ::-1], pairs) for pairs in (image, start, size))
         )
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:

@@ -248,8 +248,8 @@ class TfDataBackend(Backend):
             # constants of the whole shape: TensorFlow broadcasts three numbers slowly
             whole = (*transform.shape, 3)
             mean, std = (
-                255 * np.broadcast_to(np.array(each, np.float32), whole)
-                for each in (transform.mean, transform.std)
+                255 * np.broadcast_to(np.array(values, np.float32), whole)
+                for values in (transform.mean, transform.std)
             )
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
 

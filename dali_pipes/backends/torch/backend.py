@@ -80,7 +80,7 @@ class TorchBackend(Backend):
             raise RuntimeError("the loader is closed")
 
         in_work = InWork(planned)
-        self._sampler.numbered = ((id(each), each) for each in in_work)
+        self._sampler.numbered = ((id(batch), batch) for batch in in_work)
 
         # persistent workers serve the new iterator; others would go on with the old one
         if not self._loader.persistent_workers:
@@ -93,11 +93,14 @@ class TorchBackend(Backend):
         )
         if self._device.type == "cuda":
             with_ids = (
-                (each, groups, torch.from_numpy(each.ids), erased)
-                for each, groups, erased in decoded
+                (planned, groups, torch.from_numpy(planned.ids), erased)
+                for planned, groups, erased in decoded
             )
             return finish_on_gpu(with_ids, self._device, self._finish)
-        return ((each, self._to_batch(each, groups, erased)) for each, groups, erased in decoded)
+        return (
+            (planned, self._to_batch(planned, groups, erased))
+            for planned, groups, erased in decoded
+        )
 
     def _to_batch(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
         return DecodedBatch.of(self._finish(groups, erased), torch.from_numpy(planned.ids))

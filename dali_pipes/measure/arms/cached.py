@@ -74,13 +74,13 @@ class CachedBackend(Backend):
         return self._repeat(planned)
 
     def _repeat(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        for each, groups in zip(planned, itertools.cycle(self._cached_groups)):
-            parts = zip(groups, each.groups, strict=True)
+        for batch, groups in zip(planned, itertools.cycle(self._cached_groups)):
+            parts = zip(groups, batch.groups, strict=True)
             yield (
-                each,
+                batch,
                 DecodedBatch.of(
-                    [images[: len(each) * len(views)] for images, views in parts],
-                    ids_on(self._device, each),
+                    [images[: len(batch) * len(views)] for images, views in parts],
+                    ids_on(self._device, batch),
                 ),
             )
 

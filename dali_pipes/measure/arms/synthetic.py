@@ -26,4 +26,4 @@ class SyntheticBackend(Backend):
         return "constant images; nothing is decoded"
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        return ((each, self._noise.of(each)) for each in planned)
+        return ((batch, self._noise.of(batch)) for batch in planned)

@@ -52,22 +52,22 @@ class Schedule(Sampling):
         )
 
     def on_machine(self) -> Self:
-        phases = {since: each.on_machine() for since, each in self.schedule.items()}
+        phases = {since: phase.on_machine() for since, phase in self.schedule.items()}
         return replace(self, schedule=phases)
 
     def explain(self) -> str:
-        explained = {since: each.explain() for since, each in self.schedule.items()}
+        explained = {since: phase.explain() for since, phase in self.schedule.items()}
         return "; ".join(
             f"from epoch {since} on {text}" for since, text in explained.items() if text
         )
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
         orders = {
-            since: each.order(manifest, seed, global_batch_size)
-            for since, each in self.schedule.items()
+            since: phase.order(manifest, seed, global_batch_size)
+            for since, phase in self.schedule.items()
         }
 
-        sizes = {since: each.epoch_size for since, each in orders.items()}
+        sizes = {since: order.epoch_size for since, order in orders.items()}
         if len(set(sizes.values())) > 1:
             raise OptionError(
                 Schedule,
@@ -82,5 +82,5 @@ class Schedule(Sampling):
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
         return {"kind": "Schedule"} | {
-            str(since): each.state(manifest) for since, each in self.schedule.items()
+            str(since): phase.state(manifest) for since, phase in self.schedule.items()
         }

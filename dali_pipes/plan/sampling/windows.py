@@ -110,9 +110,11 @@ class Windows(Sampling):
         )
         source = manifest.columns["source"]
         of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
-        each = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
+        parts = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
 
-        lanes = MixedLanes(each, shares, self.lanes, window, batch, size // global_batch_size, seed)
+        lanes = MixedLanes(
+            parts, shares, self.lanes, window, batch, size // global_batch_size, seed
+        )
         return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
 
     def state(self, manifest: Manifest) -> dict[str, Any]:

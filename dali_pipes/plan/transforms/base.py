@@ -84,7 +84,7 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
         isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
         for number in numbers
     )
-    if not whole or (several and len(numbers) not in [each.count(",") + 1 for each in lists]):
+    if not whole or (several and len(numbers) not in [names.count(",") + 1 for names in lists]):
         too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
         limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
         raise ConfigError(

@@ -58,8 +58,8 @@ class ViewsTransform(TrainTransform):
 
         # one name is one tensor (N, V, 3, H, W), so its views have one shape
         for name, group in zip(self.views, self.groups, strict=True):
-            if len({each.shape for each in group}) > 1:
-                sizes = ", ".join(str(each.size) for each in group)
+            if len({view.shape for view in group}) > 1:
+                sizes = ", ".join(str(view.size) for view in group)
                 raise OptionError(
                     type(self),
                     f"views: {name} has views of {sizes} pixels; give those of each size a name "
@@ -68,7 +68,9 @@ class ViewsTransform(TrainTransform):
 
     @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:
-        shared = {each.name: getattr(self, each.name) for each in fields(TrainTransform)}
+        shared = {
+            declared.name: getattr(self, declared.name) for declared in fields(TrainTransform)
+        }
         return tuple(
             tuple(TrainTransform(**shared | options) for options in listed)
             for listed in self.views.values()
@@ -118,11 +120,11 @@ def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
         value = [options] * check_int(f"views: count of {name}", count, 1, 2**15)
 
     listed = isinstance(value, Sequence) and not isinstance(value, str)
-    if not listed or not value or not all(isinstance(each, Mapping) for each in value):
+    if not listed or not value or not all(isinstance(options, Mapping) for options in value):
         takes = "options such as count and size, or a list of them"
         raise ConfigError(f"views: {name} is {value!r}; it takes {takes}")
-    if unknown := {str(option) for each in value for option in each} - set(_VIEW_OPTIONS):
+    if unknown := {str(option) for options in value for option in options} - set(_VIEW_OPTIONS):
         takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
         raise ConfigError(f"views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
 
-    return [dict(each) for each in value]
+    return [dict(options) for options in value]

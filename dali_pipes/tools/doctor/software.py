@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.backends.dali.decoding import choose
+from dali_pipes.backends.dali.decoding import choose, installed_versions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cuda import install_cuda
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
@@ -111,7 +111,7 @@ class LoadedCuda:
 
 
 def load_cuda() -> LoadedCuda:
-    """Has CuPy and nvImageCodec, where they are installed, load their libraries of CUDA."""
+    """Loads CuPy's and nvImageCodec's libraries of CUDA, where they are installed."""
     nvrtc = None
     # whatever keeps a library from being loaded, the check below says that it is not
     with contextlib.suppress(Exception):
@@ -119,18 +119,14 @@ def load_cuda() -> LoadedCuda:
 
         nvrtc = cupy.cuda.nvrtc.getVersion()[0]
 
-    with contextlib.suppress(Exception):
-        from nvidia import nvimgcodec
-
-        nvimgcodec.Decoder()  # loads nvJPEG, and fails afterwards where there is no GPU
+    nvjpeg = installed_versions().nvjpeg[0]  # loaded as nvImageCodec loads it, and kept
 
     files = dict[str, list[str]]()
     maps = Path("/proc/self/maps").read_text().splitlines()
     for path in sorted({line.split()[-1] for line in maps if "/" in line}):
         if _OF_CUDA.fullmatch(name := path.rpartition("/")[2]):
             files.setdefault(name, []).append(path)
-    nvjpeg = [int(name.rpartition(".")[2]) for name in files if name.startswith("libnvjpeg.so.")]
-    return LoadedCuda(nvrtc, max(nvjpeg, default=None), files)
+    return LoadedCuda(nvrtc, nvjpeg or None, files)
 
 
 def _judge_loaded(majors: dict[str, int], loaded: LoadedCuda) -> Finding:

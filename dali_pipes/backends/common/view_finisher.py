@@ -1,0 +1,196 @@
+"""Makes one view of decoded regions: resizes, crops, flips, augments and normalizes them.
+
+`ViewFinisher` does it for some images of a batch, in whichever thread calls it. The loop over
+images is compiled by TorchScript, so that it runs without the interpreter lock.
+
+PyTorch resizes uint8 images in memory format channels_last with vector instructions, as Pillow does
+and within one step of its result (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, made after
+Pillow-SIMD).
+"""
+
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from dali_pipes.backends.common import pixels
+from dali_pipes.plan.augment.operations import Codes, Numbers
+from dali_pipes.plan.plan import PlannedView
+from dali_pipes.plan.transforms import Transform
+
+_COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
+Regions = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
+
+
+class ViewFinisher:
+    """Makes one view of decoded regions."""
+
+    def __init__(self, transform: Transform):
+        self._slots, self._erases, self._mode = (
+            transform.augmenter.slots,
+            transform.augmenter.erases,
+            transform.interpolation,
+        )
+        self._normalization = cache(partial(pixels.normalization, transform))
+        self._run = _compile_without_gil(_place_all if self._slots else _place_and_normalize_all)
+
+    def __call__(
+        self,
+        regions: Regions,
+        places: torch.Tensor,
+        ops: Codes,
+        magnitudes: Numbers,
+        erased: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Writes this view of the regions into `out`.
+
+        Args:
+            places: (N, 10) the arguments of `_place` for each image.
+            out: (N, 3, H, W), which is written.
+        """
+        placed = regions, places, list(out.shape[2:]), self._mode
+
+        constants = self._normalization(out.shape[3])
+        with _without_profiling():
+            placed_by = self._run(*placed, *(() if self._slots else (out, *constants)))
+
+        if self._slots:
+            # without augmentation the compiled function has written `out` already
+            for finished, image, codes, strengths in zip(
+                out, placed_by, ops, magnitudes, strict=True
+            ):
+                pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
+        if self._erases:
+            pixels.erase(out, erased)
+
+
+def arguments_of(
+    view: PlannedView, origin: NDArray[np.int64]
+) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
+    """The arguments of `ViewFinisher.__call__` except the first and the last.
+
+    `origin` is the top left corner of each region in its image, (N, 2).
+    """
+    geometry, drawn = view.geometry, view.augmentation
+    flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
+    # the columns that `_place` unpacks
+    columns = (
+        geometry.resize,
+        geometry.crop,
+        flips,
+        geometry.region_start - origin,
+        geometry.region_size,
+    )
+    places = np.concatenate(columns, axis=1, dtype=np.int64)
+    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
+
+
+@cache
+def _compile_without_gil(function: FunctionType) -> Callable[..., Any]:
+    """The same function without the interpreter lock, so that threads need not wait for each other.
+
+    TorchScript does that. PyTorch has deprecated it and has no other way. If it is gone, the
+    function itself gives the same images.
+    """
+    if not hasattr(torch.jit, "script"):
+        return function
+
+    # PyTorch caches what it has compiled of a function. A copy is compiled again, which a forked
+    # child needs (`_reset_after_fork`).
+    own = FunctionType(function.__code__, function.__globals__, function.__name__)
+    own.__annotations__, own.__module__ = function.__annotations__, function.__module__
+    with _COMPILE_LOCK, warnings.catch_warnings():
+        # a DeprecationWarning of PyTorch 2.10, a FutureWarning of 2.15
+        warnings.filterwarnings("ignore", "`torch.jit")
+        return torch.jit.script(own)
+
+
+def _without_profiling() -> AbstractContextManager[None]:
+    """Makes TorchScript run a function as it was compiled.
+
+    By default it observes the first calls and optimizes what it has seen, under a lock that all
+    functions share: a process that is forked meanwhile waits for it forever. There is nothing to
+    gain, since the function is a loop of a few large operators.
+    """
+    return (
+        torch.jit.optimized_execution(False)
+        if hasattr(torch.jit, "optimized_execution")
+        else nullcontext()
+    )
+
+
+def _reset_after_fork() -> None:
+    """Replaces the lock and the compiled functions in a forked child.
+
+    A thread of the parent may have held a lock then, which nobody releases in the child. One such
+    lock is TorchScript's own, of each compiled function
+    (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor): in the first calls of a
+    function it is held for as long as PyTorch optimizes it.
+    """
+    global _COMPILE_LOCK
+    _COMPILE_LOCK = threading.Lock()
+    _compile_without_gil.cache_clear()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
+    """(3, *shape): the region resized, cropped or padded with black, and flipped.
+
+    Args:
+        place: ten numbers: height and width to resize to; top and left of the crop; 1 to flip left
+            to right, 1 to flip top to bottom; top, left, height and width of the part of the region
+            that is resized.
+    """
+    height, width, top, left = place[:4]
+    flip, vertical_flip = place[4:6]
+    part_top, part_left, part_height, part_width = place[6:]
+
+    if [region.size(0), region.size(1)] != [part_height, part_width]:
+        region = region[
+            part_top : part_top + part_height, part_left : part_left + part_width
+        ].contiguous()
+
+    # in this order: only so is the image channels_last, which PyTorch resizes faster
+    image = region.unsqueeze(0).permute(0, 3, 1, 2)
+    if image.size(2) != height or image.size(3) != width:
+        image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
+
+    if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
+        image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
+
+    if flip == 1:
+        image = image.flip([3])
+    return (image.flip([2]) if vertical_flip == 1 else image)[0]
+
+
+def _place_all(
+    regions: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str
+) -> list[torch.Tensor]:
+    listed: list[list[int]] = places.tolist()
+    return [_place(region, listed[i], shape, mode) for i, region in enumerate(regions)]
+
+
+def _place_and_normalize_all(
+    regions: list[torch.Tensor],
+    places: torch.Tensor,
+    shape: list[int],
+    mode: str,
+    out: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+) -> None:
+    listed: list[list[int]] = places.tolist()
+    for i, region in enumerate(regions):
+        pixels.normalize_into(out[i], _place(region, listed[i], shape, mode), mean, scale)
