@@ -35,6 +35,7 @@ DATALOADER_OPTIONS = {
     "prefetch_factor": "TorchConfig(prefetch_factor=…) as the config",
     "pin_memory": "TorchConfig(pin_memory=…) as the config",
     "persistent_workers": "TorchConfig(persistent_workers=…) as the config",
+    "multiprocessing_context": "TorchConfig(multiprocessing_context=…) as the config",
     "drop_last": "last_batch='drop' or last_batch='partial'",
     "sampler": "sampling=…, and rank=Rank.from_env() where several ranks train",
     "batch_sampler": "sampling=… and batch_size=…",

@@ -19,7 +19,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # what a DataLoader has, and what took its place has not
 _ABSENT = (
     *("num_workers", "batch_sampler", "collate_fn", "drop_last", "generator", "pin_memory"),
-    *("prefetch_factor", "persistent_workers", "timeout", "worker_init_fn"),
+    *("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"),
+    "worker_init_fn",
 )
 
 
