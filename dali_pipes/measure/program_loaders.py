@@ -226,7 +226,8 @@ class ProgramLoaders:
             return
         made.iterated_by = made.iterated_by or _training_library(frame)
         if self.optimizers:
-            random = [each for each in (made, *self._waiting()) if _is_random(each.loader)]
+            loaders = (made, *self._waiting())
+            random = [loader for loader in loaders if _is_random(loader.loader)]
             if random:
                 self._reach(random[0])
 
@@ -340,14 +341,14 @@ def _expressions(name: str, value: Any, loader: Any) -> Iterator[str]:
     if value is loader:
         yield name
     elif isinstance(value, dict):
-        keys = [key for key, each in value.items() if each is loader]
+        keys = [key for key, held in value.items() if held is loader]
         yield from (f"{name}[{key!r}]" for key in keys if type(key) in (str, int))
     elif isinstance(value, list):
-        yield from (f"{name}[{at}]" for at, each in enumerate(value) if each is loader)
+        yield from (f"{name}[{at}]" for at, held in enumerate(value) if held is loader)
     else:
-        held = getattr(value, "__dict__", None)
-        if isinstance(held, dict) and not isinstance(value, (type, ModuleType)):
-            yield from (f"{name}.{key}" for key, each in [*held.items()] if each is loader)
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict) and not isinstance(value, (type, ModuleType)):
+            yield from (f"{name}.{key}" for key, held in [*attributes.items()] if held is loader)
 
 
 def _is_constructor(frame: FrameType, loader: Any) -> bool:

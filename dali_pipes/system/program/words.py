@@ -78,45 +78,45 @@ def read_program(words: Sequence[str], job: ProgramJob) -> Program:
     Raises:
         ConfigError: it is no program that can be watched.
     """
-    given, flags = list(words), list[str]()
-    if given and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(given[0]).name):
-        _note_interpreter(given.pop(0), job)
-        while given and given[0].startswith("-") and given[0] not in ("-m", "-c", "-"):
-            flags += [given.pop(0) for _ in range(2 if given[0] in _WITH_VALUE else 1)]
+    rest, flags = list(words), list[str]()
+    if rest and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(rest[0]).name):
+        _note_interpreter(rest.pop(0), job)
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+            flags += [rest.pop(0) for _ in range(2 if rest[0] in _WITH_VALUE else 1)]
 
-    is_module = given[:1] == ["-m"]
-    given = given[1:] if is_module else given
-    if not given:
+    is_module = rest[:1] == ["-m"]
+    rest = rest[1:] if is_module else rest
+    if not rest:
         raise ConfigError(
             f"-- is followed by no program; write dali-pipes {job.name} -- train.py ARGS"
         )
 
-    _refuse_others(given, is_module, job)
+    _refuse_others(rest, is_module, job)
     # a command of an environment, such as `yolo`, is a Python program as well
-    if not is_module and not Path(given[0]).exists() and (script := _console_script(given[0])):
-        given[0] = script
+    if not is_module and not Path(rest[0]).exists() and (script := _console_script(rest[0])):
+        rest[0] = script
 
     if (
         not is_module
-        and not Path(given[0]).is_file()
-        and not (Path(given[0]) / "__main__.py").is_file()
+        and not Path(rest[0]).is_file()
+        and not (Path(rest[0]) / "__main__.py").is_file()
     ):
         raise ConfigError(
-            f"{given[0]}: no such file; after -- comes a Python program and its arguments"
+            f"{rest[0]}: no such file; after -- comes a Python program and its arguments"
         )
-    return Program(given, is_module, tuple(flags))
+    return Program(rest, is_module, tuple(flags))
 
 
-def _refuse_others(given: list[str], is_module: bool, job: ProgramJob) -> None:
+def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
     """Raises ConfigError for programs that cannot be watched, by their name, with what to write
     instead.
     """
-    name = Path(given[0])
-    script = next((place for place, word in enumerate(given) if word.endswith(".py")), None)
+    name = Path(rest[0])
+    script = next((place for place, word in enumerate(rest) if word.endswith(".py")), None)
     start = f"dali-pipes {job.name} --"
-    instead = f"{start} {' '.join(given[script:]) if script else 'train.py ARGS'}"
+    instead = f"{start} {' '.join(rest[script:]) if script else 'train.py ARGS'}"
 
-    if name.name in _LAUNCHERS or (is_module and given[0] in _LAUNCHER_MODULES):
+    if name.name in _LAUNCHERS or (is_module and rest[0] in _LAUNCHER_MODULES):
         why = f"starts several processes, of which {job.name} cannot watch the loops"
         raise ConfigError(
             f"{name.name} {why}; give the program itself, which then trains in one process on "
@@ -136,7 +136,7 @@ def _refuse_others(given: list[str], is_module: bool, job: ProgramJob) -> None:
             f"{name}: a shell script; give the Python program that it starts: {instead}"
         )
 
-    if given[0] in ("-c", "-"):
+    if rest[0] in ("-c", "-"):
         raise ConfigError(
             f"a program without a file cannot be {job.participle}; write it into one: {start} "
             "train.py ARGS"

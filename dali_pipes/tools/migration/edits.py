@@ -65,7 +65,7 @@ def propose(wishes: Sequence[Wish], folder: Path) -> Proposal:
     for wish in wishes:
         if not (wish.converts and wish.is_wanted):
             continue
-        others = [each.origin for each in wishes if not each.converts]
+        others = [other.origin for other in wishes if not other.converts]
         if not _replace(wish.origin, others, sources):
             proposal.notes.append(_by_hand(wish.origin, folder))
 
@@ -103,8 +103,8 @@ def _replace(
             source.replace_value(node)
             return True
         # a name under which the program has it, where this call stands
-        name = next((each.text for each in origin.names if each.is_in(call)), None)
-        if name is not None and source.replace_name(node, name):
+        text = next((name.text for name in origin.names if name.is_in(call)), None)
+        if text is not None and source.replace_name(node, text):
             return True
 
         # the caller gets it as well if it is returned at once
@@ -293,11 +293,11 @@ class _Source:
 
     def _follow_sampler(self, node: ast.Call, name: str) -> None:
         """Lets the program set the epoch of our loader, where it sets that of the old sampler."""
-        given = [each.value for each in node.keywords if each.arg == "sampler"]
-        if len(given) != 1 or not isinstance(given[0], (ast.Name, ast.Attribute)):
+        samplers = [word.value for word in node.keywords if word.arg == "sampler"]
+        if len(samplers) != 1 or not isinstance(samplers[0], (ast.Name, ast.Attribute)):
             return
 
-        sampler, here = ast.unparse(given[0]), self._function_of(node)
+        sampler, here = ast.unparse(samplers[0]), self._function_of(node)
         for call in ast.walk(self._tree):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
@@ -349,16 +349,16 @@ def _target_of(statement: ast.stmt, value: ast.Call) -> ast.expr | None:
     if isinstance(statement, ast.AnnAssign) and statement.value is value:
         pairs: list[tuple[ast.expr, ast.expr]] = [(statement.target, value)]
     elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target, given = statement.targets[0], statement.value
-        if isinstance(target, ast.Tuple) and isinstance(given, ast.Tuple):
-            pairs = [*zip(target.elts, given.elts, strict=False)]
+        target, assigned = statement.targets[0], statement.value
+        if isinstance(target, ast.Tuple) and isinstance(assigned, ast.Tuple):
+            pairs = [*zip(target.elts, assigned.elts, strict=False)]
         else:
-            pairs = [(target, given)]
+            pairs = [(target, assigned)]
     else:
         return None
 
-    found = [target for target, given in pairs if given is value]
-    return found[0] if found and _is_name(found[0]) else None
+    targets = [target for target, assigned in pairs if assigned is value]
+    return targets[0] if targets and _is_name(targets[0]) else None
 
 
 def _assigns(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:

@@ -45,8 +45,9 @@ _OF_LIBRARIES = {
     "lightning": _LIGHTNING,
     "pytorch_lightning": _LIGHTNING,
     "accelerate": (
-        "Accelerate does not know where an epoch of our loader ends: prepare "
-        "dali_pipes.adapters.accelerate.AccelerateLoader(loader.loader) (docs/integrations.md)"
+        "Accelerate's prepare passes our loader through, and does not know where its epoch ends: "
+        "accumulate and gather_for_metrics need the AccelerateLoader of docs/integrations.md, "
+        "which yields batches of dali_pipes"
     ),
     "transformers": (
         "the Trainer makes its DataLoaders itself: let get_train_dataloader return "
