@@ -97,7 +97,7 @@ class _Pass:
             (chain.problem for chains in seen.chains for chain in chains if chain.problem), ""
         )
         refuse_unless(
-            not problem and seen.does_as(self._trace.slots, self._recorder.keys),
+            not problem and seen.does_as(self._trace.slots),
             self._trace.name,
             f"sample {index} is made in another way than others: {problem or describe_steps(seen)}",
             "treat all samples alike, or load those that differ with a loader of their own",

@@ -63,6 +63,7 @@ class Chain:
     Attributes:
         file: the place of its file among those that a visit opens.
         steps: the transforms in the order of their calls, and conversions between them.
+        keys: of the steps when they were called: equal if they did the same.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
         is_gray: whether the file is gray, and nobody converts it.
@@ -71,16 +72,12 @@ class Chain:
 
     file: int
     steps: list[Any]
+    keys: tuple[Any, ...]
     is_reversed: bool
     is_upright: bool
     is_gray: bool
     problem: str = ""
     instead: str = ""
-
-
-def _plain(steps: list[Any]) -> list[Any]:
-    """The steps without the numbers of Affine, which have rounding errors."""
-    return [Affine if isinstance(step, Affine) else step for step in steps]
 
 
 @dataclass(slots=True)
@@ -124,10 +121,10 @@ class Seen:
             for shown in self.shown
         )
 
-    def does_as(self, slots: list[tuple[Shown, list[Chain]]], keys: StepKeys) -> bool:
+    def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
         """Whether its pictures come about as those of another visit."""
         other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
-        if self.signature(keys) != other.signature(keys):
+        if self.signature() != other.signature():
             return False
         pairs = [
             (one, two)
@@ -142,7 +139,7 @@ class Seen:
             for one, two in pairs
         )
 
-    def signature(self, keys: StepKeys) -> Any:
+    def signature(self) -> Any:
         """What must be the same in all visits. PIL images are not looked at: a collate function
         must not use them.
         """
@@ -153,10 +150,7 @@ class Seen:
                 shown.kind,
                 shown.dtype,
                 shown.is_stacked,
-                tuple(
-                    (chain.file, chain.is_reversed, tuple(map(keys.of, _plain(chain.steps))))
-                    for chain in chains
-                ),
+                tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
                 shown.matches[0].layout,
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
@@ -273,19 +267,23 @@ def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
 def chain_of(match: Match, visit: Visit) -> Chain:
     """The way of a picture, from the sample back to its file."""
     steps: list[Any] = []
+    keys: list[Any] = []
     is_reversed, is_spread, problem, instead = False, False, "", ""
     while True:
         # after other steps than these a gray picture would not be that of three equal channels
         if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
             is_spread = False
         is_spread |= match.channels == "spread"
-        steps += reversed(list(_conversions(match)))
+        between = list(_conversions(match))[::-1]
+        steps += between
+        keys += [type(each).__name__ for each in between]
         is_reversed ^= match.channels == "reversed"
         source = match.mark.source
         if isinstance(source, Opened):
             break
 
-        steps += source.steps[::-1] or [source.step]
+        steps += source.steps[::-1]
+        keys += source.keys[::-1]
         before = source.inputs[min(match.mark.place, len(source.inputs) - 1)]
         if before is None or len(source.inputs) > 1 or match.mark.place:
             problem, instead = _describe_break(source, before)
@@ -294,9 +292,19 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
     if match.kind != "pil" and not problem:
         steps.append(_to_bytes())
+        keys.append("PILToTensor")
     file = visit.opened.index(source) if isinstance(source, Opened) else -1
     is_gray = match.channels == "one" and not is_spread
-    return Chain(file, steps[::-1], is_reversed, match.is_upright, is_gray, problem, instead)
+    return Chain(
+        file,
+        steps[::-1],
+        tuple(keys[::-1]),
+        is_reversed,
+        match.is_upright,
+        is_gray,
+        problem,
+        instead,
+    )
 
 
 def _describe_break(call: Call, before: Match | None) -> tuple[str, str]:
@@ -496,7 +504,7 @@ class _Tracer:
             except (Exception, EndlessError):  # any error of the user's code or of a transform
                 others.add(made_up.mode)
                 continue
-            fits = seen.does_as(self.expected, self._recorder.keys) and not any(
+            fits = seen.does_as(self.expected) and not any(
                 chain.problem or chain.is_gray for chain in seen.used
             )
             if not fits:
@@ -630,7 +638,7 @@ class _Tracer:
     def _expect(self, seen: Seen, what: str) -> None:
         self._refuse_broken(seen)
         refuse_unless(
-            seen.does_as(self.expected, self._recorder.keys),
+            seen.does_as(self.expected),
             self._name,
             f"what it does to {what} is something else than to the first sample: "
             f"{describe_steps(seen)}",

@@ -69,7 +69,8 @@ class Call:
         inputs: how each picture among its arguments shows a mark; None: it shows none.
         outputs: what it returned, with pictures as examples of their form.
         place: file and line of the user's code, for people.
-        steps: of a Compose that was called as one step, those that it has.
+        steps: the transform, or those of a Compose that was called as one.
+        keys: of the steps, as they were when they were called; code may set their attributes.
     """
 
     step: Any
@@ -77,6 +78,7 @@ class Call:
     outputs: Any = None
     place: str = ""
     steps: list[Any] = field(default_factory=list)
+    keys: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -198,7 +200,7 @@ class Visit:
         """Carries out a transform's call, and returns marked noise of the form of its result."""
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
-        call = Call(step, [self.match(each) for each in given])
+        call = Call(step, [self.match(each) for each in given], steps=[step], keys=(key,))
         self.calls.append(call)
         self.events.append((key, *(_relation(match, self) for match in call.inputs)))
 
@@ -223,8 +225,8 @@ class Visit:
         numbers = tuple(self.keys.of(step, True) for step in steps)
         if numbers[-1] not in self.known:
             return False, None
-        call = Call(compose, [self.match(each) for each in pictures_in(args)])
-        call.steps = steps
+        inputs = [self.match(each) for each in pictures_in(args)]
+        call = Call(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
         self.events.append((numbers, *(_relation(match, self) for match in call.inputs)))
         call.outputs = self.known[numbers[-1]]
