@@ -549,8 +549,8 @@ def _affine_code(reading: Reading, step: Affine) -> str:
     )
     means = tuple(mean - add * std / times for mean, std, times, add in rows)
     reading.normalized = before | {
-        "mean": tuple(round(each, 7) for each in means),
-        "std": tuple(round(std / times, 7) for _, std, times, _ in rows),
+        "mean": tuple(float(f"{each:.9g}") for each in means),
+        "std": tuple(float(f"{std / times:.9g}") for _, std, times, _ in rows),
     }
     return _given(reading.normalized)
 
