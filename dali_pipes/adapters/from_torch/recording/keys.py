@@ -40,7 +40,10 @@ class StepKeys:
 
         if len(self._keys) > _MOST:  # they are made anew in each call
             self._keys.clear()
-        number = self._numbers.setdefault(freeze(step), len(self._numbers))
+        # albumentations' keep what they have drawn in attributes
+        is_noted = type(step).__module__.startswith("albumentations.")
+        frozen = repr(step) if is_noted else freeze(step)
+        number = self._numbers.setdefault(frozen, len(self._numbers))
         # the step itself is kept, so that no other one gets its id
         self._keys[id(step)] = (step, values, number)
         return number
