@@ -1,8 +1,8 @@
 """build_loader(): checks what a loader is made of, and builds it.
 
 Arguments of the wrong kind are refused first (mistakes.py), then images and options that do not fit
-together. The plan is made and compared with that of the other ranks (ranks.py), and the backend is
-choose_sampling by the config (backends/registry.py).
+together. The plan is made and compared with that of the other ranks (ranks.py), and the config
+says which backend carries it out (backends/registry.py).
 """
 
 from collections.abc import Mapping

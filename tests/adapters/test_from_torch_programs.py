@@ -507,6 +507,58 @@ def test_a_picture_is_turned_upright_if_the_data_set_does_so(tmp_path):
         assert_same_batches(old)
 
 
+class Robust(Own):
+    """Tries the next image, whatever has failed."""
+
+    def __getitem__(self, index):
+        try:
+            return super().__getitem__(index)
+        except Exception:
+            return self[(index + 1) % len(self)]
+
+
+class Staged(Own):
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+def test_code_that_tries_again_and_code_that_is_told_the_epoch(files):
+    """A picture that is too small for a random crop is no reason to refuse."""
+    crop = v1.Compose([v1.RandomCrop(16), v1.ToTensor()])
+    own = lambda x, at: (crop(x), at)
+    assert Conversion.of(DataLoader(Robust(files, own), 4)).transform.size == 16
+    with pytest.raises(NotConvertibleError, match="it has a set_epoch"):
+        Conversion.of(DataLoader(Staged(files, own), 4))
+
+
+class Moving(Own):
+    """Its code sets an attribute of a transform, another one for each sample."""
+
+    crop = v1.CenterCrop(30)
+
+    def __getitem__(self, index):
+        self.crop.size = (30, 30) if index < 11 else (30, 24)
+        return v1.ToTensor()(self.crop(pil_loader(self.files[index]))), index
+
+
+def test_a_transform_that_is_set_for_each_sample(files):
+    with pytest.raises(NotConvertibleError, match=r"something else|in another way"):
+        Conversion.of(DataLoader(Moving(files, None), 4))
+
+
+def only_tensors(samples):
+    return {"x": torch.stack([each["tensor"] for each in samples])}
+
+
+def test_an_image_that_the_collate_function_leaves_out(files):
+    sample = lambda x, at: {"image": x, "tensor": EVAL(x)}
+    assert_same_batches(DataLoader(Own(files, sample), 4, collate_fn=only_tensors))
+    with pytest.raises(NotConvertibleError, match="PIL images make no batch"):
+        Conversion.of(
+            DataLoader(Own(files, sample), 4, collate_fn=lambda batch: batch[0]["image"].size)
+        )
+
+
 def test_patches_are_undone(files):
     before = Image.open.__code__, v1.Resize.forward, read_image.__code__
     for sample in (lambda x, at: (EVAL(x), at), by_hand):

@@ -482,6 +482,23 @@ def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path, content, pattern)
         dp.Manifest.open(tmp_path / pattern, progress=False)
 
 
+def test_folders_beside_parquet_files_with_images_are_named(tmp_path):
+    table = pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    for name in ("cat/1.jpg", "cat/deep/2.jpg", ".hidden/3.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(JPEG)
+    pq.write_table(table, tmp_path / "cat/more.parquet")
+
+    manifest = dp.Manifest.open(tmp_path, progress=False)
+    assert [(omission.kind, omission.names) for omission in manifest.omissions] == [
+        ("images in folders beside the shards", ["cat/1.jpg", "cat/deep/2.jpg"]),
+        ("shards in folders beside the shards", ["cat/more.parquet"]),
+    ]
+    with pytest.raises(dp.OmissionError, match=r"cat/1.jpg"):
+        dp.Manifest.open(tmp_path, strict=True, progress=False)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "tar"])
 def test_shards_that_are_missing_by_their_numbers_are_named(tmp_path, kind):
     name = "train-00002-of-00004.parquet" if kind == "parquet" else "train.tfrecord-00001-of-00003"

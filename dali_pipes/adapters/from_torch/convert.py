@@ -39,9 +39,9 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched, read_steps
-from dali_pipes.adapters.from_torch.trace import Recorder, Trace, trace
+from dali_pipes.adapters.from_torch.trace import Recorder, Trace, trace, visit_more
 from dali_pipes.adapters.from_torch.views import join_views, view_places
-from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.checks import LARGEST_SEED
@@ -189,19 +189,23 @@ class Conversion:
             seen = trace(recorder, indices)
             labels = None if listed else pass_over(recorder, seen, indices)
 
-        _refuse_pil(seen)
+        if not seen.used:
+            _refuse_pil(seen)
         samples = _chosen(listed, indices) if listed else _samples_of(seen, labels)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
         is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
         mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
+        if own is None:
+            _refuse_pil(seen)
 
         # late, since it reads the headers of all images
         manifest = samples.manifest(cache_dir)
         _refuse_modes(seen, manifest)
+        with recorder:
+            visit_more(recorder, seen, [indices[at] for at in _extremes(manifest)])
         readings = [
             read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
-            for _, chains in seen.slots
-            for chain in chains
+            for chain in seen.used
         ]
         exif = _exif_of(seen, manifest)
         views = _transforms(readings, manifest, exif)
@@ -215,6 +219,8 @@ class Conversion:
         output = Output()
         if own or not (is_plain and (prefetch or _is_as_made(pictures[0], transform))):
             output = Output(pictures, skeletons, own)
+        if any(shown.kind == "pil" for shown, _ in seen.slots):
+            _try_output(output, seen, transform)
         if places is not None:
             output = output.subset(places)
             indices = [indices[at] for at in places.tolist()]
@@ -305,7 +311,7 @@ def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
 
 def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
     """The files of the first picture, and class numbers if there are any."""
-    files = {chain.file for _, chains in seen.slots for chain in chains}
+    files = {chain.file for chain in seen.used}
     refuse_unless(
         len(files) == 1,
         seen.name,
@@ -338,6 +344,17 @@ def _collate_of(
     return mix, text, None
 
 
+def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
+    """Refuses a collate function that uses PIL images, which are not there."""
+    count = min(2, len(output.skeletons or ()))
+    ids = torch.arange(count, device="cpu")
+    images = torch.zeros((count, 3, *transform.shape), device="cpu")
+    try:
+        output(Batch(images, ids, ids))
+    except Exception:  # any error of a function that we do not know
+        _refuse_pil(seen)
+
+
 def _refuse_pil(seen: Trace) -> None:
     for shown, chains in seen.slots:
         steps = [step for chain in chains for step in chain.steps]
@@ -353,18 +370,32 @@ def _refuse_pil(seen: Trace) -> None:
 
 def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
     """Refuses files in modes that the data set does not convert to RGB."""
-    if not seen.modes:
+    if seen.modes is None:
         return
     for sample in range(len(manifest)):
         path = manifest.path(sample)
         with Image.open(path) as image:
             mode = image.mode
         refuse_unless(
-            mode not in seen.modes,
+            mode in seen.modes,
             seen.name,
             f"it does not convert {path}, of mode {mode}, to RGB, as dali_pipes does",
             'open images with Image.open(path).convert("RGB")',
         )
+
+
+def _extremes(manifest: Manifest) -> list[int]:
+    """Samples with the smallest and largest files, sides, areas and aspect ratios, and one with
+    each format: rules for such ones show in them.
+    """
+    height, width = manifest.sizes.T.astype(float)
+    table = manifest.samples
+    quantities = [height, width, height * width, width / height, table["bytes"].to_numpy()]
+    chosen = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
+    for name in ("format", "subsampling", "orientation"):
+        values = table[name].to_numpy()
+        chosen |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
+    return sorted(chosen)
 
 
 def _exif_of(seen: Trace, manifest: Manifest) -> str:
@@ -395,6 +426,9 @@ def _pictures(seen: Trace, views: list[Transform], is_prefetched: bool) -> tuple
     """What goes into each slot."""
     places, pictures = iter(zip(view_places(views), views, strict=True)), []
     for shown, chains in seen.slots:
+        if shown.kind == "pil":
+            pictures.append(Picture((("", 0),), False, False, "pil", torch.float32))
+            continue
         of_slot = [next(places) for _ in chains]
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
         made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32

@@ -6,13 +6,13 @@ must have the same files and values, and do what the samples of the trace did.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recording.untouched import random_states, seed_all
-from dali_pipes.adapters.from_torch.recording.visit import Supply
+from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
     CHEAP_SIZES,
@@ -23,6 +23,8 @@ from dali_pipes.adapters.from_torch.trace import (
     refuse_drawn,
 )
 from dali_pipes.system.progress import track
+
+_CHUNK, _MANY = 256, 10_000  # samples; below, they take no two seconds
 
 
 @dataclass(slots=True)
@@ -45,15 +47,23 @@ def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> Label
         NotConvertibleError: a sample differs each time, or is made in another way than others.
     """
     runner = _Pass(recorder, trace)
-    first = [runner.run(index, 0) for index in track(indices, "reading labels", len(indices), True)]
+    first = []
+    for chunk in _shown(indices, "reading labels"):
+        first += [runner.run(index, 0) for index in chunk]
     runner.refuse_drawn()
 
-    again = zip(reversed(indices), reversed(first), strict=True)
-    for index, known in track(again, "comparing labels", len(indices), True):
-        files, skeleton = runner.run(index, 1)
-        runner.compare(index, known, (files, skeleton))
+    known = reversed(first)
+    for chunk in _shown(indices[::-1], "comparing labels"):
+        for index in chunk:
+            runner.compare(index, next(known), runner.run(index, 1))
     runner.refuse_drawn()
     return Labels([files for files, _ in first], [skeleton for _, skeleton in first])
+
+
+def _shown(indices: Sequence[Any], what: str) -> Iterator[Sequence[Any]]:
+    """The indices in chunks, with a progress bar, which costs as much as a sample."""
+    chunks = [indices[at : at + _CHUNK] for at in range(0, len(indices), _CHUNK)]
+    return track(chunks, what, len(chunks), len(indices) > _MANY)
 
 
 class _Pass:
@@ -67,7 +77,7 @@ class _Pass:
     def run(self, index: Any, which: int) -> tuple[tuple[str, ...], Any]:
         try:
             seen = self._recorder.see(index, self._supplies[which], 5 + which)
-        except Exception as error:
+        except (Exception, EndlessError) as error:
             line = (str(error).strip().splitlines() or [""])[0][:100]
             raise NotConvertibleError(
                 self._trace.name,
@@ -87,7 +97,7 @@ class _Pass:
             (chain.problem for chains in seen.chains for chain in chains if chain.problem), ""
         )
         refuse_unless(
-            not problem and seen.does_as(self._trace.slots, self._recorder.keys),
+            not problem and seen.does_as(self._trace.slots),
             self._trace.name,
             f"sample {index} is made in another way than others: {problem or describe_steps(seen)}",
             "treat all samples alike, or load those that differ with a loader of their own",

@@ -6,7 +6,7 @@ user's own is called as it is, with the samples of the batch.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Picture:
             place in it; "" is the batch's only one.
         is_stacked: whether they are stacked.
         is_hwc: whether its channels come last.
-        kind: "tensor" or "array".
+        kind: "tensor" or "array"; "pil" of a PIL image that the collate function does not use.
         dtype: its dtype.
     """
 
@@ -47,6 +47,13 @@ class Picture:
         return pictures.contiguous().to(self.dtype)
 
 
+class Unused:
+    """In the place of a PIL image, which nobody may use."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the PIL image is not there, so there is no {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """Makes the old loader's batches.
@@ -55,13 +62,13 @@ class Output:
         pictures: what goes into each slot.
         skeletons: of each sample, by its id; None: batches are lists of images and labels.
         collate: the user's own function; None: torch's default_collate.
-        on_cpu: whether it takes pictures on the CPU only.
+        on_cpu: holds something once it has failed with pictures that are on a GPU.
     """
 
     pictures: tuple[Picture, ...] = ()
     skeletons: Sequence[Any] | None = None
     collate: Callable[[list[Any]], Any] | None = None
-    on_cpu: bool = False
+    on_cpu: list[str] = field(default_factory=list)
 
     def subset(self, ids: NDArray[np.int64]) -> "Output":
         """The same for samples that are numbered anew."""
@@ -86,6 +93,13 @@ class Output:
                 Slot: lambda slots, **_: pictures[slots[0].number],
             }
             return _moved(collate(samples, collate_fn_map=known), device)
+        if device.type != "cpu" and not self.on_cpu:
+            try:
+                return _moved(self._collated(self.collate, samples, pictures, seed), device)
+            except (TypeError, RuntimeError, ValueError) as error:
+                # such as .numpy() of a tensor on a GPU; it is tried once
+                self.on_cpu.append(str(error))
+        pictures = [each.cpu() for each in pictures]
         return _moved(self._collated(self.collate, samples, pictures, seed), device)
 
     def _collated(
@@ -95,10 +109,12 @@ class Output:
         pictures: list[torch.Tensor],
         seed: tuple[int, ...],
     ) -> Any:
-        if self.on_cpu:
-            pictures = [each.cpu() for each in pictures]
         values: list[Any] = [
-            each.cpu().numpy() if form.kind == "array" else each
+            each.cpu().numpy()
+            if form.kind == "array"
+            else [Unused()] * len(samples)
+            if form.kind == "pil"
+            else each
             for each, form in zip(pictures, self.pictures, strict=True)
         ]
         filled = [

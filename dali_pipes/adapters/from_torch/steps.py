@@ -100,6 +100,10 @@ def _reader(step: Any) -> Callable[[Reading, Any], str]:
     name = type(step).__name__
     if isinstance(step, Affine):
         return _affine_code
+    if is_of(step, "albumentations"):
+        instead = "write the same with torchvision.transforms.v2"
+        problem = "its steps resize and draw in another way than ours"
+        raise NotConvertibleError(f"albumentations' {name}", problem, instead)
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
         instead = "leave it out; docs/from_torch.md lists those there are"
@@ -549,8 +553,8 @@ def _affine_code(reading: Reading, step: Affine) -> str:
     )
     means = tuple(mean - add * std / times for mean, std, times, add in rows)
     reading.normalized = before | {
-        "mean": tuple(round(each, 7) for each in means),
-        "std": tuple(round(std / times, 7) for _, std, times, _ in rows),
+        "mean": tuple(float(f"{each:.9g}") for each in means),
+        "std": tuple(float(f"{std / times:.9g}") for _, std, times, _ in rows),
     }
     return _given(reading.normalized)
 

@@ -40,6 +40,7 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
 )
 from dali_pipes.adapters.from_torch.recording.visit import (
     Call,
+    EndlessError,
     Opened,
     Supply,
     Visit,
@@ -62,6 +63,7 @@ class Chain:
     Attributes:
         file: the place of its file among those that a visit opens.
         steps: the transforms in the order of their calls, and conversions between them.
+        keys: of the steps when they were called: equal if they did the same.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
         is_gray: whether the file is gray, and nobody converts it.
@@ -70,16 +72,12 @@ class Chain:
 
     file: int
     steps: list[Any]
+    keys: tuple[Any, ...]
     is_reversed: bool
     is_upright: bool
     is_gray: bool
     problem: str = ""
     instead: str = ""
-
-
-def _plain(steps: list[Any]) -> list[Any]:
-    """The steps without the numbers of Affine, which have rounding errors."""
-    return [Affine if isinstance(step, Affine) else step for step in steps]
 
 
 @dataclass(slots=True)
@@ -90,6 +88,16 @@ class Seen:
     skeleton: Any
     shown: list[Shown]
     chains: list[list[Chain]] = field(default_factory=list)
+
+    @property
+    def used(self) -> list[Chain]:
+        """The chains of all pictures that are no PIL images."""
+        return [
+            chain
+            for shown, chains in zip(self.shown, self.chains, strict=True)
+            for chain in chains
+            if shown.kind != "pil"
+        ]
 
     @property
     def ends(self) -> tuple[Any, ...]:
@@ -113,17 +121,17 @@ class Seen:
             for shown in self.shown
         )
 
-    def does_as(self, slots: list[tuple[Shown, list[Chain]]], keys: StepKeys) -> bool:
+    def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
         """Whether its pictures come about as those of another visit."""
         other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
-        if self.signature(keys) != other.signature(keys):
+        if self.signature() != other.signature():
             return False
         pairs = [
             (one, two)
             for ours, theirs in zip(self.chains, other.chains, strict=True)
             for chain, known in zip(ours, theirs, strict=True)
-            for one, two in zip(chain.steps, known.steps, strict=True)
-            if isinstance(one, Affine)
+            for one, two in zip(chain.steps, known.steps, strict=False)
+            if isinstance(one, Affine) and isinstance(two, Affine)
         ]
         return all(
             np.allclose(one.scale, two.scale, rtol=1e-3)
@@ -131,17 +139,18 @@ class Seen:
             for one, two in pairs
         )
 
-    def signature(self, keys: StepKeys) -> Any:
-        """What must be the same in all visits."""
+    def signature(self) -> Any:
+        """What must be the same in all visits. PIL images are not looked at: a collate function
+        must not use them.
+        """
         return tuple(
-            (
+            "pil"
+            if shown.kind == "pil"
+            else (
                 shown.kind,
                 shown.dtype,
                 shown.is_stacked,
-                tuple(
-                    (chain.file, chain.is_reversed, tuple(map(keys.of, _plain(chain.steps))))
-                    for chain in chains
-                ),
+                tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
                 shown.matches[0].layout,
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
@@ -156,7 +165,7 @@ class Trace:
         name: of the data set, with file and line of its code, for people.
         slots: what is in each slot, and its chains.
         skeleton: of the first sample.
-        modes: Pillow's modes of files that are not converted to RGB as ours are.
+        modes: Pillow's modes of files that are converted to RGB as ours are; None: all are.
         file_modes: those of the files of the first sample.
         exif: "apply", "ignore", or "" if the data set was not asked.
         events: what cheap visits did.
@@ -165,10 +174,15 @@ class Trace:
     name: str
     slots: list[tuple[Shown, list[Chain]]]
     skeleton: Any
-    modes: list[str]
+    modes: list[str] | None
     exif: str
     file_modes: tuple[str, ...]
     events: set[Any]
+
+    @property
+    def used(self) -> list[Chain]:
+        """The chains of all pictures that are no PIL images."""
+        return [chain for shown, chains in self.slots for chain in chains if shown.kind != "pil"]
 
 
 class Recorder:
@@ -253,19 +267,23 @@ def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
 def chain_of(match: Match, visit: Visit) -> Chain:
     """The way of a picture, from the sample back to its file."""
     steps: list[Any] = []
+    keys: list[Any] = []
     is_reversed, is_spread, problem, instead = False, False, "", ""
     while True:
         # after other steps than these a gray picture would not be that of three equal channels
         if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
             is_spread = False
         is_spread |= match.channels == "spread"
-        steps += reversed(list(_conversions(match)))
+        between = list(_conversions(match))[::-1]
+        steps += between
+        keys += [type(each).__name__ for each in between]
         is_reversed ^= match.channels == "reversed"
         source = match.mark.source
         if isinstance(source, Opened):
             break
 
-        steps.append(source.step)
+        steps += source.steps[::-1]
+        keys += source.keys[::-1]
         before = source.inputs[min(match.mark.place, len(source.inputs) - 1)]
         if before is None or len(source.inputs) > 1 or match.mark.place:
             problem, instead = _describe_break(source, before)
@@ -274,9 +292,19 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
     if match.kind != "pil" and not problem:
         steps.append(_to_bytes())
+        keys.append("PILToTensor")
     file = visit.opened.index(source) if isinstance(source, Opened) else -1
     is_gray = match.channels == "one" and not is_spread
-    return Chain(file, steps[::-1], is_reversed, match.is_upright, is_gray, problem, instead)
+    return Chain(
+        file,
+        steps[::-1],
+        tuple(keys[::-1]),
+        is_reversed,
+        match.is_upright,
+        is_gray,
+        problem,
+        instead,
+    )
 
 
 def _describe_break(call: Call, before: Match | None) -> tuple[str, str]:
@@ -364,6 +392,7 @@ def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
     for place in chosen:
         tracer.visit_truly(indices[place])
+    tracer.refuse_epochs(recorder.dataset)
     for number, made_up in enumerate(MADE_UP):
         tracer.visit_made_up(indices[chosen[number % len(chosen)]], made_up)
     exif = tracer.ask_orientation(indices[chosen[0]])
@@ -380,6 +409,18 @@ def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
         tracer.file_modes,
         tracer.events,
     )
+
+
+def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> None:
+    """Visits further samples with their true pictures, within a recorder's block.
+
+    Raises:
+        NotConvertibleError: they are made in another way than the others.
+    """
+    tracer = _Tracer(recorder, seen.name)
+    tracer.expected = seen.slots
+    for index in indices:
+        tracer.visit_truly(index)
 
 
 class _Tracer:
@@ -403,6 +444,20 @@ class _Tracer:
         if not self.file_modes or "RGB" in modes:
             self.file_modes = modes
         return seen
+
+    def refuse_epochs(self, dataset: Any, depth: int = 0) -> None:
+        """Refuses a data set that is told the epoch, whose samples may change with it."""
+        refuse_unless(
+            not callable(getattr(dataset, "set_epoch", None)),
+            self._name,
+            "it has a set_epoch, so its samples may change from epoch to epoch",
+            "remove that method if they do not; else make a loader for each stage",
+        )
+        parts = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
+        if depth < 5 and isinstance(parts, (list, tuple)):
+            for part in parts:
+                if isinstance(part, torch.utils.data.Dataset):
+                    self.refuse_epochs(part, depth + 1)
 
     def visit_truly(self, index: Any) -> None:
         seen = self.see_true(index)
@@ -431,7 +486,7 @@ class _Tracer:
         if not seen:
             return ""
         self._expect(seen, TURNED.name)
-        turned = {chain.is_upright for chains in seen.chains for chain in chains}
+        turned = {chain.is_upright for chain in seen.used or seen.chains[0]}
         refuse_unless(
             len(turned) < 2,
             self._name,
@@ -440,21 +495,23 @@ class _Tracer:
         )
         return "apply" if turned.pop() else "ignore"
 
-    def ask_modes(self, index: Any) -> list[str]:
-        """The modes that are not converted to RGB as ours are."""
-        others = []
+    def ask_modes(self, index: Any) -> list[str] | None:
+        """The modes that are converted to RGB as ours are; None: all that were tried."""
+        others = set()
         for made_up in OTHER_MODES:
             try:
                 seen = self._recorder.trace(self._recorder.see(index, Supply(made_up.encode), 4))
-            except Exception:  # any error of the user's code or of a transform
-                others.append(made_up.mode)
+            except (Exception, EndlessError):  # any error of the user's code or of a transform
+                others.add(made_up.mode)
                 continue
-            fits = seen.does_as(self.expected, self._recorder.keys) and not any(
-                chain.problem or chain.is_gray for chains in seen.chains for chain in chains
+            fits = seen.does_as(self.expected) and not any(
+                chain.problem or chain.is_gray for chain in seen.used
             )
             if not fits:
-                others.append(made_up.mode)
-        return sorted(set(others))
+                others.add(made_up.mode)
+        if not others:
+            return None
+        return sorted({"RGB", *(each.mode for each in OTHER_MODES)} - others)
 
     def visit_cheaply(self, index: Any) -> None:
         true = self.see_true(index)
@@ -482,7 +539,7 @@ class _Tracer:
             seen = recorder.see(index, supply, seed)
         except NotConvertibleError:
             raise
-        except Exception as error:
+        except (Exception, EndlessError) as error:
             raise NotConvertibleError(
                 self._name, f"sample {index} fails ({_short(error)})", "repair it"
             ) from error
@@ -497,8 +554,14 @@ class _Tracer:
         visit = None
         try:
             seen = recorder.see(index, supply, 3)
+        except EndlessError:
+            return None
         except Exception as error:
             visit = error
+        else:
+            # the user's code has caught the error of a transform
+            if seen.visit.failed_step is not None:
+                return None
         if visit is not None:
             refuse_unless(
                 _is_of_library(visit),
@@ -544,15 +607,14 @@ class _Tracer:
         self._refuse_broken(seen)
 
     def _refuse_broken(self, seen: Seen) -> None:
-        for chains in seen.chains:
-            for chain in chains:
-                refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
-                refuse_unless(
-                    not chain.is_reversed,
-                    self._name,
-                    "its channels are in the order of OpenCV, blue, green and red",
-                    "convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
-                )
+        for chain in seen.used:
+            refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
+            refuse_unless(
+                not chain.is_reversed,
+                self._name,
+                "its channels are in the order of OpenCV, blue, green and red",
+                "convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
+            )
 
     def _compare(self, one: Seen, other: Seen, problem: str) -> None:
         files = [each.path for each in one.visit.opened], [each.path for each in other.visit.opened]
@@ -576,7 +638,7 @@ class _Tracer:
     def _expect(self, seen: Seen, what: str) -> None:
         self._refuse_broken(seen)
         refuse_unless(
-            seen.does_as(self.expected, self._recorder.keys),
+            seen.does_as(self.expected),
             self._name,
             f"what it does to {what} is something else than to the first sample: "
             f"{describe_steps(seen)}",

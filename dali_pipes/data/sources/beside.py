@@ -1,5 +1,5 @@
-"""Counts what is beside the shards or Parquet files of a folder, and is left out: other files, and
-shards that the numbers in their names say are missing.
+"""Counts what is beside the shards or Parquet files of a folder, and is left out: other files,
+images in its folders, and shards that the numbers in their names say are missing.
 """
 
 import os
@@ -12,11 +12,13 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
+from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import sort_names
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
+    is_shard,
     list_missing_shards,
 )
 
@@ -28,7 +30,8 @@ def count_beside(
 ) -> list[Omission]:
     """Counts files beside the shards of a folder, and shards that its numbering lacks.
 
-    Other files are not listed for one shard or for a pattern.
+    Other files are not listed for one shard or for a pattern. Parquet files with images are read
+    whatever folders are beside them, so what these folders hold is counted here.
     """
     missing = count_by_kind(
         (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
@@ -43,9 +46,37 @@ def count_beside(
 
     named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
     images, omissions = sort_names(sorted(name for name in there if name not in named))
-    return (
-        missing + omissions + count_by_kind(("images beside the shards", name) for name in images)
-    )
+    return [
+        *missing,
+        *omissions,
+        *count_by_kind(("images beside the shards", name) for name in images),
+        *_count_in_folders(folder, named),
+    ]
+
+
+def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omission]:
+    """Counts the images, shards and Parquet files in the folders of a folder whose own files are
+    read.
+    """
+    # a store is asked for the objects of the folder alone
+    if isinstance(folder, str):
+        return []
+
+    unread: list[tuple[str, str]] = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not is_housekeeping(name))
+        if Path(where) == folder:
+            continue
+
+        inside = os.path.relpath(where, folder)
+        images, _ = sort_names(f"{inside}/{name}" for name in sorted(files))
+        unread += [("images in folders beside the shards", image) for image in images]
+        unread += [
+            ("shards in folders beside the shards", f"{inside}/{name}")
+            for name in sorted(files)
+            if (is_shard(name) or name.endswith(".parquet")) and f"{inside}/{name}" not in shards
+        ]
+    return count_by_kind(unread)
 
 
 def count_beside_parquet(source: Path | str, images: ImageTable) -> list[Omission]:

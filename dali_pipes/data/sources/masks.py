@@ -147,23 +147,34 @@ def scan_pairs(
     columns = {MASK: pa.array(mask_paths, TYPES["mask"])}
     table = file_rows(image_paths, no_labels(len(image_paths)), headers, columns)
 
-    # If several images have one name, only the first is used; the others are problems.
+    # If several images have one name, only the first is used; the others are problems. So are
+    # further masks of one image, since it is not known which of them is meant.
     problems = [
-        (os.path.normpath(os.path.join(images_at, path)), "another image has its name and its mask")
+        (os.path.normpath(os.path.join(folder, path)), why)
+        for folder, by_stem, why in (
+            (images_at, images_by_stem, "another image has its name and its mask"),
+            (masks_at, masks_by_stem, "another mask has its name and its image"),
+        )
         for stem in stems
-        for path in images_by_stem[stem][1:]
+        for path in by_stem.get(stem, ())[1:]
     ]
 
     # masks are usually made for all images, so one without an image shows a misspelt name
     alone = [
-        os.path.join(masks_at, paths[0])
+        os.path.join(masks_at, path)
         for stem, paths in masks_by_stem.items()
+        for path in paths
         if stem not in images_by_stem
     ]
     if missing == "problem":
         problems += [(path, "a mask without an image of its name") for path in alone]
     else:
-        without = [paths[0] for stem, paths in images_by_stem.items() if stem not in masks_by_stem]
+        without = [
+            path
+            for stem, paths in images_by_stem.items()
+            for path in paths
+            if stem not in masks_by_stem
+        ]
         omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
         omissions += count_by_kind(
             (("masks without an image", os.fsdecode(path)) for path in alone), "file"

@@ -1,7 +1,7 @@
 """Class folders in an object store: lists the images, each an object of its own, and returns their
 manifest rows in the order of ImageFolder.
 
-The classes and what is left out are those that class_folders.py finds in the same tree on a disk.
+The classes and what is left out are those that folders.py finds in the same tree on a disk.
 Only the beginning of each image is fetched, and the last bytes of a PNG too.
 """
 

@@ -102,6 +102,27 @@ def test_missing_pairs_are_listed_or_passed_over(tmp_path):
     assert len(skipped) == 2 and not skipped.problems
 
 
+def test_every_image_and_mask_of_one_name_is_accounted_for(tmp_path):
+    images, masks = layout(tmp_path, "voc", range(3), range(1, 4))
+    saved(tmp_path, "JPEGImages/2007_0.png", "RGB")
+    saved(tmp_path, "SegmentationClass/2007_1.bmp", "L")
+    saved(tmp_path, "SegmentationClass/2007_3.bmp", "L")
+
+    manifest = Manifest.from_masks(images, masks, progress=False)
+    assert len(manifest) == 2
+    assert sorted(manifest.problems) == [
+        ("JPEGImages/2007_0.jpg", "another image has its name and its mask"),
+        ("JPEGImages/2007_0.png", "no mask of its name"),
+        ("SegmentationClass/2007_1.bmp", "another mask has its name and its image"),
+        ("SegmentationClass/2007_3.bmp", "a mask without an image of its name"),
+        ("SegmentationClass/2007_3.png", "a mask without an image of its name"),
+    ]
+
+    skipped = Manifest.from_masks(images, masks, missing="skip", progress=False)
+    counts = {omission.kind: omission.number for omission in skipped.omissions}
+    assert counts["images without a mask"] == 2 and counts["masks without an image"] == 2
+
+
 @pytest.mark.parametrize("verify", ["header", "full"])
 def test_a_mask_that_cannot_be_used_is_named_with_its_image(tmp_path, verify):
     folders = layout(tmp_path, "ade20k", range(5))

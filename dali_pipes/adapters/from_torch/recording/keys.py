@@ -23,34 +23,44 @@ class StepKeys:
     """The keys of steps, and the small pictures, of all visits of one data set."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[Any, int]] = {}
+        self._keys: dict[int, tuple[Any, tuple[int, ...], int]] = {}
         self._numbers: dict[Any, int] = {}
         self._small: dict[Any, Any] = {}
 
-    def of(self, step: Any) -> int:
-        """A number, equal for steps that do the same, as far as their attributes say."""
-        known = self._keys.get(id(step))
-        if known is None or known[0] is not step:
-            if len(self._keys) > _MOST:  # they are made anew in each call
-                self._keys.clear()
-            # the step itself is kept, so that no other one gets its id
-            number = self._numbers.setdefault(freeze(step), len(self._numbers))
-            known = self._keys[id(step)] = (step, number)
-        return known[1]
+    def of(self, step: Any, is_cheap: bool = False) -> int:
+        """A number, equal for steps that do the same, as far as their attributes say.
 
-    def small(self, value: Any, number: int) -> tuple[Any, Pixels]:
-        """Noise of the picture's type, mode and dtype in a small size, other for each number; and
-        its pixels.
+        Args:
+            is_cheap: whether attributes are only compared by identity with those seen before.
+        """
+        values = tuple(map(id, getattr(step, "__dict__", {}).values()))
+        known = self._keys.get(id(step))
+        if is_cheap and known is not None and known[0] is step and known[1] == values:
+            return known[2]
+
+        if len(self._keys) > _MOST:  # they are made anew in each call
+            self._keys.clear()
+        # albumentations' keep what they have drawn in attributes
+        is_noted = type(step).__module__.startswith("albumentations.")
+        frozen = repr(step) if is_noted else freeze(step)
+        number = self._numbers.setdefault(frozen, len(self._numbers))
+        # the step itself is kept, so that no other one gets its id
+        self._keys[id(step)] = (step, values, number)
+        return number
+
+    def small(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
+        """Noise of the picture's type, mode and dtype in a small size, other for each number; its
+        pixels; and a twin, if it is a PIL image.
         """
         if (known := self._small.get((_form(value), number))) is None:
             made = _small(value, number)
             known = self._small[_form(value), number] = made, pixels_of(made).copy()
         made, pixels = known
         if isinstance(made, torch.Tensor):
-            return (
-                made.clone() if type(made) is torch.Tensor else _like(made.clone(), made)
-            ), pixels
-        return made.copy(), pixels
+            fresh = made.clone()
+            return fresh if type(made) is torch.Tensor else _like(fresh, made), pixels, None
+        is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
+        return made.copy(), pixels, made if is_plain else None
 
 
 def _form(value: Any) -> tuple[Any, ...]:

@@ -87,6 +87,7 @@ MADE_UP = (
     MadeUp("a bright picture", (97, 71), draw=_bright),
     MadeUp("a tiny picture", (9, 13)),
     MadeUp("a small picture", (40, 30)),
+    MadeUp("a square picture", (64, 64)),
     MadeUp("a wide picture", (30, 260)),
     MadeUp("a high picture", (260, 30)),
     MadeUp("a large JPEG", (1100, 1500), format="JPEG"),

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
-from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
+from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active, twin_of
 
 Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
 
@@ -125,9 +125,7 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
 
 
 def _cheap_image(opened: Opened, pixels: Pixels) -> Image.Image:
-    size = pixels.shape[1], pixels.shape[0]
-    mode = "L" if pixels.ndim == 2 else "RGB"
-    image: Any = Image.frombytes(mode, size, pixels.tobytes())
+    image: Any = twin_of(pixels).copy()
     if opened.mode == "P":
         image.putpalette([value // 3 for value in range(768)])
     elif opened.mode == "1":

@@ -22,6 +22,7 @@ _PACKAGES = (
     "albumentations",
 )
 _METHODS = ("__call__", "forward")
+_KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
 
 
@@ -31,6 +32,7 @@ def steps_patched() -> Iterator[None]:
     undo: list[Callable[[], None]] = []
     try:
         for kind in _classes():
+            _KNOWN.add(kind)
             for name in _METHODS:
                 if (method := vars(kind).get(name)) and callable(method):
                     setattr(kind, name, _telling(method))
@@ -63,7 +65,13 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def tell(self: Any, *args: Any, **options: Any) -> Any:
         visit = active()
-        if visit is None or _is_transparent(type(self)):
+        if visit is None:
+            return method(self, *args, **options)
+        if _is_transparent(type(self)):
+            if visit.is_cheap and not options and (steps := _whole(self)):
+                is_done, result = visit.call_whole(steps, self, args)
+                if is_done:
+                    return result
             return method(self, *args, **options)
         return visit.call(method, self, args, options)
 
@@ -74,3 +82,19 @@ def _is_transparent(kind: type) -> bool:
     return kind.__name__ in _TRANSPARENT and f"{kind.__module__}.".startswith(
         "torchvision.transforms."
     )
+
+
+def _whole(compose: Any) -> list[Any] | None:
+    """The steps of a Compose, also of those in it; None: some are not of a library."""
+    steps: list[Any] = []
+    for each in getattr(compose, "transforms", ()):
+        if type(each).__name__ == "Compose" and _is_transparent(type(each)):
+            inner = _whole(each)
+            if inner is None:
+                return None
+            steps += inner
+        elif type(each) in _KNOWN and not _is_transparent(type(each)):
+            steps.append(each)
+        else:
+            return None
+    return steps

@@ -35,6 +35,13 @@ from dali_pipes.adapters.from_torch.recording.marks import (
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
 
 
+_MOST_FILES = 100  # that a sample may open
+
+
+class EndlessError(BaseException):
+    """A sample opens files without end: its code tries again whatever fails, also `Exception`."""
+
+
 @dataclass(slots=True, eq=False)
 class Opened:
     """A picture that was opened.
@@ -62,12 +69,16 @@ class Call:
         inputs: how each picture among its arguments shows a mark; None: it shows none.
         outputs: what it returned, with pictures as examples of their form.
         place: file and line of the user's code, for people.
+        steps: the transform, or those of a Compose that was called as one.
+        keys: of the steps, as they were when they were called; code may set their attributes.
     """
 
     step: Any
     inputs: list[Match | None]
     outputs: Any = None
     place: str = ""
+    steps: list[Any] = field(default_factory=list)
+    keys: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -131,6 +142,8 @@ class Visit:
 
     def open(self, opener: str, path: Any, data: bytes | None, options: tuple[Any, ...]) -> Opened:
         """Notes that a picture is opened, by its path or by its bytes."""
+        if len(self.opened) >= _MOST_FILES:
+            raise EndlessError(f"it opens more than {_MOST_FILES} files for one sample")
         file = None if path is None else os.path.abspath(os.fsdecode(path))
         if file is None and data is not None:
             file = self._file_of(data)
@@ -177,16 +190,17 @@ class Visit:
         assert self.supply.size
         pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
         value = make(pixels)
-        self.marks.append(Mark(value, pixels, opened))
+        twin = twin_of(pixels) if isinstance(value, Image.Image) and value.mode != "P" else None
+        self.marks.append(Mark(value, pixels, opened, twin=twin))
         return value
 
     # Steps
 
     def call(self, original: Callable[..., Any], step: Any, args: Any, options: Any) -> Any:
         """Carries out a transform's call, and returns marked noise of the form of its result."""
-        key = self.keys.of(step)
+        key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
-        call = Call(step, [self.match(each) for each in given])
+        call = Call(step, [self.match(each) for each in given], steps=[step], keys=(key,))
         self.calls.append(call)
         self.events.append((key, *(_relation(match, self) for match in call.inputs)))
 
@@ -204,9 +218,26 @@ class Visit:
         call.outputs = result
         return self._renew(result, call)
 
+    def call_whole(self, steps: list[Any], compose: Any, args: Any) -> tuple[bool, Any]:
+        """The call of a Compose, as one call of its steps, which have no code of the user between
+        them; returns whether that is possible, and the result.
+        """
+        numbers = tuple(self.keys.of(step, True) for step in steps)
+        if numbers[-1] not in self.known:
+            return False, None
+        inputs = [self.match(each) for each in pictures_in(args)]
+        call = Call(compose, inputs, steps=steps, keys=numbers)
+        self.calls.append(call)
+        self.events.append((numbers, *(_relation(match, self) for match in call.inputs)))
+        call.outputs = self.known[numbers[-1]]
+        return True, self._renew(call.outputs, call)
+
     def match(self, value: Any) -> Match | None:
         """The mark that a picture shows."""
+        is_pil = isinstance(value, Image.Image)
         for mark in reversed(self.marks):
+            if is_pil and mark.is_shown_by(value):
+                return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
             if mark.value is value and mark.is_unchanged:
                 layout = "HW" if mark.pixels.ndim == 2 else "CHW"
                 return Match(mark, "tensor", layout)
@@ -220,14 +251,15 @@ class Visit:
             nonlocal count
             if not is_picture(value):
                 return value
+            twin = None
             if self.is_cheap:
-                fresh, pixels = self.keys.small(value, len(self.marks))
+                fresh, pixels, twin = self.keys.small(value, len(self.marks))
             else:
                 fresh = with_noise(value, self.noise)
                 # a copy: the user's code may write into what it gets
                 pixels = pixels_of(fresh).copy()
             version = fresh._version if isinstance(fresh, torch.Tensor) else 0
-            self.marks.append(Mark(fresh, pixels, call, count, version=version))
+            self.marks.append(Mark(fresh, pixels, call, count, None, version, twin))
             count += 1
             return fresh
 
@@ -252,6 +284,16 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels
 
 
 _NOISE: dict[Any, Pixels] = {}
+
+
+_TWINS: dict[int, tuple[Pixels, Image.Image]] = {}
+
+
+def twin_of(pixels: Pixels) -> Image.Image:
+    """The picture with these pixels of `noise_of`."""
+    if id(pixels) not in _TWINS:
+        _TWINS[id(pixels)] = pixels, Image.fromarray(pixels)
+    return _TWINS[id(pixels)][1]
 
 
 def pictures_in(value: Any) -> Iterator[Any]:
