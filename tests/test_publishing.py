@@ -1,5 +1,6 @@
 """What is published, and README's way to it with pip."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -39,12 +40,14 @@ def test_pypi_would_take_the_wheel_and_the_sdist(checkout):
 def test_the_pip_lines_of_readme_end_in_a_trained_step(checkout):
     """With Debian's Python where there is one; a download of some gigabytes."""
     lines = PIP_LINES.search((REPO / "README.md").read_text())[1]
-    python = next((each for each in ("/usr/bin/python3",) if Path(each).exists()), sys.executable)
+    python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
     script = f"set -euo pipefail\n{lines.replace('python3 -m venv', f'{python} -m venv')}"
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=checkout,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(checkout), "CUDA_VISIBLE_DEVICES": ""},
+        # a mirror of PyPI is named by pip's own variables, where one is used
+        env={name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        | {"PATH": "/usr/bin:/bin", "HOME": str(checkout), "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -31,7 +31,7 @@ _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SourceCall:
     """A call that a frame of the program was at.
 
     Attributes:
@@ -53,7 +53,7 @@ class Name:
     scope: str
     text: str
 
-    def is_in(self, call: Call) -> bool:
+    def is_in(self, call: SourceCall) -> bool:
         return (self.file, self.scope) == (call.file, call.scope)
 
 
@@ -67,7 +67,7 @@ class Origin:
         names: what the program calls it.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[SourceCall, ...]
     library: str = ""
     names: tuple[Name, ...] = ()
 
@@ -86,7 +86,7 @@ class Origin:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Origin":
-        calls = tuple(Call(**call | {"end": tuple(call["end"])}) for call in value["calls"])
+        calls = tuple(SourceCall(**call | {"end": tuple(call["end"])}) for call in value["calls"])
         names = tuple(Name(**name) for name in value["names"])
         return cls(**value | {"calls": calls, "names": names})
 
@@ -303,7 +303,7 @@ def with_names(made: MadeLoader) -> Origin:
     return Origin(origin.calls, origin.library, shortest)
 
 
-def _calls(frame: FrameType | None) -> Iterator[Call]:
+def _calls(frame: FrameType | None) -> Iterator[SourceCall]:
     """Yields the program's own calls on the stack, the innermost first."""
     while frame is not None:
         code, inner = frame.f_code, frame
@@ -315,7 +315,7 @@ def _calls(frame: FrameType | None) -> Iterator[Call]:
             _, end_line, _, end_column = positions
             end = (end_line or inner.f_lineno, -1 if end_column is None else end_column)
             file = str(Path(code.co_filename).absolute())
-            yield Call(file, inner.f_lineno, end, frame.f_code.co_qualname)
+            yield SourceCall(file, inner.f_lineno, end, frame.f_code.co_qualname)
         frame = frame.f_back
 
 

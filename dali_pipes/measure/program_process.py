@@ -1,7 +1,7 @@
 """The process of a user's program that is measured: it runs the program once, until its training
 begins, and is then an arm.
 
-    with ProgramProcess(function, job, cpus, flags) as process:
+    with MeasuredProgram(function, job, cpus, flags) as process:
         for answer in process.answers(limit): ...       # what it says until it has reached training
         ...                                              # Trials measures it: `begin_trials`
 
@@ -27,7 +27,7 @@ TRIAL_JOB = "trial.json"  # in the folder that both processes know
 _GRACE_S = 5.0  # time to answer for a program that has reached its limit
 
 
-class ProgramProcess(MeasuringProcess):
+class MeasuredProgram(MeasuringProcess):
     """The process of the program.
 
     Args:

@@ -24,7 +24,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.gpus import find_gpus, gpu_of
 from dali_pipes.measure.images import check_trained_model
-from dali_pipes.measure.program_process import ProgramProcess
+from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.results import Facts, Job, Trial
 from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
@@ -81,7 +81,7 @@ class Trials:
         folder: Path,
         corun: int = 1,
         restart: bool = True,
-        running: Mapping[str, ProgramProcess] | None = None,
+        running: Mapping[str, MeasuredProgram] | None = None,
     ):
         refuse_simulated_gpu()
         self._running = dict(running or {})

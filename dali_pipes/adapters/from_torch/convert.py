@@ -22,7 +22,7 @@ from dali_pipes.adapters.from_torch.check import (
     random_states_kept,
 )
 from dali_pipes.adapters.from_torch.label_pass import pass_over
-from dali_pipes.adapters.from_torch.output import Output, Picture
+from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
     Reading,
@@ -422,12 +422,14 @@ def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[
     return [replace(reading.built(uniform), exif=exif) for reading in readings]
 
 
-def _pictures(seen: Trace, views: list[Transform], is_prefetched: bool) -> tuple[Picture, ...]:
+def _pictures(
+    seen: Trace, views: list[Transform], is_prefetched: bool
+) -> tuple[OutputPicture, ...]:
     """What goes into each slot."""
     places, pictures = iter(zip(view_places(views), views, strict=True)), []
     for shown, chains in seen.slots:
         if shown.kind == "pil":
-            pictures.append(Picture((("", 0),), False, False, "pil", torch.float32))
+            pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))
             continue
         of_slot = [next(places) for _ in chains]
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
@@ -440,7 +442,7 @@ def _pictures(seen: Trace, views: list[Transform], is_prefetched: bool) -> tuple
             "end the transform with ToTensor()",
         )
         pictures.append(
-            Picture(
+            OutputPicture(
                 tuple(place for place, _ in of_slot),
                 shown.is_stacked,
                 shown.matches[0].layout == "HWC",
@@ -451,7 +453,7 @@ def _pictures(seen: Trace, views: list[Transform], is_prefetched: bool) -> tuple
     return tuple(pictures)
 
 
-def _is_as_made(picture: Picture, transform: Transform) -> bool:
+def _is_as_made(picture: OutputPicture, transform: Transform) -> bool:
     """Whether the pictures of our batches are what the old loader has."""
     made = torch.uint8 if transform.dtype == "uint8" else torch.float32
     return not picture.is_hwc and not picture.is_stacked and picture.dtype == made

@@ -28,7 +28,7 @@ _CHUNK, _MANY = 256, 10_000  # samples; below, they take no two seconds
 
 
 @dataclass(slots=True)
-class Labels:
+class ItemRecords:
     """What a data set has for each of some samples, in their order.
 
     Attributes:
@@ -40,13 +40,13 @@ class Labels:
     skeletons: list[Any]
 
 
-def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> Labels:
+def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> ItemRecords:
     """Runs the samples of these indices, within the recorder's block.
 
     Raises:
         NotConvertibleError: a sample differs each time, or is made in another way than others.
     """
-    runner = _Pass(recorder, trace)
+    runner = _Visitor(recorder, trace)
     first = []
     for chunk in _shown(indices, "reading labels"):
         first += [runner.run(index, 0) for index in chunk]
@@ -57,7 +57,7 @@ def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> Label
         for index in chunk:
             runner.compare(index, next(known), runner.run(index, 1))
     runner.refuse_drawn()
-    return Labels([files for files, _ in first], [skeleton for _, skeleton in first])
+    return ItemRecords([files for files, _ in first], [skeleton for _, skeleton in first])
 
 
 def _shown(indices: Sequence[Any], what: str) -> Iterator[Sequence[Any]]:
@@ -66,7 +66,7 @@ def _shown(indices: Sequence[Any], what: str) -> Iterator[Sequence[Any]]:
     return track(chunks, what, len(chunks), len(indices) > _MANY)
 
 
-class _Pass:
+class _Visitor:
     def __init__(self, recorder: Recorder, trace: Trace):
         self._recorder, self._trace = recorder, trace
         self._events = set(trace.events)

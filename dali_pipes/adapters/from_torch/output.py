@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
-from dali_pipes.adapters.from_torch.structure import Slot, fill, rebuild
+from dali_pipes.adapters.from_torch.structure import PictureSlot, fill, rebuild
 from dali_pipes.backends.base import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class OutputPicture:
     """What goes into a slot.
 
     Attributes:
@@ -65,7 +65,7 @@ class Output:
         on_cpu: holds something once it has failed with pictures that are on a GPU.
     """
 
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[OutputPicture, ...] = ()
     skeletons: Sequence[Any] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     on_cpu: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Output:
         device = batch.images.device
         if self.collate is None:
             known = default_collate_fn_map | {
-                Slot: lambda slots, **_: pictures[slots[0].number],
+                PictureSlot: lambda slots, **_: pictures[slots[0].number],
             }
             return _moved(collate(samples, collate_fn_map=known), device)
         if device.type != "cpu" and not self.on_cpu:

@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
-from dali_pipes.adapters.from_torch.structure import Slot
+from dali_pipes.adapters.from_torch.structure import PictureSlot
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ManifestError
 
@@ -208,7 +208,7 @@ def are_pairs(skeletons: Sequence[Any]) -> bool:
     return all(
         type(each) in (tuple, list)
         and len(each) == 2
-        and isinstance(each[0], Slot)
+        and isinstance(each[0], PictureSlot)
         and (
             type(each[1]) in (int, np.int64)
             or (

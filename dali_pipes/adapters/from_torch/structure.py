@@ -1,7 +1,8 @@
 """The structure of a sample: which places of it are pictures, and what else is in it.
 
 `take_apart` makes a skeleton of what a data set returns: the same tuples, lists, dicts, named
-tuples and dataclasses, with a `Slot` in the place of each picture. `fill` puts pictures there.
+tuples and dataclasses, with a `PictureSlot` in the place of each picture. `fill` puts pictures
+there.
 """
 
 import dataclasses
@@ -24,15 +25,15 @@ from dali_pipes.adapters.from_torch.recording.visit import Visit
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PictureSlot:
     """The place of the nth picture of a sample."""
 
     number: int
 
 
 @cache
-def slot(number: int) -> Slot:
-    return Slot(number)
+def slot(number: int) -> PictureSlot:
+    return PictureSlot(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _show(value: Any, visit: Visit) -> Shown | None:
 def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     """A copy of nested containers with `function` of each leaf."""
     kind = type(value)
-    if kind is Slot:
+    if kind is PictureSlot:
         return function(value)
     if kind is dict:
         return {key: rebuild(function, each) for key, each in value.items()}
@@ -113,7 +114,7 @@ def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
     """The sample with these pictures in its slots. Its containers and arrays are new ones."""
 
     def leaf(value: Any) -> Any:
-        if isinstance(value, Slot):
+        if isinstance(value, PictureSlot):
             return pictures[value.number]
         if isinstance(value, torch.Tensor):
             return value.clone()
@@ -128,7 +129,7 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
         return [leaf for key, each in value.items() for leaf in leaves(each, f"{path}[{key!r}]")]
     if isinstance(value, (tuple, list)):
         return [leaf for at, each in enumerate(value) for leaf in leaves(each, f"{path}[{at}]")]
-    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Slot)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, PictureSlot)):
         names = [each.name for each in dataclasses.fields(value)]
         return [leaf for name in names for leaf in leaves(getattr(value, name), f"{path}.{name}")]
     return [(path, value)]
@@ -148,7 +149,7 @@ def first_difference(one: Any, other: Any, path: str = "") -> str | None:
         if len(one) != len(other):
             return path
         places = [(f"{path}[{at}]", a, b) for at, (a, b) in enumerate(zip(one, other, strict=True))]
-    elif dataclasses.is_dataclass(one) and not isinstance(one, Slot):
+    elif dataclasses.is_dataclass(one) and not isinstance(one, PictureSlot):
         names = [each.name for each in dataclasses.fields(one)]
         places = [(f"{path}.{name}", getattr(one, name), getattr(other, name)) for name in names]
     else:

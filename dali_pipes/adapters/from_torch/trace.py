@@ -39,10 +39,10 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     used,
 )
 from dali_pipes.adapters.from_torch.recording.visit import (
-    Call,
     EndlessError,
     Opened,
     Supply,
+    TransformCall,
     Visit,
     note_files,
     visiting,
@@ -307,7 +307,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
     )
 
 
-def _describe_break(call: Call, before: Match | None) -> tuple[str, str]:
+def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str]:
     step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
     if before is None:
         return (

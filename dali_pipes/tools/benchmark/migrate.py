@@ -12,7 +12,7 @@ from rich.console import Console
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
-from dali_pipes.measure.program_process import ProgramProcess
+from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.users_loader import work_of
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.run import benchmark
@@ -48,7 +48,7 @@ def migrate(config: BenchmarkConfig, sweep: Path | None = None) -> None:
 
 
 def compare_program(
-    config: BenchmarkConfig, yours: ProgramLoaderConfig, process: ProgramProcess, folder: Path
+    config: BenchmarkConfig, yours: ProgramLoaderConfig, process: MeasuredProgram, folder: Path
 ) -> None:
     """Runs the A/B of the DataLoader of a program, in the process that has come to it.
 

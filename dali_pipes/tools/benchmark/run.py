@@ -26,7 +26,7 @@ from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.images import open_measured_images
 from dali_pipes.measure.printing import print_result
-from dali_pipes.measure.program_process import ProgramProcess
+from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.protocol import Trials
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
 from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
@@ -49,7 +49,7 @@ def benchmark(
     config: BenchmarkConfig,
     sweep: Path | None = None,
     folder: Path | None = None,
-    running: Mapping[str, ProgramProcess] | None = None,
+    running: Mapping[str, MeasuredProgram] | None = None,
 ) -> None:
     """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
 

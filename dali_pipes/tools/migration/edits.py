@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dali_pipes.measure.program_loaders import Call, Origin
+from dali_pipes.measure.program_loaders import Origin, SourceCall
 
 _PACKAGE = "dali_pipes"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -155,7 +155,7 @@ class _Source:
         except (OSError, ValueError, SyntaxError, LookupError):
             return None
 
-    def find(self, call: Call) -> ast.Call | None:
+    def find(self, call: SourceCall) -> ast.Call | None:
         """Returns the call expression that a frame was at; None if that is not certain."""
         calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call)]
         # no two calls end at the same place; where one begins, Python's versions do not agree

@@ -21,7 +21,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.program_loaders import Origin
-from dali_pipes.measure.program_process import ProgramProcess
+from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.protocol import cores_of
 from dali_pipes.measure.users_loader import of_work, refuse_own_options
 from dali_pipes.measure.worker_process import ArmError, exit_on_signals
@@ -114,7 +114,7 @@ class ProgramLoader:
 def migrate_program(
     config: Config,
     run: ProgramRun,
-    compare: Callable[[Config, ProgramLoaderConfig, ProgramProcess, Path], None],
+    compare: Callable[[Config, ProgramLoaderConfig, MeasuredProgram, Path], None],
 ) -> None:
     """Reports what of a program's DataLoaders can be carried over, prints the change, and measures.
 
@@ -142,7 +142,7 @@ def migrate_program(
         }
         with (
             exit_on_signals(),
-            ProgramProcess(_WATCHED, job, cores_of(config), program.flags) as process,
+            MeasuredProgram(_WATCHED, job, cores_of(config), program.flags) as process,
         ):
             loaders, seconds = _watch(process, run, Path(job["dump"]))
             for loader in loaders:
@@ -184,7 +184,7 @@ def _propose(loaders: Sequence[ProgramLoader]) -> Proposal:
 
 
 def _watch(
-    process: ProgramProcess, run: ProgramRun, dump: Path
+    process: MeasuredProgram, run: ProgramRun, dump: Path
 ) -> tuple[list[ProgramLoader], float]:
     """Follows the program; returns its DataLoaders, and the seconds until its training began."""
     loaders, last, start = list[ProgramLoader](), dict[str, Any](), time.monotonic()

@@ -29,7 +29,7 @@ class Mark:
     Attributes:
         value: the picture itself.
         pixels: (H, W) or (H, W, C); of a file those that it is decoded to, in RGB.
-        source: the `Opened` file or the `Call` that it comes from.
+        source: the `Opened` file or the `TransformCall` that it comes from.
         place: of several that a call returned.
         upright: of a file with an EXIF tag, as the tag turns it.
         version: how often PyTorch had changed the tensor in place when it was handed out.

@@ -62,7 +62,7 @@ class Opened:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class TransformCall:
     """A transform of a library that was called.
 
     Attributes:
@@ -111,7 +111,7 @@ class Visit:
     known: dict[Any, Any] = field(default_factory=dict)
     seed: int = 0
     opened: list[Opened] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[TransformCall] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Visit:
         """Carries out a transform's call, and returns marked noise of the form of its result."""
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
-        call = Call(step, [self.match(each) for each in given], steps=[step], keys=(key,))
+        call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
         self.calls.append(call)
         self.events.append((key, *(_relation(match, self) for match in call.inputs)))
 
@@ -226,7 +226,7 @@ class Visit:
         if numbers[-1] not in self.known:
             return False, None
         inputs = [self.match(each) for each in pictures_in(args)]
-        call = Call(compose, inputs, steps=steps, keys=numbers)
+        call = TransformCall(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
         self.events.append((numbers, *(_relation(match, self) for match in call.inputs)))
         call.outputs = self.known[numbers[-1]]
@@ -243,7 +243,7 @@ class Visit:
                 return Match(mark, "tensor", layout)
         return find(value, self.marks)
 
-    def _renew(self, result: Any, call: Call) -> Any:
+    def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
         count = 0
 
