@@ -87,8 +87,8 @@ def print_warnings_on_stderr() -> None:
     if any(handler.name == name for handler in root.handlers):
         return
 
-    # conf/job.yaml leaves out Hydra's console handler, and a user's file may bring it back; what the
-    # package itself logs goes to the handler below
+    # conf/job.yaml leaves out Hydra's console handler, and a user's file may bring it back; the
+    # package's own records go to the handler below
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.addFilter(lambda record: not record.name.startswith(name))

@@ -67,6 +67,7 @@ def write_page(folder: Path) -> None:
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
 
+    # a misspelled name in the template raises an error instead of printing nothing
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = pages.from_string(TEMPLATE.read_text()).render(
         result=result,

@@ -89,12 +89,14 @@ def benchmark(
 
     folder = folder or make_run_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart, running)
+    # before anything is timed: the speed of an arm with other pixels would mean nothing
     with console.status("comparing pixels"):
         agreement = check_agreement(
             config, trials.work, arms, baseline, trials.cpus, folder / "samples"
         )
 
     failed: dict[str, str] = {}
+    # a signal must end the suspended processes as well
     with exit_on_signals(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
         trials.close()  # ends suspended arms with numbers of workers that were not kept
@@ -113,6 +115,7 @@ def benchmark(
     write_page(folder)
     print_result(result, console)
     if sweep:
+        # after each run, so that a sweep that is stopped has its table too
         collect_sweep(sweep, console)
     say(console, f"Report: {folder / 'report.html'}")
     print_json(result)

@@ -176,6 +176,7 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Ent
         the image, its objects and its caption, for COCO's files.
     """
     split, number = task
+    # numbers of its own for each picture, which processes make in any order
     picture = draw_objects(np.random.default_rng([seed, split == "val", number]))
     classes = [sorted(SHAPES).index(name) + 1 for name in picture.names]
 

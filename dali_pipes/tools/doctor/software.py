@@ -122,6 +122,7 @@ def load_cuda() -> LoadedCuda:
     nvjpeg = installed_versions().nvjpeg[0]  # loaded as nvImageCodec loads it, and kept
 
     files = dict[str, list[str]]()
+    # the kernel lists every mapped file, and with it where each library came from
     maps = Path("/proc/self/maps").read_text().splitlines()
     for path in sorted({line.split()[-1] for line in maps if "/" in line}):
         if _OF_CUDA.fullmatch(name := path.rpartition("/")[2]):
@@ -243,6 +244,7 @@ def cupy_kernel() -> Finding:
 
     versions = "CuPy {}, NVRTC {}.{}".format(cupy.__version__, *nvrtc.getVersion())
     if not torch.cuda.is_available():
+        # there is no GPU to ask for its architecture; NVRTC of CUDA 12 and of 13 knows this one
         program = nvrtc.createProgram(KERNEL, "add_one.cu", [], [])
         nvrtc.compileProgram(program, ["--gpu-architecture=compute_80"])
         return ok(

@@ -261,6 +261,7 @@ class _Source:
                 if alias.name == _PACKAGE:
                     return alias.asname or alias.name, True
 
+        # `dp` may be a name of the program's own
         taken = {
             getattr(node, attribute, None)
             for node in ast.walk(self._tree)
@@ -304,6 +305,7 @@ class _Source:
             if call.func.attr != "set_epoch" or ast.unparse(call.func.value) != sampler:
                 continue
             owner = call.func.value
+            # the loader has this name there: in the same function, as a global, or as an attribute
             if self._function_of(call) is here or here is None or name.startswith("self."):
                 self._edit(self._place(owner), self._end(owner), f"{name}.sampler")
             else:

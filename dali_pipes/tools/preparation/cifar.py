@@ -180,6 +180,7 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
         # a stream, so that a gzip bomb is noticed before all of it is unpacked
         with tarfile.open(archive, "r|gz") as tar:
             for member in track(tar, "reading the archive", len(largest) + 3):
+                # of every file, since a stream skips a file by unpacking it
                 passed += member.size
                 if passed > 2 * sum(largest.values()) + _MARGIN:
                     raise PreparationError(

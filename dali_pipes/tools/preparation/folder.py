@@ -68,6 +68,7 @@ def output_names(manifest: Manifest) -> list[str]:
         )
 
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
+    # images in class folders keep their names; those of a table get numbers
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda parts: parts[0])
         return [
@@ -180,6 +181,7 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
         os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))
     ]
 
+    # the empty name behind the shorter list meets a name of the longer one, which is then reported
     for name, expected in zip(
         [*places, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
     ):

@@ -103,6 +103,7 @@ class ItemMaker:
         return self._collate(made)
 
 
+# `StackSampler.add` reads a stack up to these: what is below them runs the measurement
 ROOTS = {
     ItemMaker._fetch.__code__,
     ItemMaker._fetch_many.__code__,

@@ -268,6 +268,7 @@ def _is_small(called: str) -> bool:
     return called in _BUILTINS or any(hasattr(type_, last) for type_ in (str, list, dict, set))
 
 
+# opening a file is a place of its own, which `_kind` knows
 _BUILTINS = set(Counter(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))) - {
     "open"
 }

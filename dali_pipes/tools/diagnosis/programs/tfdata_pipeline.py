@@ -88,6 +88,7 @@ def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
     """Yields what comes before the last cache although it differs, or should differ, from epoch to
     epoch.
     """
+    # what comes before an earlier cache comes before the last one as well
     last = max((place for place, stage in enumerate(stages) if stage.kind == "cache"), default=0)
 
     for stage in stages[:last]:

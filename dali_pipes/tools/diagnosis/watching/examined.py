@@ -116,6 +116,7 @@ class ExaminedLoop:
             )
 
         refuse_compiled_loops(self._answers)
+        # when the program leaves this loop, its frame is past this place already (`enclosing_loop`)
         asking = program_frame(sys._getframe(2))
         self.asked_at = (asking.f_code, asking.f_lasti) if asking else None
 
@@ -158,6 +159,7 @@ class ExaminedLoop:
 
         self._ended = f"{why} {after}"
         self._ask(lambda: self._examination.throw(LoopEnded(is_late)))
+        # only if the examination has asked for one more batch
         self._answers.fail("its loop could not be measured to the end")
 
     def at_limit(self, frame: FrameType | None) -> None:
