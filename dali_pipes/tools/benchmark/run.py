@@ -72,6 +72,7 @@ def benchmark(
     left_out = _left_out(config)
     # decided here, so that the result has what was chosen
     arms = {arm: config.loaders[arm].on_packages() for arm in config.arms if arm not in left_out}
+    # an arm that only delivers ready images is a baseline only if there is no other
     makers = [arm for arm, loader in arms.items() if makes_images(loader)]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
@@ -102,6 +103,7 @@ def benchmark(
         trials.close()  # ends suspended arms with numbers of workers that were not kept
 
         if not config.restart:
+            # it has processes of its own, so that the control shows how far two starts differ
             control = baseline if config.pairs >= MIN_PAIRS else None
             failed |= trials.start(
                 {arm: loader for arm, loader in arms.items() if arm not in failed}, control

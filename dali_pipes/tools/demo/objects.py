@@ -135,6 +135,7 @@ def _shape(name: str, radius: float, height: int, width: int, rng: np.random.Gen
         np.mgrid[:height, :width].astype(np.float32) + 0.5 - np.array([top, left])[:, None, None]
     ) / radius
     u, v = x * np.cos(tilt) - y * np.sin(tilt), x * np.sin(tilt) + y * np.cos(tilt)
+    # cut off, since the formula of a cross gives its arms no end
     return (SHAPES[name](u, v) > 0) & (np.maximum(np.abs(u), np.abs(v)) < 0.85)
 
 

@@ -163,6 +163,7 @@ def driver_and_gpus() -> Finding:
     try:
         version, cuda = driver()
     except NoGpu as error:
+        # DALI's decoder asks NVML, which a container has with the capability `utility` only
         if torch.cuda.is_available():
             without = "without it DALI's decoder on the GPU cannot begin"
             return failed(

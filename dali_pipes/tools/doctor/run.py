@@ -58,6 +58,7 @@ def doctor(config: DoctorConfig) -> bool:
             "one that dali-pipes tune wrote"
         )
 
+    # without images the doctor looks at the machine alone
     named = (
         config.data.source(config.split)
         if config.data.root or config.data.train or config.data.val
@@ -123,6 +124,7 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[ReportLine]:
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """Lists the checks in the order in which they run and are shown."""
+    # the groups, each with a table of its own
     software_, limits, disk = (
         partial(Check, group) for group in ("software", "CPU and memory", "storage")
     )

@@ -31,7 +31,7 @@ _CUDA_IN_NAME = re.compile(
     r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?"
 )
 _OF_NVIDIA = ("nvidia-dali", "nvidia-nvimgcodec")
-# beginnings of the names of distributions whose files have one place, or that need each other
+# beginnings of names: distributions whose files are in the same place, or that need each other
 _SHARING_FILES = (_OF_NVIDIA, ("cupy",))
 _OF_CUDA = re.compile(r"lib(?:cudart|nvrtc|nvjpeg|cublas|cublasLt)\.so\.\d+")
 
@@ -72,7 +72,7 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """Checks that the libraries of CUDA that are loaded fit those who have loaded them.
+    """Checks that the libraries of CUDA that are loaded fit the packages that have loaded them.
 
     CuPy links its CUDA runtime statically and compiles kernels with the NVRTC that PyTorch brings
     (libnvrtc.so.13), so it must be of PyTorch's major version. DALI and nvImageCodec link theirs

@@ -41,6 +41,7 @@ _LIGHTNING = (
     "Lightning trains with this change in one process; for several ranks, and to resume inside an "
     "epoch, take the DataModule of docs/integrations.md"
 )
+# libraries that run or make DataLoaders themselves, so that the change may not be enough
 _OF_LIBRARIES = {
     "lightning": _LIGHTNING,
     "pytorch_lightning": _LIGHTNING,
@@ -136,6 +137,7 @@ def migrate_program(
             "is_module": program.is_module,
             "number": run.number,
             "loader": to_dict(config.loader),
+            # absolute, since the program may change its working directory
             "cache_dir": config.data.cache_dir and str(Path(config.data.cache_dir).absolute()),
             "folder": folder,
             "dump": f"{folder}/dump",

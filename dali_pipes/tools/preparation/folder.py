@@ -142,6 +142,7 @@ def to_folder(
         PreparationError: this run merges parts, and an image is missing.
     """
     out, names = record.out / split, output_names(source)
+    # a class without images keeps its folder, so that the labels of the others stay
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
 
@@ -221,6 +222,7 @@ def _write(
     if isinstance(encoded, str):
         return _WrittenImage(0, why=encoded)
 
+    # an image that cannot be used has no file, and was left out above: this one is missing
     if must_exist:
         raise PreparationError(
             f"images are missing, such as {file}; run their parts again, and then part=merge"

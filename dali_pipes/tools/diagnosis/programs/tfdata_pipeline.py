@@ -40,7 +40,7 @@ class Stage:
 def read_pipeline(dataset: Any) -> list[Stage]:
     """Returns the transformations of a tf.data.Dataset, from source to end.
 
-    Of several inputs, such as zip's, the longest is followed.
+    It follows the longest of several inputs, such as those of zip.
     """
     inputs = [read_pipeline(input_) for input_ in dataset._inputs()]
     return [*max(inputs, key=len, default=[]), _read_stage(dataset)]

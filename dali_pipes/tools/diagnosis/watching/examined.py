@@ -27,7 +27,7 @@ class ExaminedLoop:
     """The loop that is measured.
 
     Args:
-        job: see `main`.
+        job: see `watched.main`.
         every_step: whether each of its steps makes an iterator.
         partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does;
             they begin again when they end.
@@ -106,6 +106,7 @@ class ExaminedLoop:
             self._began_anew = True
 
     def next_batch(self) -> Any:
+        # a compiled step of TensorFlow's is counted only once, so its loops seem to train no more
         if self.untrained >= _UNTRAINED and "tensorflow" not in type(self.loader).__module__:
             why = (
                 f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as "

@@ -58,7 +58,7 @@ class Watch:
     """The loops of the program, and the one of them that is examined.
 
     Args:
-        job: see `main`.
+        job: see `watched.main`.
 
     Attributes:
         examined: the loop that trains; None: it has not been found yet.
