@@ -76,7 +76,7 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
         description: the text that --help begins with.
     """
     users, words = _find_folder(sys.argv[1:])
-    # conf/hydra/help/script.yaml, the template of --help, is ${explained:}
+    # conf/hydra/help/script.yaml, the template of --help, has ${explained:}
     OmegaConf.register_new_resolver(
         "explained", lambda *, _root_: help_text(description, _root_), replace=True
     )

@@ -133,6 +133,7 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     workers = available_cpus() if config.num_workers is None else config.num_workers
     decoding = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
 
+    # checks that are named by a text run in a child process
     checks = [
         software_("Python", software.python_version),
         software_("PyTorch", software.pytorch),
@@ -153,6 +154,7 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
             if manifest
             else machine.not_asked,
         ),
+        # the checks below it are skipped if there is no GPU
         Check(
             "GPU",
             "driver and GPUs",

@@ -40,8 +40,8 @@ _START = b"\xff\xd8"
 # markers, by their second byte
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _ADOBE = 0xE0, 0xEE
-# all frames are C0 to CF, except for Huffman tables, a reserved marker and arithmetic coding's
-# conditions (T.81, table B.1)
+# C0 to CF are frames, except for Huffman tables (C4), a reserved marker (C8), and the conditions of
+# arithmetic coding (CC): T.81, table B.1
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 # JFIF's and Adobe's segments are no metadata: they define the color space
 _METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}

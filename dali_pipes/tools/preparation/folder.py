@@ -68,7 +68,7 @@ def output_names(manifest: Manifest) -> list[str]:
         )
 
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
-    # images in class folders keep their names; those of a table get numbers
+    # images in folders of their classes keep their names; others, such as a table's, get numbers
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda parts: parts[0])
         return [

@@ -235,6 +235,7 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
 
     console.print(table)
     for path, why in outcome.left_out:
+        # a name may have other bytes than UTF-8, which cannot be printed
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")
         say(console, f"left out: {readable}: {why}")
 

@@ -55,7 +55,7 @@ def predicted_gain(
                 for part, factor in zip(fix.speeds_up, factors, strict=True):
                     cpu_s = parts[part].cpu_s / (factor if fix.computes_less else 1)
                     parts[part] = replace(parts[part].scaled(1 / factor), cpu_s=cpu_s)
-                # without a quota of today, which one of these changes raises
+                # today's quota is no bound, since one of these changes raises it
                 cores = affinity_cores()
 
             after = pace(parts["model"], parts["loader"], serial, cores)

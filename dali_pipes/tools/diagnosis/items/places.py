@@ -193,6 +193,7 @@ def _kind(name: str, module: str) -> str:
 
     if last in _DECODERS:
         return "decode"
+    # before the modules below, since PIL.Image.open decodes nothing yet
     if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in (
         "read",
         "read_bytes",

@@ -47,8 +47,7 @@ def measure_span(
         batch = next(batches)
         waited = time.monotonic() - asked
 
-        # the time that is on the clock and not this thread's own is time in which the step was
-        # blocked
+        # what the clock shows beyond this thread's own time is time in which the step was blocked
         clock, ran, begun = time.monotonic(), _thread_seconds(), _mark(on_gpu)
         if trains and (yield batch):
             # the loop was left: what a program does between two rounds of it, such as a validation,

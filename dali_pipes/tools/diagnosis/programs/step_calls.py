@@ -100,6 +100,7 @@ class StepCalls:
         if not self.steps:
             return []
 
+        # the step runs where the parameters of its optimizer are
         on_gpu = any(device == "cuda" for device, _ in self.parameters)
         possible = "possible" if on_gpu else "possible on a GPU"
         remarks = list[str]()

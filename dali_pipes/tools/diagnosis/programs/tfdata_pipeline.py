@@ -50,6 +50,7 @@ def find_faults(dataset: Any) -> list[str]:
     """Returns what is wrong with the order of a pipeline, or left to chance, in words, each with
     what to do instead.
     """
+    # options are a stage of tf.data as well, which may be the last one and changes no element
     stages = [stage for stage in read_pipeline(dataset) if stage.kind != "options"]
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]

@@ -202,6 +202,7 @@ class ExaminedLoop:
 
         from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 
+        # from here on the limit must not end the program before the report is sent
         self._is_finishing = True
         text = StringIO()
         console = Console(file=text, width=self._job["width"])
