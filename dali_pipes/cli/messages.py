@@ -71,6 +71,7 @@ def _explain_path(error: OSError, path: Path) -> str:
         in_the_way = next(
             (folder for folder in above if folder.exists() and not folder.is_dir()), None
         )
+
         if in_the_way:
             return (
                 f"{path}: {in_the_way} is a file, and a folder is needed there; name another place"

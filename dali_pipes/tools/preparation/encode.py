@@ -321,6 +321,7 @@ def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:
     """Encodes pixels as a baseline JPEG, 4:2:0 or gray."""
     pixels.info.clear()  # Pillow would write a comment that it finds there
     options = {"exif": exif} if exif else {}
+
     buffer = io.BytesIO()
     pixels.save(
         buffer,

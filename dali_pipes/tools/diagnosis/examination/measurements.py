@@ -119,6 +119,7 @@ def try_larger(state: ExaminationState, probes: Probes) -> Training[None]:
     elif one_thread is not None:
         with threads_of_torch(1):
             rate = yield from _rate_with_larger(state, probes)
+
         steps_rate = median(one.steps.rate for one in state.rounds)
         state.one_off = replace(
             state.one_off, one_thread_larger_gain=rate and rate / (one_thread * steps_rate)
