@@ -32,6 +32,7 @@ def main() -> None:
     elif name in ("-sc", "--shell-completion"):
         complete(words)
     elif name in JOBS:
+        # Hydra and argparse read the options there
         sys.argv[1:] = words
         start(name)
     else:
@@ -48,6 +49,7 @@ def complete(words: list[str]) -> None:
     `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
     """
     line = os.environ.get("COMP_LINE", "")
+    # the word at the cursor is not complete yet; behind a space there is none
     program, *earlier = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
     # the jobs whose options Hydra knows
     composed = [name for name in JOBS if name not in DIRECT]
@@ -57,6 +59,7 @@ def complete(words: list[str]) -> None:
         if not earlier:
             print(" ".join(JOBS))
             return
+        # argparse reads the words of these jobs, and completes none
         if earlier[0] not in composed:
             return
         # without the job's name: Hydra completes a program that has options only
@@ -64,6 +67,7 @@ def complete(words: list[str]) -> None:
             f"{program}  ", f"{program} ", 1
         )
 
+    # `install=bash` comes without a line of the shell: any job that Hydra composes can answer it
     sys.argv[1:] = ["--shell-completion", *words]
     start(earlier[0] if earlier else composed[0])
 
@@ -75,6 +79,7 @@ def start(name: str) -> None:
     elif name == "migrate" and "--" in sys.argv[1:]:
         place = sys.argv.index("--")
         words = sys.argv[place + 1 :]
+
         sys.argv[1:] = map(function_option, sys.argv[1:place])
         run(name, lambda config: migrate_own_program(config, words), describe(JOBS[name]))
     elif name in DIRECT:

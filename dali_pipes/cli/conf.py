@@ -58,6 +58,7 @@ def find_user_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     Raises:
         ConfigError: DIR is no folder, or is missing.
     """
+    # argparse would print its usage besides the error, and a mistake takes one line here
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--conf", type=lambda text: Path(text).expanduser())
     try:
@@ -145,7 +146,7 @@ def _read(file: Path) -> str:
 
 def tuned_loaders(users: Path | None) -> Path:
     """Returns the folder where `tune` writes loader=tuned_HOST and the next job finds it."""
-    # the other program's conf/ has a folder for us
+    # the other program reads conf/ itself: the file goes into the folder of it that only we read
     if users is None and checkout() is None and find_foreign_folder():
         return _home() / "conf" / SUBFOLDER / "loader"
     return (users or _home() / "conf") / "loader"
@@ -196,6 +197,7 @@ def register(users: Path | None = None) -> None:
     )
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
 
+    # conf/GROUP/NAME.yaml has NAME_schema in its defaults, and Hydra checks its options by it
     store = ConfigStore.instance()
     for name, job in JOBS.items():
         store.store(name=f"{name}_schema", node=job)

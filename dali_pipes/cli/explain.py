@@ -86,6 +86,7 @@ class CommandLine:
 
 def explain_mistake(error: BaseException, line: CommandLine) -> str:
     """Returns in one line what Hydra or OmegaConf says of a wrong command line or configuration."""
+    # Hydra raises an error of OmegaConf again as an empty one, with the first as its cause
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     for explain in _EXPLANATIONS:
         if text := explain(cause, line):
@@ -122,7 +123,7 @@ def _explain_word(error: BaseException, line: CommandLine) -> str | None:
 
 
 def _explain_name(error: BaseException, line: CommandLine) -> str | None:
-    """An option that there is not."""
+    """An option that does not exist."""
     if not isinstance(error, ConfigKeyError | ConfigAttributeError):
         return None
     if not isinstance(error.parent_node, DictConfig):
@@ -141,7 +142,7 @@ def _explain_name(error: BaseException, line: CommandLine) -> str | None:
 
 
 def _explain_reference(error: BaseException, line: CommandLine) -> str | None:
-    """A value with ${…} that stands for an option that there is not."""
+    """A value with ${…} that stands for an option that does not exist."""
     if not (isinstance(error, InterpolationKeyError) and isinstance(error.child_node, ValueNode)):
         return None
 
@@ -165,11 +166,11 @@ def _is_option(name: str, node: Container) -> bool:
 
 
 def _explain_group(error: BaseException, line: CommandLine) -> str | None:
-    """A group of options that the job has not, such as model=resnet18 of `preview`."""
+    """A group of options that the job does not have, such as model=resnet18 of `preview`."""
     if type(error) is not ConfigCompositionException:
         return None
     try:
-        # Hydra's own is gone when its error arrives here
+        # Hydra clears its state before its error arrives here, so it is initialized once more
         with initialize_config_dir(str(line.users or conf_folder()), version_base="1.3"):
             known = _list_groups(line)
             group = _find_foreign_group(line, known)
@@ -196,6 +197,7 @@ def _list_groups(line: CommandLine) -> list[str]:
     """Returns the groups that the job's files choose from, such as transform@eval_transform."""
     loader = GlobalHydra.instance().config_loader()
     known: list[str] = []
+
     # once more with what the job knows, since an experiment may add groups
     for _ in range(2):
         words = [
@@ -217,6 +219,7 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
     if group == "loader" and is_arm(name):
         return _explain_arm(name) + folder_note(line.users)
 
+    # for Hydra the schemas are files of the group as well; nobody chooses one
     known = [option for option in error.options if not option.endswith("schema")]
     meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
     tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
@@ -227,7 +230,7 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
 
 
 def _explain_arm(name: str) -> str:
-    """What was a loader in 0.2, and is an arm of the benchmark."""
+    """A name that was a loader in 0.2, and is an arm of the benchmark now."""
     if name.endswith("_schema"):
         return (
             f"a file in loader/ extends {name}, which only benchmarks have; it is in the group arm "
@@ -241,7 +244,7 @@ def _explain_arm(name: str) -> str:
 
 
 def _explain_commas(error: BaseException, line: CommandLine) -> str | None:
-    """Values with commas between them, which are a sweep, where there is none."""
+    """Values with commas between them, outside a sweep."""
     if type(error) is not ConfigCompositionException or line.sweeps:
         return None
 

@@ -73,9 +73,10 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
     """Composes `name`.yaml with the command line, and calls `job` with the options.
 
     Args:
-        description: with which --help begins.
+        description: the text that --help begins with.
     """
     users, words = _find_folder(sys.argv[1:])
+    # conf/hydra/help/script.yaml, the template of --help, has ${explained:}
     OmegaConf.register_new_resolver(
         "explained", lambda *, _root_: help_text(description, _root_), replace=True
     )
@@ -94,6 +95,8 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
     except KeyboardInterrupt:
         stop("interrupted", 130)
     except Exception as error:
+        # `call` explains the errors of a job: any other is a fault of the program, and keeps its
+        # traceback; a closed pipe ends the program in `main`
         if task.composed or isinstance(error, BrokenPipeError):
             raise
         # a folder that Hydra could not make, such as hydra.run.dir
@@ -117,7 +120,9 @@ class _Run:
 
     def call(self, config: DictConfig) -> None:
         """Calls the job with its composed options."""
+        # here, since Hydra has set up logging just before
         print_warnings_on_stderr()
+
         try:
             options = self._read_options(config)
             self.composed = True
@@ -148,6 +153,7 @@ class _Run:
         options = [word.partition("=")[0] for word in self.line.words]
         if "hydra.run.dir" not in options or "out" in options:
             return
+        # the default folders of jobs that write a run are below runs/; any other folder stays
         if str(config.get("out")).startswith("runs/"):
             config.out = HydraConfig.get().runtime.output_dir
 
@@ -191,6 +197,7 @@ def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 def refuse_flags(words: Sequence[str]) -> None:
     """Ends the program at a word that begins with -- and is no flag of Hydra's."""
     for word in words:
+        # by its beginning, since a flag may have its value in the same word
         if word.startswith("--") and not word.startswith(_FLAGS):
             name = word.strip("-").split("=")[0].replace("-", "_") or "data.train"
             stop_once(

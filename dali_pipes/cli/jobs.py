@@ -100,6 +100,7 @@ def compare() -> None:
     if options.chart:
         try:
             draw(options.runs[0], options.chart)
+        # here, since `_run_direct` does not know the file
         except OSError as error:
             stop(explain_file_error(error, str(options.chart)))
 
@@ -111,6 +112,7 @@ def scan(config: Any) -> None:
     """
     from dali_pipes.tools.scan.run import scan
 
+    # jobs of a sweep would replace each other's files
     for option in ("picture", "out"):
         file = getattr(config, option)
         if file and (number := job_number(option)) is not None:
@@ -164,6 +166,7 @@ def preview(config: Any) -> None:
     """
     from dali_pipes.tools.preview.run import preview
 
+    # jobs of a sweep would replace each other's pictures
     if (number := job_number("out")) is not None:
         config.out = f"{config.out}/{number}"
     preview(config)
@@ -252,11 +255,13 @@ def doctor(config: Any) -> None:
 
     Ends with status 0 if training on a GPU can work here, with 1 if it cannot.
     """
+    # the doctor is for broken machines: if even PyTorch cannot be imported, one line says so
     with importing():
         from dali_pipes.tools.doctor.run import doctor
     sys.exit(not doctor(config))
 
 
+# in the order of `dali-pipes --help`
 JOBS: dict[str, Callable[..., None]] = {
     job.__name__: job
     for job in (

@@ -65,10 +65,13 @@ def explain_file_error(error: OSError, out: str | None = None) -> str:
 
 def _explain_path(error: OSError, path: Path) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
+        # the system names the path that was asked for, and the file in the way may be any part of
+        # it
         above = (path, *path.parents)
         in_the_way = next(
             (folder for folder in above if folder.exists() and not folder.is_dir()), None
         )
+
         if in_the_way:
             return (
                 f"{path}: {in_the_way} is a file, and a folder is needed there; name another place"
@@ -85,7 +88,8 @@ def print_warnings_on_stderr() -> None:
     if any(handler.name == name for handler in root.handlers):
         return
 
-    # Hydra's console handler
+    # conf/job.yaml leaves out Hydra's console handler, and a user's file may bring it back; the
+    # package's own records go to the handler below
     for handler in root.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.addFilter(lambda record: not record.name.startswith(name))

@@ -1,5 +1,5 @@
-"""Rewrites the words of a command line for Hydra's grammar, so that a file name needs no quotes but
-the shell's own.
+"""Rewrites the words of a command line for Hydra's grammar, so that a file name needs no quotes
+besides the shell's own.
 
 `spell` rewrites a word; it needs to know which options are text, from `text_options`.
 """
@@ -52,14 +52,18 @@ def spell(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
         return word
 
     text = text if option in _NO_PATHS else expand_home(text)
+
+    # what is written in Hydra's grammar already stays: quotes, null, and its functions
     is_quoted = text[:1] in ("'", '"') and _is_understood(text, parse)
     if is_quoted or text in ("", "null") or _FUNCTION.match(text):
         return f"{name}={text}"
 
+    # an option that is text; a sweep has several texts with commas between them
     if texts.get(option) is False and not (sweeps and text.startswith("[")):
         parts = _COMMA.split(text) if sweeps and option not in _NO_PATHS else [text]
         return f"{name}={','.join(_spell_text(part, parse) for part in parts)}"
 
+    # a list of texts, of which Hydra cannot read some without quotes
     if (
         texts.get(option)
         and text.startswith("[")

@@ -60,6 +60,7 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
             ]
             raise ConfigError(f"{option} is {value}; it takes {takes}") from None
 
+        # float() reads nan and inf as well: neither is in these bounds
         if option not in ("cold", "out") and not 0 < options[option] < 1e6:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
 

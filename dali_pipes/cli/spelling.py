@@ -89,6 +89,7 @@ def spell(mention: Mention, config: DictConfig) -> str:
 def spell_mentions(record: logging.LogRecord) -> bool:
     """Has a warning name options as a command line does; a filter of `logging`."""
     if isinstance(record.args, tuple):
+        # a warning does not know the options of the job: it names what any command line would take
         none = OmegaConf.create({})
         record.args = tuple(
             spell(value, none) if isinstance(value, Mention) else value for value in record.args

@@ -43,6 +43,7 @@ def job_folder() -> Path | None:
     """
     if not is_sweep():
         return None
+    # torchrun sets it in all of its processes
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError(
             "-m under torchrun would sweep on every rank; start each run with torchrun, or "

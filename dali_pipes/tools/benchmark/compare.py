@@ -150,5 +150,6 @@ def collect_sweep(folder: Path, console: Console) -> None:
 
     title = f"{len(results)} runs of this sweep; × is against the baseline of the same run"
     print_runs(title, [*swept, *HEADINGS], rows, console)
+    # a file has no width as a terminal has, so one is given
     with (folder / "sweep.txt").open("w") as file:
         print_runs(title, [*swept, *HEADINGS], rows, Console(file=file, width=200))

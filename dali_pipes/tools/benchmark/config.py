@@ -18,7 +18,7 @@ class BenchmarkConfig(LoadersConfig):
         loader: one more loader to compare, under the name given with loader=NAME; in `arms` it is
             called "loader".
         loaders: a loader config for each other name.
-        function: module:function, that returns a DataLoader of yours, without arguments: images,
+        function: module:function, which takes no arguments and returns your DataLoader: images,
             transform and batch size are its own, and `arms` begins with it, as `yours`; None: the
             images are those of `data`.
         arms: what to compare.

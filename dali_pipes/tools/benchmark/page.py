@@ -64,9 +64,11 @@ def write_page(folder: Path) -> None:
         if file.name.split("_")[1] == "round"
     ]
 
+    # an arm that failed, or was left out, has a reason and no figures
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
 
+    # a misspelled name in the template raises an error instead of printing nothing
     pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = pages.from_string(TEMPLATE.read_text()).render(
         result=result,

@@ -72,6 +72,7 @@ def benchmark(
     left_out = _left_out(config)
     # decided here, so that the result has what was chosen
     arms = {arm: config.loaders[arm].on_packages() for arm in config.arms if arm not in left_out}
+    # an arm that only delivers ready images is a baseline only if there is no other
     makers = [arm for arm, loader in arms.items() if makes_images(loader)]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
@@ -89,17 +90,20 @@ def benchmark(
 
     folder = folder or make_run_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart, running)
+    # before anything is timed: the speed of an arm with other pixels would mean nothing
     with console.status("comparing pixels"):
         agreement = check_agreement(
             config, trials.work, arms, baseline, trials.cpus, folder / "samples"
         )
 
     failed: dict[str, str] = {}
+    # a signal must end the suspended processes as well
     with exit_on_signals(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
         trials.close()  # ends suspended arms with numbers of workers that were not kept
 
         if not config.restart:
+            # it has processes of its own, so that the control shows how far two starts differ
             control = baseline if config.pairs >= MIN_PAIRS else None
             failed |= trials.start(
                 {arm: loader for arm, loader in arms.items() if arm not in failed}, control
@@ -113,6 +117,7 @@ def benchmark(
     write_page(folder)
     print_result(result, console)
     if sweep:
+        # after each run, so that a sweep that is stopped has its table too
         collect_sweep(sweep, console)
     say(console, f"Report: {folder / 'report.html'}")
     print_json(result)

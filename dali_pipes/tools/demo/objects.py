@@ -135,6 +135,7 @@ def _shape(name: str, radius: float, height: int, width: int, rng: np.random.Gen
         np.mgrid[:height, :width].astype(np.float32) + 0.5 - np.array([top, left])[:, None, None]
     ) / radius
     u, v = x * np.cos(tilt) - y * np.sin(tilt), x * np.sin(tilt) + y * np.cos(tilt)
+    # cut off, since the formula of a cross gives its arms no end
     return (SHAPES[name](u, v) > 0) & (np.maximum(np.abs(u), np.abs(v)) < 0.85)
 
 
@@ -176,6 +177,7 @@ def _write(out: Path, seed: int, task: tuple[str, int]) -> tuple[Entry, list[Ent
         the image, its objects and its caption, for COCO's files.
     """
     split, number = task
+    # numbers of its own for each picture, which processes make in any order
     picture = draw_objects(np.random.default_rng([seed, split == "val", number]))
     classes = [sorted(SHAPES).index(name) + 1 for name in picture.names]
 

@@ -24,11 +24,13 @@ def breaking_frame() -> FrameType | None:
     An exception that leaves the loop is at another opcode.
     """
     frame: FrameType | None = sys._getframe(1)
+    # frames of ours and of libraries, such as tqdm's generator, are above the program's own
     while frame is not None and (
         _is_ours(frame.f_code.co_filename) or "site-packages" in frame.f_code.co_filename
     ):
         frame = frame.f_back
 
+    # by the opcodes that drop a loop's iterator, which differ between versions of Python
     if frame is None or dis.opname[frame.f_code.co_code[frame.f_lasti]] not in (
         "POP_TOP",
         "POP_ITER",

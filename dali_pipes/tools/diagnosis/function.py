@@ -38,8 +38,8 @@ def diagnose(
     limit: float = 60.0,
     show: bool = True,
 ) -> Diagnosis:
-    """Why training waits, for a program that uses PyTorch's DataLoader, tf.data, or a loader of
-    ours.
+    """Why training waits, for a program that uses PyTorch's DataLoader, tf.data, or one of our
+    loaders.
 
     The loader is run from its start several times, in the thread that calls this, and the step with
     real batches: do it before training.

@@ -71,6 +71,7 @@ def headline(diagnosis: Diagnosis) -> str:
 
     why = f"{waited}. {verdict.name} ({verdict.confidence} confidence): {VERDICTS[verdict.name]}"
     part = dearest(diagnosis)
+    # what an item spends its time with explains these verdicts only
     if part is not None and verdict.name.startswith(("prep", "fetch", "straggler")):
         why += f"; {describe_part(part, diagnosis)}"
 

@@ -67,6 +67,7 @@ def diagnose(config: DiagnoseConfig) -> None:
             "programs on this machine"
         )
 
+    # PyTorch does not know of a CPU quota, which `available_cpus` counts
     torch.set_num_threads(available_cpus())
     images = open_classified(config.data, "train")
     manifest = sample_images(images, config.images, config.seed)
@@ -77,6 +78,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     warm_page_cache(manifest)
 
     folder = make_run_folder(Path(config.out or "runs/diagnose"))
+    # a small set is repeated, so that a span does not end with it
     epoch = repeat_epoch(manifest)
     epoch.save(folder / "manifest.parquet")
     files = [
@@ -91,6 +93,7 @@ def diagnose(config: DiagnoseConfig) -> None:
 
     alone = None
     with steps(budget.steps) as announce:
+        # before the others start: the report compares the pace beside them with this one
         if config.corun > 1:
             announce("alone, without the other programs")
             with program.feed() as feed:

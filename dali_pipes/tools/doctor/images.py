@@ -106,6 +106,7 @@ def make_images(folder: Path) -> None:
                 folder / kind / f"{height}x{width}.jpg", quality=90, **options
             )
 
+    # the CPU refuses a truncated JPEG, and nvJPEG may deliver the part that is there
     whole = (folder / "420/375x500.jpg").read_bytes()
     (folder / "truncated").mkdir()
     (folder / "truncated/375x500.jpg").write_bytes(whole[: 2 * len(whole) // 3])

@@ -163,6 +163,7 @@ def driver_and_gpus() -> Finding:
     try:
         version, cuda = driver()
     except NoGpu as error:
+        # DALI's decoder asks NVML, which a container has with the capability `utility` only
         if torch.cuda.is_available():
             without = "without it DALI's decoder on the GPU cannot begin"
             return failed(
@@ -312,6 +313,7 @@ def storage_speed(manifest: Manifest, images_per_s: float) -> Finding:
             f"thread{'s' if threads > 1 else ''}"
         )
 
+    # the last test, with the most threads, decides
     if rate >= images_per_s:
         return ok("; ".join(rates))
     return warning(
@@ -330,6 +332,7 @@ def read_speed(
     reader, start = Reader(), time.monotonic()
 
     def read(extent: Extent) -> int | None:
+        # after the time is over, what is still queued ends at once
         return len(reader.read(extent)) if time.monotonic() - start < seconds else None
 
     with ThreadPoolExecutor(threads) as pool:

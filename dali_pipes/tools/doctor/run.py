@@ -58,6 +58,7 @@ def doctor(config: DoctorConfig) -> bool:
             "one that dali-pipes tune wrote"
         )
 
+    # without images the doctor looks at the machine alone
     named = (
         config.data.source(config.split)
         if config.data.root or config.data.train or config.data.val
@@ -123,6 +124,7 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[ReportLine]:
 
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """Lists the checks in the order in which they run and are shown."""
+    # the groups, each with a table of its own
     software_, limits, disk = (
         partial(Check, group) for group in ("software", "CPU and memory", "storage")
     )
@@ -131,6 +133,7 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     workers = available_cpus() if config.num_workers is None else config.num_workers
     decoding = config.loader, config.batch_size, config.limit_s, torch.device("cuda", 0)
 
+    # checks that are named by a text run in a child process
     checks = [
         software_("Python", software.python_version),
         software_("PyTorch", software.pytorch),
@@ -151,6 +154,7 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
             if manifest
             else machine.not_asked,
         ),
+        # the checks below it are skipped if there is no GPU
         Check(
             "GPU",
             "driver and GPUs",

@@ -31,7 +31,7 @@ _CUDA_IN_NAME = re.compile(
     r"(?:nvidia-dali(?:-nightly)?-cuda|cupy-cuda|nvidia-nvimgcodec-cu)(\d+)x?"
 )
 _OF_NVIDIA = ("nvidia-dali", "nvidia-nvimgcodec")
-# beginnings of the names of distributions whose files have one place, or that need each other
+# beginnings of names: distributions whose files are in the same place, or that need each other
 _SHARING_FILES = (_OF_NVIDIA, ("cupy",))
 _OF_CUDA = re.compile(r"lib(?:cudart|nvrtc|nvjpeg|cublas|cublasLt)\.so\.\d+")
 
@@ -72,7 +72,7 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """Checks that the libraries of CUDA that are loaded fit those who have loaded them.
+    """Checks that the libraries of CUDA that are loaded fit the packages that have loaded them.
 
     CuPy links its CUDA runtime statically and compiles kernels with the NVRTC that PyTorch brings
     (libnvrtc.so.13), so it must be of PyTorch's major version. DALI and nvImageCodec link theirs
@@ -122,6 +122,7 @@ def load_cuda() -> LoadedCuda:
     nvjpeg = installed_versions().nvjpeg[0]  # loaded as nvImageCodec loads it, and kept
 
     files = dict[str, list[str]]()
+    # the kernel lists every mapped file, and with it where each library came from
     maps = Path("/proc/self/maps").read_text().splitlines()
     for path in sorted({line.split()[-1] for line in maps if "/" in line}):
         if _OF_CUDA.fullmatch(name := path.rpartition("/")[2]):
@@ -243,6 +244,7 @@ def cupy_kernel() -> Finding:
 
     versions = "CuPy {}, NVRTC {}.{}".format(cupy.__version__, *nvrtc.getVersion())
     if not torch.cuda.is_available():
+        # there is no GPU to ask for its architecture; NVRTC of CUDA 12 and of 13 knows this one
         program = nvrtc.createProgram(KERNEL, "add_one.cu", [], [])
         nvrtc.compileProgram(program, ["--gpu-architecture=compute_80"])
         return ok(

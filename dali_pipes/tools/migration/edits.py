@@ -1,4 +1,4 @@
-"""The smallest change of a program that puts our loaders in the place of its DataLoaders.
+"""The smallest change of a program that replaces its DataLoaders by our loaders.
 
 `propose` takes where each DataLoader was made, and returns the diff. It reads source files and
 writes none; what cannot be said for certain is said in words instead (`Proposal.notes`).
@@ -16,7 +16,7 @@ from dali_pipes.measure.program_loaders import Origin, SourceCall
 
 _PACKAGE = "dali_pipes"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# what a DataLoader has, and what took its place has not
+# attributes of a DataLoader that our loaders do not have
 _ABSENT = (
     *("num_workers", "batch_sampler", "collate_fn", "drop_last", "generator", "pin_memory"),
     *("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"),
@@ -56,7 +56,7 @@ class Proposal:
 
 
 def propose(wishes: Sequence[Wish], folder: Path) -> Proposal:
-    """Returns the change that puts our loaders in the place of those that are wanted.
+    """Returns the change that replaces the wanted DataLoaders by our loaders.
 
     Args:
         folder: the names of files below it are relative in the diff.
@@ -207,6 +207,7 @@ class _Source:
         # from the end, so that earlier places stay valid, and of two at one place the later first
         for first, last, text in edits[::-1]:
             data = data[:first] + text.encode() + data[last:]
+        # only for the SyntaxError, before the change is shown to anybody
         ast.parse(data.decode())
         return data.decode()
 
@@ -261,6 +262,7 @@ class _Source:
                 if alias.name == _PACKAGE:
                     return alias.asname or alias.name, True
 
+        # `dp` may be a name of the program's own
         taken = {
             getattr(node, attribute, None)
             for node in ast.walk(self._tree)
@@ -304,6 +306,7 @@ class _Source:
             if call.func.attr != "set_epoch" or ast.unparse(call.func.value) != sampler:
                 continue
             owner = call.func.value
+            # the loader has this name there: in the same function, as a global, or as an attribute
             if self._function_of(call) is here or here is None or name.startswith("self."):
                 self._edit(self._place(owner), self._end(owner), f"{name}.sampler")
             else:
@@ -333,7 +336,7 @@ class _Source:
         return min(statements, key=lambda statement: statement.lineno, default=None)
 
     def _note_uses(self, name: str) -> None:
-        """Notes where the program uses what our loader has not."""
+        """Notes where the program uses attributes that our loader does not have."""
         for node in ast.walk(self._tree):
             if not isinstance(node, ast.Attribute) or node.attr not in _ABSENT:
                 continue
@@ -386,6 +389,7 @@ def _unified(before: str, after: str, name: str) -> str:
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), name, name
     )
+    # as `patch` expects it where the last line of a file has no line break
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )

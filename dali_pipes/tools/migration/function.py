@@ -21,7 +21,7 @@ def explain(loader: Any, *, cache_dir: str | Path | None = None) -> None:
     The DataLoader and all random states stay as they are; nothing is converted.
 
     Args:
-        loader: a DataLoader, or timm's PrefetchLoader around one; also a loader of ours, which then
+        loader: a DataLoader, or timm's PrefetchLoader around one; or one of our loaders, which then
             explains itself.
         cache_dir: as for `from_torch`.
 

@@ -41,6 +41,7 @@ _LIGHTNING = (
     "Lightning trains with this change in one process; for several ranks, and to resume inside an "
     "epoch, take the DataModule of docs/integrations.md"
 )
+# libraries that run or make DataLoaders themselves, so that the change may not be enough
 _OF_LIBRARIES = {
     "lightning": _LIGHTNING,
     "pytorch_lightning": _LIGHTNING,
@@ -136,6 +137,7 @@ def migrate_program(
             "is_module": program.is_module,
             "number": run.number,
             "loader": to_dict(config.loader),
+            # absolute, since the program may change its working directory
             "cache_dir": config.data.cache_dir and str(Path(config.data.cache_dir).absolute()),
             "folder": folder,
             "dump": f"{folder}/dump",
@@ -150,6 +152,7 @@ def migrate_program(
 
             proposal = _propose(loaders)
             result = _to_dict(run, loaders, proposal, seconds)
+            # before a refusal ends the job, so that its report stays
             kept = _save(run.out, result, proposal)
             _print(proposal, kept)
 
@@ -206,6 +209,7 @@ def _watch(
         is_late = "seconds" not in last and time.monotonic() - start >= run.limit
         why = last["failed"]
         if why is None:
+            # the program did not answer at the limit, but faulthandler has written where it was
             stack = [line.strip() for line in dump.read_text().splitlines() if "File" in line]
             why = f"it was at {stack[0] if stack else 'an unknown place'}, and was ended"
         late = f" within limit={run.limit:g} s" if is_late else ""
@@ -248,6 +252,7 @@ def _save(out: Path, result: Mapping[str, Any], proposal: Proposal) -> Path:
     folder = make_run_folder(out)
     (folder / "migration.json").write_text(json.dumps(result, indent=1))
     if proposal.diff:
+        # the diff has the line endings of the program's files
         (folder / "program.diff").write_text(proposal.diff, newline="")
     return folder
 

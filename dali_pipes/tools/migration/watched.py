@@ -53,6 +53,7 @@ def run_and_measure(controller: Controller) -> NoReturn:
         if made is None:
             fail(_without_loader())
         controller.send({"seconds": time.monotonic() - start})
+
         status = 1
         try:
             measured = _report(controller, loaders, made)
@@ -63,6 +64,7 @@ def run_and_measure(controller: Controller) -> NoReturn:
             status = 0
         except BaseException:  # none of what the program does after an error may happen
             traceback.print_exc()
+
         end_process(status)
 
     run_until_training(job["words"], job["is_module"], reached, fail)

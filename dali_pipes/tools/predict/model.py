@@ -71,6 +71,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
                 f"({' '.join(str(error).split())[:300]})"
             ) from None
 
+    # any other function of images takes care of its device itself
     if isinstance(model, nn.Module):
         model = model.to(device).eval()
 

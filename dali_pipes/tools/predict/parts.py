@@ -61,6 +61,7 @@ def claim(
     finally:
         aside.unlink(missing_ok=True)
 
+    # the facts of the first process, which may be another one
     then = json.loads(file.read_text())["facts"]
     if changed := [
         f"{name} was {before}, and now is {after}"
@@ -146,6 +147,7 @@ class Parts:
         for left in self.out.glob(".part-*"):
             left.unlink(missing_ok=True)
 
+        # read from the files, since other ranks may have written them
         columns = [
             pq.read_table(self._file(part), columns=["problem"])["problem"]
             for part in range(len(self))

@@ -61,6 +61,7 @@ def predict(config: PredictConfig) -> None:
     model = load_model(config, device)
     parts = Parts(Path(str(config.out)), manifest, config.batch_size * config.part_batches)
 
+    # the ranks of a machine share its cores
     cores = max(1, available_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     dtype = torch.uint8 if config.transform.dtype == "uint8" else torch.float32
 
@@ -158,6 +159,7 @@ def _write_parts(
             track(_batches(loader, blank), "predicting", len(loader), show)
         ):
             done.append(model.outputs(images))
+            # only the last part of all may be shorter, so no batch is of two parts
             if (step + 1) % config.part_batches == 0 or step + 1 == len(loader):
                 problems = {int(ids[place]): why for place, _, why in loader.bad_samples}
                 parts.write(mine[step // config.part_batches], _on_host(done), problems)

@@ -112,6 +112,7 @@ def _as_member(text: str) -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    # numbers of a column are NumPy's, and everything else is Arrow's: JSON takes neither
     if hasattr(value, "as_py"):
         return value.as_py()
     return value.tolist() if hasattr(value, "tolist") else value

@@ -109,6 +109,7 @@ def check_archive(archive: Path, source: str, expected: str | None) -> str:
     # the Python version is a common mistake, so its error says which file is needed
     first = ""
     with suppress(*_BROKEN), tarfile.open(archive, "r|gz") as tar:
+        # an empty archive has no next file
         first = getattr(tar.next(), "name", "")
 
     if "-batches-py" in first or "-python" in first:
@@ -153,6 +154,7 @@ def read_archive(archive: Path, source: str) -> tuple[list[str], dict[str, Split
 
         records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, record)
         planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+        # CIFAR-100's fine label comes after the coarse one
         images = splits[split] = Split(
             records[:, layout.label_bytes - 1], planes.transpose(0, 2, 3, 1)
         )
@@ -180,6 +182,7 @@ def _read_members(archive: Path, largest: Mapping[str, int]) -> dict[str, bytes]
         # a stream, so that a gzip bomb is noticed before all of it is unpacked
         with tarfile.open(archive, "r|gz") as tar:
             for member in track(tar, "reading the archive", len(largest) + 3):
+                # of every file, since a stream skips a file by unpacking it
                 passed += member.size
                 if passed > 2 * sum(largest.values()) + _MARGIN:
                     raise PreparationError(

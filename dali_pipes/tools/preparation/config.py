@@ -115,6 +115,7 @@ class PrepareConfig(MeasureConfig):
         if self.source == "parquet":
             self._check_parquet()
         if self.source in ("images", "parquet"):
+            # from here on Parquet files with images are images like any others
             self.source = "images"
             self._check_images()
         else:

@@ -40,6 +40,8 @@ _START = b"\xff\xd8"
 # markers, by their second byte
 _BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
 _JFIF, _ADOBE = 0xE0, 0xEE
+# C0 to CF are frames, except for Huffman tables (C4), a reserved marker (C8), and the conditions of
+# arithmetic coding (CC): T.81, table B.1
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 # JFIF's and Adobe's segments are no metadata: they define the color space
 _METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}
@@ -135,6 +137,7 @@ def without_metadata(content: bytes, orientation: int = 1) -> bytes:
     """
 
     def is_metadata(part: Segment) -> bool:
+        # the marker of JFIF is also that of its extension JFXX, which holds a thumbnail
         return part.marker in _METADATA or (
             part.marker == _JFIF and not part.payload.startswith(b"JFIF\0")
         )
@@ -232,6 +235,7 @@ def encode(
                     )
                     raise LeftOutError(f"{mismatch}; scan again")
 
+                # also where the bytes are only copied: a damaged image is found by decoding it
                 image.load()
                 if encoding is None:
                     return Encoded(content, EXTENSIONS[str(image.format)], True)
@@ -301,6 +305,7 @@ def _encode(content: bytes, image: Image.Image, orientation: int, encoding: Enco
     # alpha and color profile are dropped, as loaders do
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     if size != image.size:
+        # Pillow's filter is antialiased, as torchvision's Resize is
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     if turned:
         pixels = upright(pixels, orientation)
@@ -316,11 +321,13 @@ def _jpeg(pixels: Image.Image, quality: int, exif: bytes) -> bytes:
     """Encodes pixels as a baseline JPEG, 4:2:0 or gray."""
     pixels.info.clear()  # Pillow would write a comment that it finds there
     options = {"exif": exif} if exif else {}
+
     buffer = io.BytesIO()
     pixels.save(
         buffer,
         "JPEG",
         quality=quality,
+        # -1 leaves it to libjpeg, which has no chroma to subsample in a gray image
         subsampling="4:2:0" if pixels.mode == "RGB" else -1,
         **options,
     )

@@ -68,6 +68,7 @@ def output_names(manifest: Manifest) -> list[str]:
         )
 
     paths = [os.fsdecode(path) for path in manifest.samples["path"].to_pylist()]
+    # images in folders of their classes keep their names; others, such as a table's, get numbers
     if _is_class_tree(paths, [folders[label] for label in labels]):
         grouped = itertools.groupby(map(os.path.split, paths), key=lambda parts: parts[0])
         return [
@@ -141,6 +142,7 @@ def to_folder(
         PreparationError: this run merges parts, and an image is missing.
     """
     out, names = record.out / split, output_names(source)
+    # a class without images keeps its folder, so that the labels of the others stay
     for folder in {*class_folders(source.classes), *map(os.path.dirname, names)}:
         (out / folder).mkdir(parents=True, exist_ok=True)
 
@@ -180,6 +182,7 @@ def check_order(written: Manifest, source: Manifest, ids: list[int]) -> None:
         os.path.relpath(written.path(sample_id), written.root) for sample_id in range(len(written))
     ]
 
+    # the empty name behind the shorter list meets a name of the longer one, which is then reported
     for name, expected in zip(
         [*places, ""], [*(names[sample_id] for sample_id in ids), ""], strict=False
     ):
@@ -219,6 +222,7 @@ def _write(
     if isinstance(encoded, str):
         return _WrittenImage(0, why=encoded)
 
+    # an image that cannot be used has no file, and was left out above: this one is missing
     if must_exist:
         raise PreparationError(
             f"images are missing, such as {file}; run their parts again, and then part=merge"

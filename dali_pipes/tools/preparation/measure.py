@@ -106,6 +106,7 @@ def measure(
     folder = make_run_folder(Path(config.report))
     images = zip((BEFORE, AFTER), _pairs(source, ids, written, chosen), strict=True)
 
+    # each arm has images of its own, and `Trials` has one set of them
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}
     done = [
         trials[key.arm].run(key, config.loader)

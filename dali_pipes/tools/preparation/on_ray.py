@@ -32,6 +32,7 @@ def write_all(
     Raises:
         PreparationError: a machine does not see the folders, or a task was lost too often.
     """
+    # a Ray that the caller has started runs on afterwards
     started, address = not ray.is_initialized(), os.environ.get("RAY_ADDRESS")
     handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, and does not restore this one
     _check_answers(address)
@@ -46,6 +47,7 @@ def write_all(
             )
         yield from track(_run_tasks(source, encoding, shards), what, len(shards))
     except (ray.exceptions.RayError, OSError) as error:
+        # Ray's error of a task carries the exception that the task raised
         cause = getattr(error, "cause", None) or error
         why = " ".join(str(cause).split())[:300]
         raise PreparationError(
@@ -81,12 +83,14 @@ def _run_tasks(
     to do again.
     """
     write = ray.remote(num_cpus=1, max_retries=_RETRIES)(_write)
+    # put there once: an argument would be sent again with every task
     shared = ray.put(source)
     cores: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
 
     ahead = 2 * max(1, int(cores.get("CPU", 1)))
     pending = [write.remote(shared, encoding, shard) for shard in shards[:ahead]]
 
+    # None starts no further task: the last tasks are only waited for
     for shard in shards[ahead:] + [None] * min(ahead, len(shards)):
         yield ray.get(pending.pop(0))
         if shard:

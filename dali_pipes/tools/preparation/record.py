@@ -71,6 +71,7 @@ class Record:
         for file in earlier:
             self._resume(file)
 
+        # the temporary folders of a killed run and of other parts do not count
         if not earlier and any(not name.startswith(_SCRATCH) for name in os.listdir(out)):
             raise PreparationError(
                 f"{out} is not empty and was not made by dali-pipes prepare; choose another "
@@ -103,10 +104,12 @@ class Record:
             aside.write_bytes(content)
             aside.replace(file)
         except OSError as error:
+            # with the name of the file, since the temporary one tells the user nothing
             raise OSError(error.errno, error.strerror, str(file)) from None
 
     def _resume(self, file: Path) -> None:
         try:
+            # a file of another form raises an error here, before anything is written
             content = json.loads(file.read_text())
             schema, options, splits = (
                 content["schema"],
@@ -163,6 +166,7 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
     with _lock(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
         record = Record(out, options, part)
         record.scratch.mkdir(exist_ok=True)
+        # two processes must not do the same part at once
         with _lock(record.scratch, fcntl.LOCK_EX):
             try:
                 # of a run that was killed

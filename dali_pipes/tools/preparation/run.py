@@ -144,11 +144,13 @@ def _split(
             written = Manifest.open(
                 record.out / split, max_pixels=limit, cache_dir=config.data.cache_dir
             )
+            # other files in the folder would change the ids of those that this run wrote
             check_order(written, source, ids)
         else:
             written = Manifest.scan(
                 record.out / split, max_pixels=config.data.max_pixels, progress=False
             )
+            # for a bucket that the shards are copied to: opening it there then reads no shard
             written.save_index()
 
         if config.encodes and config.agreement_images:
@@ -164,6 +166,7 @@ def _split(
 
 def _options(config: PrepareConfig, sources: Iterable[Manifest]) -> dict[str, Any]:
     """Returns the options that two runs must share to write into the same folder."""
+    # what changes no byte of the files, such as engine and part, may differ from run to run
     quality = (config.quality or QUALITY) if config.encodes else None
     options: dict[str, Any] = {"source": config.source, "to": config.to, "resize": config.resize}
     options |= {"quality": quality, "exif": config.exif}
@@ -232,6 +235,7 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
 
     console.print(table)
     for path, why in outcome.left_out:
+        # a name may have other bytes than UTF-8, which cannot be printed
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")
         say(console, f"left out: {readable}: {why}")
 

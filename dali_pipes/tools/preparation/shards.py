@@ -157,6 +157,7 @@ def _plan_shards(record: Record, folder: Path, source: Manifest, limit: int) -> 
 
     while starts[-1] < len(source):
         before = int(ends[starts[-1] - 1]) if starts[-1] else 0
+        # at least one image, even if it alone is larger than a shard may be
         starts.append(max(int(np.searchsorted(ends, before + room, side="right")), starts[-1] + 1))
 
     names = [f"shard-{number:06d}.tar" for number in range(len(starts) - 1)]
@@ -207,6 +208,7 @@ def write_shard(
                     same += image.same_pixels
         aside.replace(shard.file)
     except OSError as error:
+        # with the name of the shard, since the temporary one tells the user nothing
         raise OSError(error.errno, error.strerror, str(shard.file)) from None
 
     return WrittenShard(ids, same)
@@ -231,6 +233,7 @@ def write_here(
         len(ids),
     )
 
+    # one after the other, since each shard takes its images from the same iterator
     return (write_shard(source, encoding, shard, images) for shard in shards)
 
 

@@ -184,6 +184,7 @@ def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: li
 
     The name is at the pixel of the class that is nearest to the median of its pixels.
     """
+    # the nearest pixel, since values between two classes are another class
     small = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
     present = [value for value in np.unique(small).tolist() if value]
 

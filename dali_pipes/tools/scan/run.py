@@ -64,9 +64,11 @@ def scan(config: ScanConfig) -> None:
     _refuse_outputs(config)
 
     limit = config.max_pixels or config.data.max_pixels
+    # every file is looked at, where opening for training looks at each folder once
     manifest = open_images(
         config.data, config.split, verify=config.verify, max_pixels=limit, unchanged="file"
     )
+    # a saved manifest is mapped into memory, and `load` does not read all of it
     manifest.verify()
 
     _report(console, manifest)
@@ -85,7 +87,7 @@ def scan(config: ScanConfig) -> None:
 
 
 def _refuse_outputs(config: ScanConfig) -> None:
-    """Raises the error of a file that cannot be written: a scan may take hours before."""
+    """Raises the error of a file that cannot be written, before a scan that may take hours."""
     if config.out:
         refuse_other_file(Path(config.out))
         refuse_unwritable(Path(config.out))
@@ -177,6 +179,7 @@ def _summary(manifest: Manifest) -> Table:
         )
     else:
         several = ", any number for each image" if manifest.task == "multilabel" else ""
+        # a label below 0 means none
         empty = len(manifest.classes) - len(np.unique(manifest.labels[manifest.labels >= 0]))
         table.add_row(
             "classes",

@@ -34,7 +34,7 @@ class TuneConfig(LoadersConfig):
     """dali-pipes tune. docs/tune.md explains the search.
 
     Attributes:
-        function: module:function, that returns a DataLoader of yours, without arguments: images,
+        function: module:function, which takes no arguments and returns your DataLoader: images,
             transform and batch size are its own, and with loader=torch the search starts from its
             number of workers; None: the images are those of `data`.
         loader: the default: the search starts from it, and the winner is compared with it.

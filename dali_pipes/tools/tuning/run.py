@@ -95,6 +95,7 @@ def _tune(config: TuneConfig) -> None:
 
     winner = winner_of(race)
     compared: Comparison | None = None
+    # a default that ran out of memory cannot run in a comparison
     if winner != default and race.default_runs:
         loaders = {
             arm: setting.applied_to(config.loader)
@@ -156,6 +157,7 @@ def tries(race: Race) -> list[dict[str, Any]]:
         ratio = None if setting == race.default else race.against_default(setting)
         return {
             **setting.to_dict(),
+            # without round 0, which only shows how long a trial takes
             "rounds": sum(trial["round"] > 0 for trial in race.trials[setting]),
             **{name: figures.get(name) for name in _FIGURES},
             "ratio": ratio.to_dict() if ratio else None,

@@ -119,6 +119,7 @@ class Race:
 
             if ROUNDS * (rung + 1) >= MIN_PAIRS:
                 self._drop_what_is_noise()
+            # of an odd number, the setting in the middle goes on
             left = self.left()
             self._drop_slower(left[-(-len(left) // 2) :], "slower")
             if len(self.left()) < 2:
@@ -141,6 +142,7 @@ class Race:
         """
         self.drop(setting, "ran out of memory")
         self.default_runs &= setting != self.default
+        # also those that were only slower, since `best` may come back to them
         for other in {*self.left(), *self._beaten}:
             if other.in_flight >= setting.in_flight:
                 self.drop(other, f"no smaller than {setting}, which ran out of memory")
@@ -238,6 +240,7 @@ def search(
         ConfigError: there is no time for a single setting besides the default.
     """
     start, count = clock(), 1
+    # no other setting runs in round 0, so this trial is in no ratio
     _measure(config, run, race, race.default, 0)
     trial_s = clock() - start
 
@@ -259,6 +262,7 @@ def search(
     )
 
     def in_time() -> bool:
+        # the next trial takes as long as those before did on average
         spent = clock() - start
         return spent + spent / count <= 60 * config.minutes
 
@@ -295,6 +299,7 @@ def _draw_settings(
 
 def _measure(config: TuneConfig, run: Run, race: Race, setting: Setting, number: int) -> None:
     try:
+        # the name of the arm is a part of the trial's file name
         race.add(setting, run(TrialKey("search", number, str(setting).replace(" ", ",")), setting))
     except ArmError as error:
         if ran_out_of_memory(error):

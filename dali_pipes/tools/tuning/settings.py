@@ -1,5 +1,7 @@
-"""What is searched: the options that change a loader's speed, and its pixels by no more than the
-decoders of a GPU differ, and the values that are worth a try on this machine.
+"""What is searched: options that change a loader's speed, and the values that are worth a try on
+this machine.
+
+They change a loader's pixels by no more than the decoders of a GPU differ.
 """
 
 import itertools

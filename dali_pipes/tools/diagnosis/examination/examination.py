@@ -101,6 +101,8 @@ def examination(
     tried = yield from look_at_loader(state, figures)
 
     verdict = judge_with_hidden(state)
+    # the program's loop may fail at a larger batch, so it gets one after all that needs the loop;
+    # the last fifth of the time is for the fixes
     if not state.ends and not state.is_late(0.8) and _may_be_launch_bound(verdict):
         try:
             yield from try_larger(state, probes)

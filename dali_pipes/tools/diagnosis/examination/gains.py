@@ -45,6 +45,7 @@ def find_fixes(
             *advised,
             *remedies(cause.name, state.items),
         ]:
+            # several causes may have the same fix
             if fix.what in [*(other.what for other in fixes), *state.left_out]:
                 continue
             if fix.program and state.is_late(0.9):

@@ -82,6 +82,7 @@ def measure_once(state: ExaminationState, probes: Probes) -> Training[None]:
 
 def _look_at_gpu(state: ExaminationState, probes: Probes) -> Training[None]:
     state.announce("the GPU during a step")
+    # a step of training, with the wait for its batch
     seconds = median(one.together.seconds / len(one.together.waits_s) for one in state.rounds)
     copied, pinned = state.program.transfer_size()
     state.one_off = replace(
@@ -111,12 +112,14 @@ def try_larger(state: ExaminationState, probes: Probes) -> Training[None]:
     Beside other programs it runs on one thread, where no thread waits for another.
     """
     one_thread = state.one_off.one_thread_gain
+    # with a step of its own, `measure_once` has tried larger batches already
     if one_thread is None and state.step is None:
         rate = yield from _rate_with_larger(state, probes)
         state.one_off = replace(state.one_off, larger_gain=rate and rate / state.model_rate)
     elif one_thread is not None:
         with threads_of_torch(1):
             rate = yield from _rate_with_larger(state, probes)
+
         steps_rate = median(one.steps.rate for one in state.rounds)
         state.one_off = replace(
             state.one_off, one_thread_larger_gain=rate and rate / (one_thread * steps_rate)

@@ -23,7 +23,7 @@ STEPS = 10  # steps that are profiled on a GPU
 
 
 class Probes:
-    """Runs the parts of one program. What trains is a generator of batches (span.py).
+    """Runs the parts of one program. What trains is a generator of batches (measuring/training.py).
 
     Args:
         seconds, least: minimum duration and minimum number of batches of each span.
@@ -59,6 +59,7 @@ class Probes:
         except Exception:  # arrays of a user's own class may raise anything
             return None
 
+        # a first step that is not measured: what a step does once for a new size is done in it
         yield batch
         return (yield from self._measure(itertools.repeat(batch)))
 
@@ -143,6 +144,7 @@ class Probes:
                 yield self._resident[0]
             finally:
                 torch.cuda.set_sync_debug_mode(before)
+        # other warnings of the step are caught as well; PyTorch's has these words
         return sum("called a synchronizing" in str(warning.message) for warning in caught)
 
     def _drain_prefetched(self) -> Iterator[Any]:

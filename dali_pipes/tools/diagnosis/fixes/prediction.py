@@ -55,6 +55,7 @@ def predicted_gain(
                 for part, factor in zip(fix.speeds_up, factors, strict=True):
                     cpu_s = parts[part].cpu_s / (factor if fix.computes_less else 1)
                     parts[part] = replace(parts[part].scaled(1 / factor), cpu_s=cpu_s)
+                # today's quota is no bound, since one of these changes raises it
                 cores = affinity_cores()
 
             after = pace(parts["model"], parts["loader"], serial, cores)
@@ -76,11 +77,13 @@ def undisturbed(
         model_freed, loader_freed: the factors on the pace of each if the other programs ended.
     """
     changed = list[Round]()
+
     for one in rounds:
         model, loader = (
             remove_others(one.steps, model_freed),
             remove_others(one.loader, loader_freed),
         )
+
         changed.append(
             Round(
                 model, loader, _predict_training(one.together, model, loader, serial, loader_freed)

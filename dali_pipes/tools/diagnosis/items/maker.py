@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+# a data set whose items all fail is given up after so many
 MAX_FAILED = 10
 
 
@@ -33,6 +34,7 @@ class ItemMaker:
         if self._auto and self._stream is None and getattr(self._dataset, "__getitems__", None):
             made = self._try(self._fetch_many, batch) or []
         else:
+            # without auto_collation a batch is one index
             for index in batch if self._auto else [batch]:
                 try:
                     made.append(self._fetch(index))
@@ -103,6 +105,7 @@ class ItemMaker:
         return self._collate(made)
 
 
+# `StackSampler.add` reads a stack up to these: what is below them runs the measurement
 ROOTS = {
     ItemMaker._fetch.__code__,
     ItemMaker._fetch_many.__code__,

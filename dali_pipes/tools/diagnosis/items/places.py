@@ -193,6 +193,7 @@ def _kind(name: str, module: str) -> str:
 
     if last in _DECODERS:
         return "decode"
+    # before the modules below, since PIL.Image.open decodes nothing yet
     if name in ("open", "np.load", "PIL.Image.open", "torch.load") or last in (
         "read",
         "read_bytes",
@@ -268,6 +269,7 @@ def _is_small(called: str) -> bool:
     return called in _BUILTINS or any(hasattr(type_, last) for type_ in (str, list, dict, set))
 
 
+# opening a file is a place of its own, which `_kind` knows
 _BUILTINS = set(Counter(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))) - {
     "open"
 }

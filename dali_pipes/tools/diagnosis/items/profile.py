@@ -111,6 +111,7 @@ def profile_items(
                 ):
                     break
 
+        # within the block: it may make one more item, whose random numbers are put back as well
         profile = _summary(watched, sampler)
 
     if not watched.items and watched.error is not None:

@@ -25,11 +25,12 @@ class StackSampler(ABC):
     the time since the last one.
 
     A signal handler runs between two bytecodes of the main thread. A C call that holds the
-    interpreter lock delays it to the end of the call; the frame is then still at the line that
-    calls, and the weight is the whole call. A sampling thread has to take that lock, gets it where
-    it is released anyway, and there counts the Python code before it: on items of 130 us a Python
-    loop of 15 % got 0 %, and a PIL call of 15 % got 20 to 40 %. The signal was at most 3 points
-    off, also beside two busy processes. So the thread is only for callers outside the main thread.
+    interpreter lock delays the handler until the call has ended; the frame is then still at the
+    line that calls, so the whole call is counted there. A sampling thread has to take that lock,
+    and gets it where a C call releases it. The Python code before that call is then counted for the
+    call: on items of 130 µs a Python loop of 15 % got 0 %, and a PIL call of 15 % got 20 to 40 %.
+    The signal was at most 3 points off, also beside two busy processes. So the thread is only for
+    callers outside the main thread.
 
     The signal has a fault of its own: an operator in C (a @ b) is no call, so its time goes to the
     next call, loop or function entry, which may be a line, or a function's return, later.

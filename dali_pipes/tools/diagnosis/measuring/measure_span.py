@@ -47,6 +47,7 @@ def measure_span(
         batch = next(batches)
         waited = time.monotonic() - asked
 
+        # what the clock shows beyond this thread's own time is time in which the step was blocked
         clock, ran, begun = time.monotonic(), _thread_seconds(), _mark(on_gpu)
         if trains and (yield batch):
             # the loop was left: what a program does between two rounds of it, such as a validation,
@@ -80,7 +81,9 @@ def measure_span(
         epoch=epoch,
         gaps_s=tuple(itertools.chain(*map(gaps, runs))) if on_gpu else None,
         blocked_s=blocked if _thread_seconds() else None,
+        # threads that have ended meanwhile are no longer counted
         queued_s=max(0.0, grown["queued_s"]),
+        # the kernel counts this time in ticks, and a short span may hold none
         busy=grown["busy_s"] / max(grown["total_s"], 1e-9),
         throttled_s=grown["throttled_s"],
         memory_stall=None if grown["stalled_s"] is None else grown["stalled_s"] / took,

@@ -59,6 +59,7 @@ class Span:
 
         if self.epoch and self.starts_s:
             return max(0.0, starts / len(self.starts_s) / self.epoch / self._usual_step_s)
+        # an epoch of unknown length: its starts count as often as they were seen
         return max(0.0, starts / self.seconds)
 
     @property
@@ -88,6 +89,8 @@ class Span:
         steps, starts = len(self.waits_s), sum(self.starts_s)
         if not self.epoch or not self.starts_s:
             return self.seconds / steps
+        # what first batches took longer than others: taken out, and put in once for as many steps
+        # as an epoch has
         excess = starts - len(self.starts_s) * self._usual_wait_s
         return (self.seconds - excess) / steps + excess / len(self.starts_s) / self.epoch
 

@@ -19,10 +19,10 @@ Training = Generator[Any, bool | None, T]
 class LoopEnded(BaseException):
     """Thrown into what trains: the program's loop trains on no further batch.
 
-    Not an Exception, so that no probe that survives errors survives it.
+    It is not an Exception, so that a probe that catches errors does not catch it.
 
     Args:
-        is_late: whether there is no time either for what needs no training.
+        is_late: whether no time is left even for what needs no training.
     """
 
     def __init__(self, is_late: bool):

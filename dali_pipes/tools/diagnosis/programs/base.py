@@ -48,7 +48,7 @@ class Fix:
         computes_less: whether a part that becomes faster also takes less CPU time, rather than wait
             less.
         note: side effects.
-        predicted: its gain as a factor on images/s, with the interval that it lies in; None:
+        predicted: its gain as a factor on images/s, with the interval that contains it; None:
             unknown.
         measured: its gain, with the change made; None: not measured.
         patch: the change of the program's text, as a unified diff; "" if it is none, or not known.

@@ -35,6 +35,7 @@ from dali_pipes.training.recipe import build_ema, build_mixing, build_network, b
 from dali_pipes.training.step import Readback, TrainStep
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
+# verdicts that less CPU time for each image would change
 _LESS_CPU = (
     "prep-bound (too few workers)",
     "prep-bound (CPU saturated)",
@@ -71,6 +72,7 @@ class ConfiguredProgram(TrainingProgram):
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         config = self.config
+        # a changed configuration may need more memory than the one that was checked at the start
         check_memory(config, self.manifest, self._fabric.device)
 
         with build_loader(
@@ -91,6 +93,7 @@ class ConfiguredProgram(TrainingProgram):
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
+        # each changed program begins with the same weights
         torch.manual_seed(config.seed)
 
         module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)

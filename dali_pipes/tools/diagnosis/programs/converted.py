@@ -22,6 +22,7 @@ class ConvertedProgram(TrainingProgram):
         NotConvertibleError: a part of it cannot be carried over.
     """
 
+    # taken as DALI's on a GPU, with its default queue of two batches and one in work
     burst, in_flight = 1, 3
 
     def __init__(self, loader: DataLoader, step: Step | None):

@@ -136,6 +136,7 @@ class DataLoaderProgram(TrainingProgram):
         waits = items is not None and items.blocked_s >= _WAITING * items.seconds
         counts = set[int]()
         if waits:
+            # an item that waits needs no core, so many more workers than cores may help
             counts |= {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
         elif now == 0:
             counts |= {1, cores}

@@ -21,6 +21,7 @@ class LoaderProgram(TrainingProgram):
     as many as the cores.
     """
 
+    # taken as DALI's on a GPU, with its default queue of two batches and one in work
     burst, in_flight = 1, 3
 
     def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):

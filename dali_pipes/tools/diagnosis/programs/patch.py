@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# the first parameters of DataLoader, in their order
 _POSITIONS = (
     "dataset",
     "batch_size",

@@ -100,6 +100,7 @@ class StepCalls:
         if not self.steps:
             return []
 
+        # the step runs where the parameters of its optimizer are
         on_gpu = any(device == "cuda" for device, _ in self.parameters)
         possible = "possible" if on_gpu else "possible on a GPU"
         remarks = list[str]()
@@ -173,6 +174,7 @@ class StepCalls:
 
     def _count_copy(self, written: str, arguments: Any, options: dict[str, Any]) -> None:
         """Counts a copy to a device; .to() with a dtype is no such copy."""
+        # the device of .to() is an option or the first argument; .cuda() may have none
         target = options.get("device", arguments[1] if len(arguments) > 1 else "cuda")
         blocks = not options.get("non_blocking", any(value is True for value in arguments[2:]))
         if blocks and isinstance(target, (str, int, torch.device)):

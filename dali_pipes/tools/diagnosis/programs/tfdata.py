@@ -33,11 +33,15 @@ class TfDataProgram(TrainingProgram):
         self._dataset, self._step = dataset, step
         stages = read_pipeline(dataset)
         self._serial = [stage for stage in stages if is_serial(stage, dataset)]
+
         # TensorFlow decides how many threads make batches, and changes it while it runs: one core
         # may be all that it uses, so a loader that uses less than half of one waits
         self.workers = 1
+
+        # TensorFlow adds a prefetch at the end by itself, unless the options forbid it
         injects = dataset.options().experimental_optimization.inject_prefetch is not False
         self.in_flight = 2 if injects or stages[-1].kind == "prefetch" else 0
+
         batches = int(dataset.cardinality())
         # cardinality is negative if it is infinite or unknown
         self.epoch = batches if batches >= 0 else None
@@ -113,6 +117,7 @@ def _run_in_parallel(dataset: Any) -> Any:
     if not any(is_serial(stage, dataset) for stage in read_pipeline(dataset)):
         return dataset
 
+    # tf.data keeps what a data set was made of in private attributes only
     inputs = dataset._inputs()
     before = _run_in_parallel(inputs[0]) if len(inputs) == 1 else None
     if before is None:

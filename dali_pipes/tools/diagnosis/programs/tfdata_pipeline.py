@@ -40,7 +40,7 @@ class Stage:
 def read_pipeline(dataset: Any) -> list[Stage]:
     """Returns the transformations of a tf.data.Dataset, from source to end.
 
-    Of several inputs, such as zip's, the longest is followed.
+    It follows the longest of several inputs, such as those of zip.
     """
     inputs = [read_pipeline(input_) for input_ in dataset._inputs()]
     return [*max(inputs, key=len, default=[]), _read_stage(dataset)]
@@ -50,6 +50,7 @@ def find_faults(dataset: Any) -> list[str]:
     """Returns what is wrong with the order of a pipeline, or left to chance, in words, each with
     what to do instead.
     """
+    # options are a stage of tf.data as well, which may be the last one and changes no element
     stages = [stage for stage in read_pipeline(dataset) if stage.kind != "options"]
     options = dataset.options().experimental_optimization
     faults = [*_wrong_caches(stages)]
@@ -88,6 +89,7 @@ def _wrong_caches(stages: Sequence[Stage]) -> Iterator[str]:
     """Yields what comes before the last cache although it differs, or should differ, from epoch to
     epoch.
     """
+    # what comes before an earlier cache comes before the last one as well
     last = max((place for place, stage in enumerate(stages) if stage.kind == "cache"), default=0)
 
     for stage in stages[:last]:

@@ -172,6 +172,8 @@ def freed(span: Span, actors: int) -> float:
     if others < MIN_OTHERS:
         return 1.0
 
+    # three bounds: the time in run queues, the cores that this work could still use, and the cores
+    # that the other programs use
     queued = min(span.queued_s / (actors * span.seconds), 0.99)
     # our cores over those that the other programs leave us
     room = affinity_cores() / max(affinity_cores() - others, 0.05)
@@ -187,6 +189,7 @@ def straggling(span: Span, burst: int) -> float:
     bursts = [
         sum(waits[start : start + burst]) for start in range(0, len(waits) - burst + 1, burst)
     ]
+    # the usual duration is a median, which needs a few of them
     if len(bursts) < 3:
         return 0.0
 

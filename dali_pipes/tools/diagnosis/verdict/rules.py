@@ -102,6 +102,7 @@ def _machine_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Ca
     if short and figures.prep_stall >= CONTENTION:
         starved.append(Cause("memory-bound", max(figures.memory_stall, figures.prep_stall)))
 
+    # files that fit into memory are cold in the first epoch only
     cold = (
         1.0
         if one_off.cold_rate is None or one_off.data_fits
@@ -116,6 +117,7 @@ def _loader_causes(figures: TrainingFigures, one_off: OneOffFigures, workers: in
     """Returns what training waits for in next(): the start of an epoch, the cores that others have,
     and the loader itself.
     """
+    # what of the waits and of the steps would be saved without the other programs
     by_others = figures.wait_share * (1 - 1 / figures.loader_freed) + figures.step_share * (
         1 - 1 / figures.model_freed
     )

@@ -27,7 +27,7 @@ class ExaminedLoop:
     """The loop that is measured.
 
     Args:
-        job: see `main`.
+        job: see `watched.main`.
         every_step: whether each of its steps makes an iterator.
         partners: iterators of other DataLoaders that the same line takes a batch of, as `zip` does;
             they begin again when they end.
@@ -106,6 +106,7 @@ class ExaminedLoop:
             self._began_anew = True
 
     def next_batch(self) -> Any:
+        # a compiled step of TensorFlow's is counted only once, so its loops seem to train no more
         if self.untrained >= _UNTRAINED and "tensorflow" not in type(self.loader).__module__:
             why = (
                 f"{_UNTRAINED:,} batches were taken in a row without an optimizer's step, as "
@@ -116,6 +117,7 @@ class ExaminedLoop:
             )
 
         refuse_compiled_loops(self._answers)
+        # when the program leaves this loop, its frame is past this place already (`enclosing_loop`)
         asking = program_frame(sys._getframe(2))
         self.asked_at = (asking.f_code, asking.f_lasti) if asking else None
 
@@ -158,6 +160,7 @@ class ExaminedLoop:
 
         self._ended = f"{why} {after}"
         self._ask(lambda: self._examination.throw(LoopEnded(is_late)))
+        # only if the examination has asked for one more batch
         self._answers.fail("its loop could not be measured to the end")
 
     def at_limit(self, frame: FrameType | None) -> None:
@@ -199,6 +202,7 @@ class ExaminedLoop:
 
         from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 
+        # from here on the limit must not end the program before the report is sent
         self._is_finishing = True
         text = StringIO()
         console = Console(file=text, width=self._job["width"])

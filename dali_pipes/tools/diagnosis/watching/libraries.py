@@ -72,8 +72,8 @@ def _never_end_lightning_epochs(module: Any, is_examining: IsExamining) -> None:
 
 
 def _never_end_fetching(module: Any, is_examining: IsExamining) -> None:
-    """Keeps a fetcher from being done: it is done with as many batches as its loader has, and each
-    later one would be taken for the last.
+    """Keeps a fetcher from being done: it is done after as many batches as its loader has, and
+    Lightning would take each later batch for the last one.
     """
     original = module._DataFetcher.__next__
 
@@ -101,6 +101,7 @@ def _never_end_hf_epochs(module: Any, is_examining: IsExamining) -> None:
 
 def _lengthened(updates: range, is_examining: IsExamining) -> Iterator[int]:
     yield from updates
+    # only the last update of an epoch may be of fewer batches; these numbers are beyond it
     last = updates.stop
     while is_examining():
         yield last

@@ -1,4 +1,4 @@
-"""The loops of a user's program over its loaders, and the iterators that they take batches from."""
+"""The loops of a user's program over its loaders."""
 
 from dataclasses import dataclass
 

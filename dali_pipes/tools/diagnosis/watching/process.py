@@ -54,7 +54,9 @@ def diagnose_program(
             except KeyboardInterrupt:
                 interrupted = True
                 _JOB.say("interrupted; what has been found so far:")
+                # the deadline is now, so the program is asked for what it has
                 _collect(child, answers, time.time())
+        # faulthandler writes the innermost frame first
         stack = [
             line.strip() for line in dump.read().splitlines() if line.strip().startswith("File")
         ][:1]
@@ -98,7 +100,7 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
 
 
 def _collect(child: ProgramProcess, answers: dict[str, Any], deadline: float) -> None:
-    """Adds to `found` what the program sends until it ends, and says what it does.
+    """Adds what the program sends to `answers` until it ends, and says what it does.
 
     At the deadline the program is asked for what it has.
     """

@@ -58,7 +58,7 @@ class Watch:
     """The loops of the program, and the one of them that is examined.
 
     Args:
-        job: see `main`.
+        job: see `watched.main`.
 
     Attributes:
         examined: the loop that trains; None: it has not been found yet.
@@ -73,6 +73,7 @@ class Watch:
         self._last_loop: Loop | None = None
         self._built_at: dict[int, tuple[Path, int]] = {}  # key: id of a loader
 
+        # weak, since `WatchedIterator.__del__` tells that the program has let go of one
         self._alive: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
         # those of which a batch was taken since an optimizer stepped
         self._since_step: weakref.WeakSet[WatchedIterator] = weakref.WeakSet()
@@ -97,6 +98,8 @@ class Watch:
             self.examined.begin_anew()
             return WatchedIterator(self, loader, None)
 
+        # __iter__ of a subclass may call that of DataLoader, which is watched as well: one of them
+        # is enough
         with self.own_work:
             return WatchedIterator(self, loader, original(loader))
 
@@ -162,6 +165,7 @@ class Watch:
             return
         if self.examined:
             self.examined.untrained = 0
+        # a step belongs to all loaders that gave a batch since the one before, as those of a zip
         for iterator in self._since_step:
             iterator.steps += not iterator.is_exhausted
         self._since_step.clear()
