@@ -63,9 +63,8 @@ def complete(words: list[str]) -> None:
         if earlier[0] not in composed:
             return
         # without the job's name: Hydra completes a program that has options only
-        os.environ["COMP_LINE"] = line.replace(earlier[0], "", 1).replace(
-            f"{program}  ", f"{program} ", 1
-        )
+        at = line.index(earlier[0], line.index(program) + len(program))
+        os.environ["COMP_LINE"] = line[:at] + line[at + len(earlier[0]) :].lstrip(" ")
 
     # `install=bash` comes without a line of the shell: any job that Hydra composes can answer it
     sys.argv[1:] = ["--shell-completion", *words]

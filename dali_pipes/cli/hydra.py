@@ -153,8 +153,10 @@ class _Run:
         options = [word.partition("=")[0] for word in self.line.words]
         if "hydra.run.dir" not in options or "out" in options:
             return
-        # the default folders of jobs that write a run are below runs/; any other folder stays
-        if str(config.get("out")).startswith("runs/"):
+        # The default folders of jobs that write a run are below runs/, and train, whose default is
+        # None, names a new one there by the time. Any other folder stays.
+        out, of_train = config.get("out"), self.line.job == "train"
+        if str(out).startswith("runs/") or (of_train and out is None):
             config.out = HydraConfig.get().runtime.output_dir
 
     def _stop(self, message: str, status: int = 2) -> None:

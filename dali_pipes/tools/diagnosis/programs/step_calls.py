@@ -108,14 +108,16 @@ class StepCalls:
         for written, place in self._often(self.reads):
             what = f"{written} in {place} makes each step wait for the GPU"
             remarks.append(f"{possible}: {what}; keep it a tensor, and read it once in some steps")
-        for written, place in self._often(self.copies):
+        copies = self._often(self.copies)
+        for written, place in copies:
             what = f"{written} in {place} waits for its copy"
             remarks.append(
                 f"{possible}: {what}; pin_memory=True in the DataLoader, and non_blocking=True "
                 "there, let it overlap"
             )
 
-        if on_gpu and not pin_memory and not remarks:
+        # a copy that is named has this advice already
+        if on_gpu and not pin_memory and not copies:
             remarks.append(
                 "possible: batches are not in page-locked memory, so copies to the GPU are "
                 "slow; pin_memory=True"

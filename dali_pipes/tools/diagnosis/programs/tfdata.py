@@ -40,7 +40,9 @@ class TfDataProgram(TrainingProgram):
 
         # TensorFlow adds a prefetch at the end by itself, unless the options forbid it
         injects = dataset.options().experimental_optimization.inject_prefetch is not False
-        self.in_flight = 2 if injects or stages[-1].kind == "prefetch" else 0
+        # options are a stage too, which may be the last one
+        kinds = [stage.kind for stage in stages if stage.kind != "options"]
+        self.in_flight = 2 if injects or kinds[-1:] == ["prefetch"] else 0
 
         batches = int(dataset.cardinality())
         # cardinality is negative if it is infinite or unknown
