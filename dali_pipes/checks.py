@@ -132,7 +132,7 @@ def check_path(option: str, value: Any) -> Any:
 
 
 def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
-    """Does another check for an option that may be None."""
+    """Does another check on an option that may be None."""
     return None if value is None else check(option, value, *bounds)
 
 
@@ -175,6 +175,7 @@ def to_python(value: Any) -> Any:
         return int(value)
     if isinstance(value, (Real, Decimal)):
         return float(value)
+    # the plain text of NumPy's str_, and of an Enum of text, for which str() may give its name
     return str.__str__(value) if isinstance(value, str) else value
 
 
