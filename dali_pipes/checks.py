@@ -102,6 +102,7 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
         or not all(map(_is_finite, pair))
         or not 0 < pair[0] <= pair[1]
     ):
+        # a tuple is shown as a list, which is how one writes it in YAML and on a command line
         listed = list(pair) if isinstance(pair, tuple) else pair
         raise ConfigError(
             f"{option} is {describe_value(listed)}; it takes two positive numbers, the "

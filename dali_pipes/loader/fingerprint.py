@@ -75,7 +75,7 @@ def to_json_value(value: Any) -> Any:
     A function becomes its name only, an array its shape and a part of its hash.
     """
     if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
-        # as float64, since NumPy has no bfloat16
+        # tensors as float64, since NumPy has no bfloat16
         array = np.ascontiguousarray(
             value
             if isinstance(value, np.ndarray)

@@ -303,7 +303,8 @@ class Plan:
         ids = order.ids(epoch, places % self.epoch_size, bad)
 
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        # a sample that comes twice in an epoch must not get the same random numbers again
+        # A sample that the order repeats gets other random numbers each time. What "pad" and "even"
+        # repeat of an order without repeats gets the same ones again.
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
 
         groups = self.transform.at(epoch).groups

@@ -167,6 +167,6 @@ def copy_to_torch_memory(
                 being_copied.append((copied, (owner, batch)))
             yield planned, copy
     finally:
-        # with this function its references to the owners end: not before all is copied
+        # when this function ends, it lets go of the owners' memory: by then all must be copied
         for copied, _ in being_copied:
             copied.synchronize()

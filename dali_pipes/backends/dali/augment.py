@@ -25,6 +25,7 @@ _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 # operations that take a number (`parameters`)
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
 _GRAY = [0.2989, 0.587, 0.114]  # weights of red, green and blue in torchvision's rgb_to_grayscale
+# not -0.5, which would leave whole numbers to the rounding of ties
 _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision's, which truncates
 
 

@@ -159,6 +159,7 @@ class Transform(Options, ABC):
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
     min_box_size: float = option(1.0, check_number, 0, 2**16)
+    # masks have 16 bits at most
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
     # whether each batch has a height and width of its own, which hold all of its images
