@@ -242,7 +242,7 @@ class Line:
         """
         for number in count(int(self._number(np.array(lane), np.array(first_turn)))):
             one_pass = self._pass(number)
-            # the lane's first window and the one after its last: windows are cut at the ends of lanes
+            # the lane's first window, and the one after its last: windows end where lanes do
             first, end = np.searchsorted(one_pass.windows, one_pass.lanes[lane : lane + 2])
 
             for bounds in pairwise(one_pass.windows[first : end + 1]):
