@@ -102,6 +102,7 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
         or not all(map(_is_finite, pair))
         or not 0 < pair[0] <= pair[1]
     ):
+        # a tuple is shown as a list, which is how one writes it in YAML and on a command line
         listed = list(pair) if isinstance(pair, tuple) else pair
         raise ConfigError(
             f"{option} is {describe_value(listed)}; it takes two positive numbers, the "
@@ -132,7 +133,7 @@ def check_path(option: str, value: Any) -> Any:
 
 
 def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
-    """Does another check for an option that may be None."""
+    """Does another check on an option that may be None."""
     return None if value is None else check(option, value, *bounds)
 
 
@@ -175,6 +176,7 @@ def to_python(value: Any) -> Any:
         return int(value)
     if isinstance(value, (Real, Decimal)):
         return float(value)
+    # the plain text of NumPy's str_, and of an Enum of text, for which str() may give its name
     return str.__str__(value) if isinstance(value, str) else value
 
 

@@ -19,6 +19,7 @@ class DaliPipesError(Exception):
         status: the exit status of a program that ends with it.
     """
 
+    # argparse's status for a wrong command line
     status = 2
 
     @property
@@ -54,7 +55,7 @@ class OptionError(ConfigError):
 
     Attributes:
         owner: the dataclass.
-        parts: what is wrong, of which the first begins with the option's name; what is to be set
+        parts: what is wrong, in parts. The first begins with the option's name; each option to set
             instead is a `Mention`.
     """
 
@@ -65,7 +66,8 @@ class OptionError(ConfigError):
         self.owner, self.parts = owner, parts
 
     def __reduce__(self) -> Any:
-        return type(self), (self.owner, *self.parts)  # to and from other processes
+        # to and from other processes: Exception's own would pass on only the finished text
+        return type(self), (self.owner, *self.parts)
 
 
 class ChoiceError(OptionError):
@@ -113,8 +115,9 @@ class ManifestError(DaliPipesError, ValueError):
 
 
 class OmissionError(ManifestError):
-    """Images or objects that are left out, where `strict` allows none to be."""
+    """Images or objects that are left out, although `strict` allows none to be."""
 
+    # not 2: nothing is wrong with the command itself
     status = 1
 
 

@@ -84,6 +84,7 @@ def check_options(options: Any) -> None:
                 value = _check_kind(declared.name, value, kind)
             if check and (converted := check(declared.name, value, *bounds)) is not None:
                 value = converted
+            # once more, since a check may have returned another value
             value = _check_kind(declared.name, value, kind)
         except OptionError:
             raise  # of options that are the value, such as a policy
@@ -99,6 +100,8 @@ class Options:
     for an unknown one.
     """
 
+    # without it, subclasses with slots=True would have a `__dict__` all the same, and an attribute
+    # with a misspelt name could be set
     __slots__ = ()
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
@@ -144,7 +147,8 @@ def check_arguments(
                 call = signature.bind(*args, **kwargs)
             except TypeError:
                 refuse_unknown(function.__name__, kwargs, signature.parameters, elsewhere)
-                return function(*args, **kwargs)  # raises Python's own error
+                # raises Python's own error, with its own text
+                return function(*args, **kwargs)
 
             for name in kinds.keys() & call.arguments.keys():
                 value = to_python(call.arguments[name])
@@ -195,6 +199,7 @@ def _read_annotation(annotation: Any) -> tuple[type, bool] | None:
             for part in (get_args(annotation) if union else [annotation])
         ]
 
+    # all parts must be of one kind, and one of them the kind itself: a str alone is no path
     others = [part for part in parts if part != "None"]
     kinds = [
         kind for kind, names in _KINDS.items() if others and all(other in names for other in others)
@@ -209,6 +214,7 @@ def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds
         return value
 
     if kind[0] is bool:
+        # 0 and 1 are taken, 0.0 and 1.0 are not, though all four equal a bool
         if value not in (True, False) or isinstance(value, float):
             raise ConfigError(f"{option} is {describe_value(value)}; it takes True or False")
         return bool(value)

@@ -81,6 +81,7 @@ class Ragged:
         return iter(torch.split(self.values, self.lengths))
 
     def __getitem__(self, place: int) -> torch.Tensor:
+        # as in a list, negative places count from the end, and those beyond it are an IndexError
         place = range(len(self.lengths))[place]
         start = sum(self.lengths[:place])
         return self.values[start : start + self.lengths[place]]
@@ -88,6 +89,7 @@ class Ragged:
     @property
     def offsets(self) -> torch.Tensor:
         """(N + 1,) int64 on the CPU: the start of each sample in `values`, then their number."""
+        # a program may have set another default device
         return torch.tensor([0, *self.lengths], dtype=torch.int64, device="cpu").cumsum(0)
 
 
@@ -106,8 +108,8 @@ class Batch:
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
         targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or
             (N, K); boxes, masks and text (docs/objects.md).
-        views: of a transform with several views of each image, by name (N, V, 3, H, W) for V of
-            them; `images` is the first.
+        views: if the transform makes several views of each image: maps each name to its V views,
+            (N, V, 3, H, W); `images` is the first view.
     """
 
     images: torch.Tensor

@@ -19,7 +19,7 @@ MAX_COUNT = 2**12  # threads, processes, and batches ahead
 class PixelBound(NamedTuple):
     """The largest accepted |difference| between the pixels of two loaders, in steps of 1/255.
 
-    Its mean, and its 99th percentile.
+    It is given as bounds on the mean and on the 99th percentile.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""The table of all backends that one trains with: a row each, with the class of its options.
+"""The table of all backends that one trains with: a row for each, with the class of its options.
 
 `entry_of(config).load()` imports the class that a config belongs to. Other packages add their rows
 by the entry-point group `dali_pipes.backends`. `add_backend` makes one known to `build_loader`
@@ -32,7 +32,7 @@ GROUP = "dali_pipes.backends"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendEntry:
-    """One backend. What depends on its options, such as whether it needs a GPU, its config says.
+    """One backend. Its config says what depends on its options, such as whether it needs a GPU.
 
     Attributes:
         name: in results and in conf/loader, where the schema of its options is called NAME_schema.
@@ -55,6 +55,7 @@ class BackendEntry:
         try:
             return load_class(self.backend)
         except ImportError as error:
+            # without an extra there is nothing to install, so this is a fault, with its traceback
             if self.extra is None:
                 raise
             why = f"the backend {self.name} needs a package that is missing ({error})"
@@ -115,6 +116,7 @@ def list_backends() -> dict[str, BackendEntry]:
         where = f"{point.value}, an entry point of {GROUP}"
         try:
             entry = point.load()
+        # a TypeError: a package was made for a `BackendEntry` with other fields
         except (ImportError, TypeError) as error:
             raise ConfigError(
                 f"{where}, cannot be imported ({error}); fix or uninstall its package"

@@ -103,6 +103,7 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
 
     try:
         decode_size(encoded.tobytes())
+    # like `_PROCESS_ERRNOS`, no file's fault
     except MemoryError:
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad

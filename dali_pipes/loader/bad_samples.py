@@ -133,6 +133,7 @@ class BadSamples:
         """
         where, manifest = f"epoch {planned.epoch}, step {planned.step}", self._plan.manifest
         failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
+        # before anything is raised, so that `Loader.bad_samples` lists them in any case
         self.failures += failed
         named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
 

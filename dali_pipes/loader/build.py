@@ -35,6 +35,7 @@ from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes
 
 
+# accept_shard is the outermost: check_arguments would refuse `shard`
 @accept_shard
 @check_arguments(
     DATALOADER_OPTIONS,

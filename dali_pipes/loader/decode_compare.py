@@ -1,6 +1,6 @@
 """Compares the pixels that a loader's options give with those of DALI on the CPU.
 
-decode_probe.py calls `compare` in a separate process, which a decoder may crash. The loaders are
+decode_probe.py calls `compare` in a separate process, since a decoder may crash it. The loaders are
 made without `build_loader`, which imports decode_probe.py and so this module.
 """
 
@@ -60,7 +60,8 @@ def compare(
     run = _run(manifest, exif, ours, batch_size, device, probe, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
 
-    # a mean over each image: a fault of one image must not disappear among the others
+    # A mean over each image: a fault of one image must not disappear among the others. As int16,
+    # since differences of uint8 would wrap around.
     good = sorted(run.pixels.keys() & reference.pixels.keys())
     differences = {
         sample_id: float(

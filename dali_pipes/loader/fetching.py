@@ -1,8 +1,9 @@
 """Fetches the shards of the next window while the present one is read.
 
-Only for shards that are copied into a local cache before they are read. `check_room` refuses plans
-that the cache cannot hold. A Fetcher holds copies of what is needed soon: `start` at the first
-batch, then `plan` for each batch that is about to be read and `deliver` for each that is delivered.
+This is for shards that are copied into a local cache before they are read. `check_room` refuses
+plans that the cache cannot hold. A Fetcher holds copies of what is needed soon. The loader calls
+`start` at the first batch, then `plan` for each batch that is about to be read and `deliver` for
+each that is delivered.
 """
 
 import logging
@@ -146,7 +147,7 @@ class Fetcher:
                 threading.Thread(target=self._work, name="fetch", daemon=True)
                 for _ in range(_AT_ONCE)
             ]
-            # a thread that is interrupted while it starts may wait for ever
+            # a thread that is interrupted while it starts may wait forever
             with delayed_signals():
                 self._threads = threads
                 for thread in threads:
@@ -227,6 +228,7 @@ class Fetcher:
             self._wanted, held, self._held = [], self._held, {}
         for number in held.values():
             release(number)
+        # each None ends one thread
         for _ in self._threads:
             self._queue.put(None)
         self._threads = []

@@ -75,6 +75,7 @@ def to_json_value(value: Any) -> Any:
     A function becomes its name only, an array its shape and a part of its hash.
     """
     if isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim:
+        # tensors as float64, since NumPy has no bfloat16
         array = np.ascontiguousarray(
             value
             if isinstance(value, np.ndarray)
@@ -101,6 +102,7 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json_value(item) for item in value]
     if isinstance(value, (set, frozenset)):
+        # by their text: values of several types have no order
         return sorted(map(to_json_value, value), key=str)
     if isinstance(value, Mapping):
         return {str(name): to_json_value(item) for name, item in value.items()}

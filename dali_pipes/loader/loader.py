@@ -141,7 +141,7 @@ class Loader(RefusesMisuse):
             # the backend may have stopped half-way: the next batch is made by a new one
             self._work.end_backend()
             interrupt = interrupt_behind(error, handled)
-            # an error ends the epoch, also in its first batch, which would fail again for ever; an
+            # an error ends the epoch, also in its first batch, which would fail again forever; an
             # interrupt leaves the position, and the same batch comes next
             is_error = isinstance(error, Exception) and not interrupt
             self._position = Position(epoch, step, is_error or was_abandoned)
@@ -199,8 +199,8 @@ class Loader(RefusesMisuse):
 
     @check_arguments(epoch=(0, LARGEST_EPOCH))
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch of the next `iter()`, which begins at its start, or, after a resume
-        into this very epoch, where that goes on.
+        """Chooses the epoch of the next `iter()`. It begins at its start; after a resume into this
+        very epoch it begins where the resume goes on.
         """
         self._work.use("set_epoch()", self._choose_epoch, epoch)
 

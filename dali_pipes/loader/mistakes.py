@@ -58,6 +58,7 @@ def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # any other value is refused by `check_arguments`, which says what to write
         if isinstance(kwargs.get("shard"), Rank) and "rank" not in kwargs:
             kwargs["rank"] = kwargs.pop("shard")
             text = f"{function.__name__}: shard= is called rank= now"
@@ -186,6 +187,7 @@ def _instead_of_config(value: Any) -> str:
 def _instead_of_transform(value: Any) -> str:
     if isinstance(value, type) and issubclass(value, Transform):
         return f"write {value.__name__}(…)"
+    # what can be called, and a list, may be torchvision's; a mere mix-up of arguments is not
     if isinstance(value, Manifest | LoaderConfig | type | str | None) or not (
         callable(value) or isinstance(value, (list, tuple))
     ):

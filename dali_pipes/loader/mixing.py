@@ -40,7 +40,7 @@ class _Mix(ABC):
     Where a batch holds an image more than once, each is mixed with another image (`arrange_apart`),
     or stays as it is if none is left. The result is a new batch; the tensors of the old one are not
     written to. Class numbers become (N, num_classes) float32, whether the batch is mixed or not;
-    labels that are float32 already keep their shape. `columns` stay those of image i.
+    labels that are float32 already keep their shape. The targets stay those of image i.
 
     Attributes:
         alpha: λ ~ Beta(alpha, alpha) is the share of image i.
@@ -204,7 +204,7 @@ def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) 
         ConfigError: it returns something else than a batch.
     """
     mixed = transform(batch, draws)
-    # of what is no batch, None would end the epoch without a word
+    # None would end the epoch without a word
     if not isinstance(mixed, Batch):
         returned = "None" if mixed is None else f"a {type(mixed).__name__}"
         instead = "a Batch, such as dataclasses.replace(batch, images=…)"
@@ -213,6 +213,7 @@ def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) 
 
 
 def _mixed_labels(labels: Tensor, own: float) -> Tensor:
+    # torchvision's operations in its order, so that the labels are equal bit for bit
     return labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own))
 
 

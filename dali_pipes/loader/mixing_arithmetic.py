@@ -37,15 +37,19 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
 
 
 def arrange_apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Finds an order of the batch, as a ring, in which no image is next to itself; impossible only
-    for an image that is more than half of the batch. (N,) places, or None if all images differ.
+    """Finds an order of the batch, as a ring, in which no image is next to itself. That is
+    impossible only for an image that is more than half of the batch.
 
     The images go to every other place, the most frequent first, and then to the places between.
+
+    Returns:
+        (N,) places in the batch, in this order; None if all images differ.
     """
     _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
     if len(counts) == len(ids):
         return None
 
+    # the last key counts most: first how often an image comes, then which one it is
     by_count = np.lexsort((which, -counts[which]))
     places = np.empty(len(ids), np.int64)
     places[np.argsort(np.arange(len(ids)) % 2, kind="stable")] = by_count

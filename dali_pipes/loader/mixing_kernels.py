@@ -99,6 +99,7 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
     8801), refuses it (13.6), or needs the package ml_dtypes for it (14.2: cupy/_core/dlpack.pyx,
     line 480).
     """
+    # the kernels take images one after the other, in any order of their own values
     if not (images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)):
         images = images.contiguous()
     mixed = torch.empty_like(images)
@@ -111,6 +112,7 @@ def _launch(kernel: str, images: Tensor, *arguments: np.generic) -> Tensor:
 
     with cupy_stream(images.device):
         function = _compiled(f"{kernel}<{_C_TYPES[images.dtype]}, {at_once}>", images.device.index)
+        # a thread takes `at_once` values of each of _IMAGES images
         blocks = (-(-size // (at_once * _THREADS)), -(-count // _IMAGES))
         pointers = np.uintp(images.data_ptr()), np.uintp(mixed.data_ptr())
         function(blocks, (_THREADS,), (*pointers, np.int32(count), np.int32(size), *arguments))

@@ -24,7 +24,8 @@ from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)
 
-# up to so many images: so many names have one checksum, which tells where the ranks' images differ
+# Most images of a data set: how many of their names have one checksum. Checksums tell where the
+# ranks' images differ; larger data sets have none.
 _BLOCKS = {4096: 1, 1_000_000: 256}
 _LIBRARY_FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 _PACKAGE = str(Path(__file__).parents[1])
@@ -113,6 +114,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
                 "data and options"
             )
 
+        # a further loader of this rank with equal options: only its place is added
         if again := next((other for other in known if other["options"] == mine["options"]), None):
             again["places"] += mine["places"]
         else:

@@ -163,6 +163,7 @@ class TargetReader:
             self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]"
         )
         left = [outline for outline, is_left in zip(outlines, kept, strict=True) if is_left]
+        # as numbers: `_move_mask` compares `outside` with the largest one that the dtype holds
         masks = [
             self._move_mask(
                 rasterize(outline, *self._stored_size(planned, at)).view(np.uint8), planned, at, 0

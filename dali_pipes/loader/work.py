@@ -5,8 +5,9 @@ being made.
 loader starts a stream of batches: `backend_at` gives the backend, `start_targets` starts the
 targets and the fetching of each planned batch that the backend takes, and `start` connects them.
 `next` returns one batch after the other: the targets are kept by epoch and step until the backend
-has made the images. `stop`, `end_backend` and `close` give up ever more of it. A process that was
-forked must not use what it inherited, and never destroys it (`_keep_in_child`).
+has made the images. `stop` drops the batches under way, `end_backend` also ends the backend, and
+`close` ends everything. A process that was forked must not use what it inherited, and never
+destroys it (`_keep_in_child`).
 """
 
 import ctypes
@@ -79,6 +80,7 @@ class Work:
         self._plan_errors: list[Exception] = []
 
         self.closed = False
+        # an RLock knows which thread has it: see `_is_in_use_here`
         self._lock, self._process = threading.RLock(), os.getpid()
         _all.add(self)
 
@@ -148,7 +150,7 @@ class Work:
         """Yields the same planned batches. As the backend takes one, its targets are started, and
         the shards of its window are fetched.
         """
-        # of its own for each stream: one from before that is still read from must not add to it
+        # new ones for each stream: an earlier one that is still being read must not add to them
         self._pending, self._plan_errors = {}, []
         return _start_targets(planned, self.targets, self.fetcher, self._pending, self._plan_errors)
 

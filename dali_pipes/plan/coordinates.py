@@ -105,12 +105,13 @@ def move_objects(
         )
     )
 
+    # RandomIoUCrop looks at the boxes before it crops them
     centers = objects.boxes.reshape(-1, 2, 2).mean(axis=1, dtype=np.float64) - start
     within = (
         ((centers > 0) & (centers < size)).all(axis=1) if centered else np.ones(len(images), bool)
     )
 
-    # resize and crop
+    # resize and crop; what is visible of the image may be a part of the output
     places.scale(to / size, start, crop)
     places.clip(np.maximum(-crop, 0), np.minimum(to - crop, canvas))
 
@@ -152,6 +153,7 @@ def to_stored(
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
+    # the steps of `move_objects`, as one matrix for each image, which is then inverted
     start, scale = geometry.region_start, geometry.resize / geometry.region_size
     forward = to_upright(orientations, geometry.source)
 
@@ -190,6 +192,7 @@ def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
 
 
 def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
+    # x becomes length - x: boxes are measured from the corner of the first pixel
     forward[chosen, row] *= -1
     forward[chosen, row, 2] += length[chosen]
 
@@ -212,7 +215,7 @@ def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
 def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
     """The source index of each output pixel, by ATen's "nearest-exact" in float32.
 
-    A source may lie exactly between two pixels. ATen's two kernels for the CPU round such ties
+    A source may be exactly between two pixels. ATen's two kernels for the CPU round such ties
     differently.
     """
     size, to = int(geometry.region_size[axis]), int(geometry.resize[axis])
@@ -307,6 +310,7 @@ class _Places:
 
     def transform(self, matrices: Float) -> None:
         """Moves everything by the inverses of these (M, 2, 3) matrices."""
+        # `affine_matrices` lead from the result to the source; points are rows, hence the transpose
         forward, offset = np.linalg.inv(matrices[:, :, :2]).swapaxes(1, 2), matrices[:, None, :, 2]
 
         corners = np.stack([self.boxes[:, [0, 1, 1, 0], 0], self.boxes[:, [0, 0, 1, 1], 1]], axis=2)

@@ -81,6 +81,7 @@ def resize_sizes(source: Int, resize: Resize) -> Int:
         return source
     if isinstance(resize, tuple):
         return np.tile(resize, (len(source), 1))
+    # torchvision's int(size * long / short): first the product, then a division of floats
     return np.floor(resize * source / source.min(axis=1, keepdims=True)).astype(np.int64)
 
 

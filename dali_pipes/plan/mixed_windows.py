@@ -110,6 +110,7 @@ class MixedLanes(Lanes):
         ]
 
     def _of_source(self, source: int, lane: int, batch: int) -> Iterator[Window]:
+        # `shares` counts windows and samples from 0, and the lane from its own first window
         first_window = int(self._first_window[lane])
         samples_before = int(self._samples_before[lane, source])
         first_turn = int(self._shares.before(first_window + batch)[source]) - samples_before

@@ -65,6 +65,7 @@ class Groups:
     """
 
     def __init__(self, labels: Int, seed: int):
+        # groups are numbered anew without the empty ones, in which nothing could be drawn
         sizes = np.bincount(labels)
         self._members, self._seed = np.argsort(labels, kind="stable"), seed
         self.sizes = sizes[sizes > 0]
@@ -129,9 +130,14 @@ def _list_substitutes(position: int, size: int, apart: int) -> Iterator[int]:
     """
     within = position % apart
     first, left = position - within, max(size - apart, 0)
+
+    # multiples of `apart` later, then earlier: two samples of a batch never share such a position
     yield from range(position + apart, size, apart)
     yield from range(within, first, apart)
+
+    # then all outside of this block of `apart`; each position begins at another one
     yield from ((first + apart + (within + shift) % left) % size for shift in range(left))
+    # at last also what the batch holds
     yield from range(size)
 
 
@@ -145,6 +151,8 @@ def draw_by_weight(weights: NDArray[np.float64], seed: int) -> Callable[[Int], I
         )
         # from 64 random bits; 32 are too coarse for the weights of many images
         share = (high * np.float64(2.0**32) + low) * np.float64(2.0**-64)
+        # "right" passes over images of weight 0. A share that is rounded up to 1 would be beyond
+        # the end: it takes the last image that has a weight.
         return np.minimum(np.searchsorted(sums, share * sums[-1], side="right"), last)
 
     return at
@@ -215,6 +223,7 @@ class Shares:
         ).ravel()[: self.window]
 
         source = np.repeat(np.arange(len(counts)), counts)[np.argsort(keys, kind="stable")]
+        # a source's samples are numbered from `first` on, in the order in which they come
         by_source, turn = np.argsort(source, kind="stable"), np.empty(self.window, np.int64)
         turn[by_source] = np.arange(self.window) - np.repeat(
             counts.cumsum() - counts - first, counts

@@ -18,8 +18,10 @@ def stored_permutation(n: int, seed: int, number: int) -> Int:
 
     It is the order of n keys from NumPy's Philox, whose raw stream is the same in all versions.
     """
+    # the key has 128 bits: the seed, and above it the permutation's number
     keys = np.random.Philox(key=seed | number << 64).random_raw(n)
     order = np.argsort(keys, kind="stable")
+    # the cache gives the same array to all callers
     order.flags.writeable = False
     return order
 
@@ -50,7 +52,7 @@ def permute(
     keys = np.broadcast_to(words[0] << np.uint64(32) | words[1], places.shape)
 
     ns = np.broadcast_to(np.asarray(n, np.int64), places.shape)
-    # frexp's exponent of n - 1 is its length in bits
+    # frexp's exponent of n - 1 is its length in bits; a float64 is exact up to 2**53
     bits = np.maximum(np.frexp(ns - 1.0)[1], 1).astype(np.int64)
 
     # cycle walking: only what is still outside goes through the network again
@@ -63,11 +65,14 @@ def permute(
 
 
 def _feistel(values: Int, bits: Int, keys: NDArray[np.uint64]) -> Int:
+    # the right half has the odd bit
     right_bits = (bits + 1) >> 1
     halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
     masks = [(1 << (bits - right_bits)) - 1, (1 << right_bits) - 1]
     turns = np.maximum(_MIN_ROUNDS, 72 // bits)  # fewer bits are mixed by more turns
 
+    # A turn changes one half by a hash of the other, and doing so again would undo it: so no two
+    # values become equal. Values with more bits are left alone after their last turn.
     for turn in range(turns.max(initial=0)):
         changed, other = turn % 2, 1 - turn % 2
         keys = keys + GOLDEN

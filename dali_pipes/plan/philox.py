@@ -24,12 +24,12 @@ def philox4x32(
 ) -> NDArray[np.uint32]:
     """Four random 32-bit words for every counter.
 
-    Returns:
-        uint32 of shape (4, …): the words, then the broadcast shape of the counters.
-
     Args:
         counter: four words below 2**32, arrays or scalars that broadcast together.
         key: 64 bits; another key gives another, independent stream.
+
+    Returns:
+        uint32 of shape (4, …): the words, then the broadcast shape of the counters.
     """
     words = np.empty((4, *np.broadcast_shapes(*map(np.shape, counter))), "<u4")
     for at, word in enumerate(counter):
@@ -38,8 +38,8 @@ def philox4x32(
     multiplied, added = words[0::2].reshape(2, -1), words[1::2].reshape(2, -1)
     round_key = np.array([[key & 0xFFFFFFFF], [key >> 32]], "<u4")
     for _ in range(_ROUNDS):
-        # both products of a round at once; their halves are views, so a round is three passes over
-        # the data
+        # Both products of a round at once. Their halves are views, so a round is three passes over
+        # the data. The round exchanges the two products, hence [::-1].
         halves = (
             np.multiply(multiplied, _MULTIPLIERS, dtype="<u8").view("<u4").reshape(2, -1, 2)[::-1]
         )

@@ -122,6 +122,7 @@ class PlannedBatch:
     @property
     def region(self) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width of the smallest regions that hold those of all views."""
+        # an image is decoded once for all of its views
         views = self.views
         if len(views) == 1:
             return self.geometry.region
@@ -149,10 +150,14 @@ class Plan:
     Attributes:
         batch_size: samples a rank takes per step.
         sampling: which samples an epoch has, and in which order.
-        last_batch: for samples that do not fill a global batch. "partial" delivers them, spread
-            evenly over the ranks; "drop" leaves them out; "pad" fills up from the start of the
-            epoch's order; "even" does so only until each rank has as many, as DistributedSampler
-            does.
+        last_batch: what happens to samples that do not fill a global batch. "partial" delivers
+            them, spread evenly over the ranks; "drop" leaves them out; "pad" fills the batch up
+            from the start of the epoch's order; "even" does so only until all ranks have equally
+            many, as DistributedSampler does.
+
+    Raises:
+        ConfigError: there is no usable image, or options, images and ranks do not fit together.
+        SmallDataError: the images do not fill one global batch, and last_batch is "drop".
     """
 
     manifest: Manifest
@@ -171,11 +176,13 @@ class Plan:
             )
 
         check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
+        # the dataclass is frozen; what the sampling leaves to the machine is decided here, once
         object.__setattr__(self, "sampling", parse_sampling(self.sampling).on_machine())
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**64 - 1")
         check_choice("last_batch", self.last_batch, ("partial", "drop", "pad", "even"))
 
+        # makes the orders of all epochs, so that a sampling that does not fit is refused now
         for lanes in self.all_lanes:
             if lanes:
                 try:
@@ -222,6 +229,7 @@ class Plan:
         """Samples of one epoch on this rank."""
         full, rest = divmod(self.epoch_samples, self.global_batch_size)
         index, count = self.rank.index, self.rank.count
+        # the part of the last, smaller global batch is cut as `_places` cuts it
         return full * self.batch_size + rest * (index + 1) // count - rest * index // count
 
     @check_arguments(epoch=(0, LARGEST_EPOCH))
@@ -231,8 +239,8 @@ class Plan:
 
     @check_arguments(epoch=(0, LARGEST_EPOCH))
     def make_order(self, epoch: int) -> None:
-        """Makes what the first batch of this epoch would wait for, and keeps it, as a sampling does
-        with the passes over its shards. It may run in a thread.
+        """Makes what the first batch of this epoch would wait for: the stored permutation, or the
+        passes over the shards, which are cached. It may run in a thread.
         """
         self._order(epoch).ids(epoch, np.arange(1))
 
@@ -244,6 +252,7 @@ class Plan:
     @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
         """`batch`, as version 0.2 called it."""
+        # 3: `check_arguments` puts a frame of its own between this method and its caller
         warnings.warn("Plan.rows is called Plan.batch now", FutureWarning, stacklevel=3)
         return self.batch(epoch, step, bad)
 
@@ -290,10 +299,12 @@ class Plan:
     ) -> Iterator[PlannedBatch]:
         each_step = [self._places(step) for step in steps]
         order, places = self._order(epoch), np.concatenate(each_step)
+        # "pad" and "even" go on beyond the epoch's end, with samples from its start
         ids = order.ids(epoch, places % self.epoch_size, bad)
 
         sizes = self.manifest.take_sizes(ids, upright=self.transform.exif == "apply")
-        # a sample that comes twice in an epoch must not get the same random numbers again
+        # A sample that the order repeats gets other random numbers each time. What "pad" and "even"
+        # repeat of an order without repeats gets the same ones again.
         numbers, kind = (places, Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
 
         groups = self.transform.at(epoch).groups
@@ -354,6 +365,8 @@ class Plan:
         start = step * self.global_batch_size
         size = min(self.global_batch_size, self.epoch_samples - start)
         index, count = self.rank.index, self.rank.count
+        # Each rank begins where the one before it ends. The parts of a smaller last batch differ by
+        # one sample at most.
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
 

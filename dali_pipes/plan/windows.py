@@ -159,6 +159,7 @@ class PlainLanes(Lanes):
 
     def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
         share, each_step = int(self._shares[lane]), self._batch // self.count
+        # an epoch with fewer samples than lanes leaves some lanes empty
         if not share:
             return [iter(())]
 
@@ -175,6 +176,7 @@ class PlainLanes(Lanes):
 
         # an epoch's last batch may be smaller; its lanes are cut in the same proportion
         size = np.minimum(self._batch, self._epoch_size - step * self._batch)
+        # lane l begins at size * l // count; this finds the lane of a place
         lane = ((within + 1) * self.count - 1) // size
 
         turn = (
@@ -240,6 +242,7 @@ class Line:
         """
         for number in count(int(self._number(np.array(lane), np.array(first_turn)))):
             one_pass = self._pass(number)
+            # the lane's first window, and the one after its last: windows end where lanes do
             first, end = np.searchsorted(one_pass.windows, one_pass.lanes[lane : lane + 2])
 
             for bounds in pairwise(one_pass.windows[first : end + 1]):
@@ -248,6 +251,7 @@ class Line:
                 )
                 # windows before `first_turn` have been read
                 if after > first_turn:
+                    # a lane may begin and end within a shard, which the next lane then reads too
                     shards = one_pass.shards[
                         _shard_at(one_pass, bounds[0]) : _shard_at(one_pass, bounds[1] - 1) + 1
                     ]
@@ -307,6 +311,7 @@ class Line:
             np.append(0, counts[shards].cumsum()) for counts in (self._lengths, self._sizes)
         )
 
+        # a lane's part of the pass ends where its turns of the next pass begin
         turns = self._turns(number)
         lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
 
@@ -342,6 +347,7 @@ def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
     """
     # for a window that begins with each shard: the first shard that does not fit
     reach = (np.searchsorted(ends, ends[:-1] + limit, side="right") - 1).tolist()
+    # the shard in which each lane begins, and the first one that begins after it
     firsts, stops = (
         np.searchsorted(starts, lanes[:-1], side="right") - 1,
         np.searchsorted(starts, lanes[1:]),

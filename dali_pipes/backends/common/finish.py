@@ -44,6 +44,7 @@ class Finisher:
 
     def __call__(self, decoded: Iterator[tuple[PlannedBatch, Regions]]) -> Iterator[Delivery]:
         """The batches in order."""
+        # a batch is waited for in `_result`, when the next one has been started already
         return starmap(_result, run_one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
     def _start(
@@ -67,6 +68,7 @@ class Finisher:
             for view, out in zip(planned.views, outs, strict=True)
         ]
 
+        # a small batch is cut into fewer parts than there are threads
         count = min(self._count, -(-n // MIN_IMAGES_PER_TASK))
         edges = [n * part // count for part in range(count + 1)]
 

@@ -177,5 +177,6 @@ def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: Pair) -> np.ndar
         pixels = np.pad(pixels, ((before[0], after[0]), (before[1], after[1]), (0, 0)))
         top, left = top + before[0], left + before[1]
 
+    # a view with negative strides where it flips, which torch.from_numpy refuses
     pixels = pixels[top : top + height, left : left + width]
     return pixels[:: -1 if planned.vertical_flip else 1, :: -1 if planned.flip else 1]

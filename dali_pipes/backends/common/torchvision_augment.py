@@ -1,7 +1,7 @@
 """The augmentation operations of torchvision, one image at a time, on the CPU or a GPU.
 
-Some of torchvision's functions take several times as long as their pixels need, or depend on a mode
-of PyTorch (the default dtype, autocast, the precision of matrix products, the number of threads).
+Some of torchvision's functions take several times as long as necessary, or depend on a mode of
+PyTorch (the default dtype, autocast, the precision of matrix products, the number of threads).
 Those are implemented here with the same arithmetic. About one pixel in a hundred thousand differs
 by one step, since its sum is rounded in another order (docs/augmentation.md).
 """
@@ -117,6 +117,7 @@ def _affine(
         0
     ].tolist()
 
+    # centres of pixels; the matrix counts from the corner of the first one
     y, x = (
         torch.arange(size, dtype=torch.float64, device=image.device) + 0.5
         for size in (height, width)
@@ -162,6 +163,7 @@ def _sharpness(image: torch.Tensor, share: float) -> torch.Tensor:
 
     Sums of 16-bit integers replace the convolution.
     """
+    # torchvision leaves such images as they are
     if min(image.shape[1:]) < 3:
         return image
 
@@ -227,8 +229,11 @@ def _hue(image: torch.Tensor, share: float) -> torch.Tensor:
     sixths = torch.where(
         is_green, (blue - red).div_(divisor).add_(2), (red - green).div_(divisor).add_(4)
     )
+    # 6 more, the full circle, so that no sum is negative
     sixths = torch.where(is_red, (green - blue).div_(divisor), sixths).add_(6 + 6 * share)
 
+    # back to red, green and blue, with n = 5, 3 and 1: value - chroma · max(0, min(k, 4 - k, 1)),
+    # where k is hue + n modulo 6
     out = torch.empty_like(image)
     for channel, offset in zip(out, (5.0, 3.0, 1.0), strict=True):
         place = sixths + offset

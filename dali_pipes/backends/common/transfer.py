@@ -44,6 +44,7 @@ def finish_on_gpu(
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def start(planned: PlannedBatch, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
+        # `finish` runs on this stream too, beside the step that uses the batch before
         with span("transfer"), torch.cuda.stream(copies):
             on_gpu = tuple(copy_to_gpu(images, device) for images in groups)
             return planned, DecodedBatch.of(finish(on_gpu, more), copy_to_gpu(ids, device))
@@ -166,5 +167,6 @@ def copy_to_torch_memory(
                 being_copied.append((copied, (owner, batch)))
             yield planned, copy
     finally:
+        # when this function ends, it lets go of the owners' memory: by then all must be copied
         for copied, _ in being_copied:
             copied.synchronize()

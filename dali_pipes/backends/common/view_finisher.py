@@ -40,6 +40,7 @@ class ViewFinisher:
             transform.augmenter.erases,
             transform.interpolation,
         )
+        # by the width of a batch, which changes if the transform pads batches
         self._normalization = cache(partial(pixels.normalization, transform))
         self._run = _compile_without_gil(_place_all if self._slots else _place_and_normalize_all)
 
@@ -83,6 +84,7 @@ def arguments_of(
     """
     geometry, drawn = view.geometry, view.augmentation
     flips = np.stack([geometry.flip, geometry.vertical_flip], axis=1)
+
     # the columns that `_place` unpacks
     columns = (
         geometry.resize,
@@ -162,7 +164,7 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
             part_top : part_top + part_height, part_left : part_left + part_width
         ].contiguous()
 
-    # in this order: only so is the image channels_last, which PyTorch resizes faster
+    # unsqueeze before permute: only then the image is channels_last, which PyTorch resizes faster
     image = region.unsqueeze(0).permute(0, 3, 1, 2)
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")

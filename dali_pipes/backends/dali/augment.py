@@ -25,6 +25,7 @@ _U8, _FLOAT = types.DALIDataType.UINT8, types.DALIDataType.FLOAT
 # operations that take a number (`parameters`)
 NUMBERED = (*BLENDS, "Solarize", "Invert", "Hue", "GaussianBlur")
 _GRAY = [0.2989, 0.587, 0.114]  # weights of red, green and blue in torchvision's rgb_to_grayscale
+# not -0.5, which would leave whole numbers to the rounding of ties
 _FLOOR = -0.4998  # turns DALI's saturating cast, which rounds, into torchvision's, which truncates
 
 
@@ -56,6 +57,8 @@ def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
     """
     for inputs in slots:
         for function, chosen in inputs.chosen.items():
+            # DALI makes a branch of the graph of this `if`. The functions have no such branch, and
+            # DALI could convert only a part of Python.
             if chosen:
                 image = do_not_convert(function)(image, inputs)
     return image
@@ -101,6 +104,7 @@ def _contrast(image: DataNode, inputs: NodesOfSlot) -> DataNode:
 
 
 def _sharpness(image: DataNode, inputs: NodesOfSlot) -> DataNode:
+    # torchvision leaves such images as they are
     if min(inputs.shape) < 3:
         return image
 
@@ -142,8 +146,11 @@ def _hue(image: DataNode, inputs: NodesOfSlot) -> DataNode:
     is_green = fn.cast(value == green, dtype=_FLOAT) * (1.0 - is_red)
     is_blue = 1.0 - is_red - is_green
     difference = is_red * (green - blue) + is_green * (blue - red) + is_blue * (red - green)
+    # 6 more, the full circle, so that no sum is negative
     sixths = difference / divisor + (2.0 * is_green + 4.0 * is_blue + 6.0) + inputs.parameter
 
+    # back to red, green and blue, with n = 5, 3 and 1: value - chroma · max(0, min(k, 4 - k, 1)),
+    # where k is hue + n modulo 6
     channels = []
     for offset in (5.0, 3.0, 1.0):
         place = sixths + offset

@@ -2,8 +2,8 @@
 
 On a GPU, and with resize=dali, the graph makes finished images, which a DALIGenericIterator returns
 (`_deliver_graph_outputs`). Otherwise, on the CPU, the graph only decodes regions, and `Finisher`
-makes images of them in threads (`_finish_regions`). Each way, the planned batches that are inside
-DALI wait in an `InWork`.
+makes images of them in threads (`_finish_regions`). In both cases an `InWork` keeps the planned
+batches that are inside DALI.
 """
 
 import gc
@@ -47,8 +47,8 @@ HOST_MEMORY_PADDING = 8 * 2**20  # bytes; DALI's default, which these graphs lea
 def _leave_pipelines_to_the_parent() -> None:
     """Keeps a forked child, such as a DataLoader's worker, from ending a pipeline of its parent.
 
-    To end it, the child would wait forever for threads that only the parent has. Both the garbage
-    collector and, at the end of the process, DALI would try to. Frozen objects are never collected.
+    A child that ends it waits forever for threads that only the parent has. Both the garbage
+    collector and, at the end of the process, DALI would do so. Frozen objects are never collected.
     """
     gc.freeze()
     Pipeline._pipes.clear()
@@ -161,6 +161,7 @@ class DaliBackend(Backend):
         """
         counts = [len(group) for group in self._transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
+        # PARTIAL: a batch that is not full must stay so, and not be filled up
         iterator = DALIGenericIterator(
             [pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL
         )
@@ -278,6 +279,7 @@ class DaliBackend(Backend):
         )
 
         if on_gpu:
+            # whole images are in the GPU's memory until their regions have been cut out
             if not choose(config, transform, on_gpu).region:
                 yield Need(
                     f"{batch_size} decoded images",
@@ -337,6 +339,7 @@ def to_batch(
     views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform
 ) -> DecodedBatch:
     """DALI's tensors as a batch, not copied and not yet cast; each view is a group of its own."""
+    # DALI's HWC is what PyTorch calls channels_last, with its axes in another order
     if transform.memory_format == "channels_last":
         views = [images.permute(0, 3, 1, 2) for images in views]
     return DecodedBatch.of(views, ids.flatten().long())

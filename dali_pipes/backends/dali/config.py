@@ -53,7 +53,7 @@ class DaliOptions(LoaderConfig):
             allocated beforehand, GPU only; None: the 99th percentile of the images.
         device_memory_padding: bytes on the GPU that each thread's decoder starts with, GPU only; an
             image that needs more waits for more to be allocated.
-        cpus: on which CPUs its threads run, and so on which NUMA node its memory lies: a list such
+        cpus: on which CPUs its threads run, and so on which NUMA node its memory is: a list such
             as 0-15,32-47, or "gpu": those nearest to the GPU where the batches arrive. None: all
             that this process may use.
         read_threads: threads that read images out of shards and mostly wait; files of one image are

@@ -278,6 +278,7 @@ def _nvimgcodec() -> tuple[Version, int]:
 def _nvjpeg_version(cuda: int) -> Version:
     name = f"libnvjpeg.so.{cuda}"
     for library in _libraries(f"nvjpeg/lib/{name}", f"cu{cuda}/lib/{name}", elsewhere=name):
+        # 0, 1 and 2 ask for major, minor and patch (libraryPropertyType); a status of 0 is success
         numbers = [ctypes.c_int() for _ in range(3)]
         if not any(
             library.nvjpegGetProperty(place, ctypes.byref(number))
@@ -293,7 +294,6 @@ def _libraries(*patterns: str, elsewhere: str = "") -> Iterator[ctypes.CDLL]:
 
     NVIDIA's wheels are all in the package `nvidia`.
     """
-
     spec = find_spec("nvidia")
     folders = map(Path, (spec and spec.submodule_search_locations) or ())
     installed = [

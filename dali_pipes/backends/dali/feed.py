@@ -125,10 +125,12 @@ def planned_inputs(
     """The inputs of the image graph; with `only_decodes` those of the region graph only."""
     inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
     if only_decodes:
+        # one for each sample, as all inputs are, though it is the batch's
         return replace(
             inputs,
             number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
         )
+
     views = views_of(transform)
     return replace(
         inputs,
@@ -243,13 +245,16 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
             start=PlanInput(_T.INT32, 1, start),
             size=view_input(_T.INT32, 1, lambda view: view.geometry.region_size),
         )
+    # only if it is needed: with this input `view_graph` has one more operator, fn.flip
     if getattr(transform, "vertical_flip", 0):
         vertical_flip = view_input(_T.INT32, 0, lambda view: view.geometry.vertical_flip)
         inputs = replace(inputs, vertical_flip=vertical_flip)
 
+    # without a crop all images are resized to the same size, which the graph has from the transform
     if transform.crops:
         inputs = replace(inputs, crop=view_input(_T.INT32, 1, lambda view: view.geometry.crop))
         if transform.resizes:
+            # fn.resize takes sizes as floats, and fn.erase anchors and shapes
             resize = view_input(_T.FLOAT, 1, lambda view: view.geometry.resize)
             inputs = replace(inputs, resize=resize)
     if transform.pads_batches:

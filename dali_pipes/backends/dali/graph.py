@@ -161,8 +161,8 @@ def region_graph(
     """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
 
     The pipeline needs conditionals if `inputs.turn` is set, or if the decoder uses the JPEG engine.
-    DALI's decoders never turn an image, since they read other tags than the scan, which the plan
-    was made by.
+    The decoders are told not to turn an image: they read other EXIF tags than the scan does, and
+    the plan is made from the scan.
     """
     # ANY_DATA gives the components as they are stored, so that a gray image has one
     header = fn.peek_image_shape(
@@ -170,6 +170,7 @@ def region_graph(
     )
     encoded = _check_header(inputs.encoded, header, inputs.source)
 
+    # header[2]: the components, after height and width
     if uses_engine(decoder):
         stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
     else:

@@ -196,6 +196,7 @@ class TfDataBackend(Backend):
         if transform.crops:
             image = self._crop(image, geometry[_CROP, :2])
 
+        # the axes to reverse: `_FLIPS` has them in the order of the image's axes
         image = tf.reverse(image, tf.where(geometry[_FLIPS, :2] == 1)[:, 0])
         image = tf.ensure_shape(tf.cast(image, tf.float32), (*transform.shape, 3))
         return tf.round(tf.clip_by_value(image, 0, 255))  # bicubic filters overshoot

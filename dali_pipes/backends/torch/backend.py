@@ -1,6 +1,6 @@
 """The CPU baseline: PyTorch's DataLoader with Pillow, torchvision or TorchCodec in its workers.
 
-The DataLoader's sampler yields planned batches in place of indices, so that each worker makes a
+The DataLoader's sampler yields planned batches instead of indices, so that each worker makes a
 whole batch; `_Images` is the dataset.
 """
 
@@ -58,6 +58,7 @@ class TorchBackend(Backend):
             ("prefetch_factor", "persistent_workers", "multiprocessing_context") if workers else ()
         )
         options: dict[str, Any] = {name: getattr(config, name) for name in of_workers}
+        # batch_size=None: what the sampler yields goes to the dataset as it is, a whole batch
         self._loader: DataLoader[WorkerResult] | None = DataLoader(
             self._images,
             sampler=self._sampler,
@@ -129,7 +130,7 @@ class TorchBackend(Backend):
 
 
 class _PlanSampler(Sampler[NumberedBatch]):
-    """Gives planned batches to the DataLoader in place of indices."""
+    """Gives planned batches to the DataLoader instead of indices."""
 
     def __init__(self) -> None:
         self.numbered: Iterator[NumberedBatch] = iter(())
@@ -144,6 +145,7 @@ class _Images(Dataset[WorkerResult]):
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
         self._upright = transform.exif == "apply"
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
+        # what is normalized elsewhere keeps the layout of decoded pixels, without a transposition
         self._memory_format = (
             transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
         )
@@ -201,6 +203,7 @@ class _ViewWriter:
         return self._transform, self._planned.geometry.take(at), self._planned.shape
 
     def write(self, at: int, decoded: np.ndarray) -> None:
+        # a copy: the decoded image may have negative strides, which from_numpy refuses
         self._pixels[:] = decoded
         image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
         pixels.finish_into(

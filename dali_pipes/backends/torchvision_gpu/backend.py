@@ -129,8 +129,10 @@ class TorchvisionGpuBackend(Backend):
 
         if decoded is None:
             (pixels,) = read_pil.read(encoded, name, [(transform, geometry, transform.shape)])
+            # a copy: a flipped image has negative strides, which from_numpy refuses
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
 
+        # torchvision's crop is black outside the image
         y, x = map(int, geometry.crop)
         image = crop(resize_region(decoded, name, transform, geometry), y, x, *transform.shape)
         axes = [axis for axis, flips in ((1, geometry.vertical_flip), (2, geometry.flip)) if flips]
@@ -150,6 +152,7 @@ def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
     if bytes(content[:3]) != b"\xff\xd8\xff":
         return False
 
+    # after the first marker come segments: 0xFF, a marker, and the length (ITU-T T.81, B.1.1)
     at = 2
     while at + 9 < len(content):
         marker = content[at + 1]

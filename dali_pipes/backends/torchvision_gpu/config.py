@@ -13,7 +13,7 @@ class TorchvisionGpuConfig(LoaderConfig):
     """torchvision on the GPU: decode_jpeg of whole batches with nvJPEG, then crop, resize and flip
     image by image.
 
-    It upsamples chroma plainly, other than every loader on the CPU: torchvision creates nvJPEG
+    It upsamples chroma plainly, unlike every loader on the CPU: torchvision creates nvJPEG
     without the flag for fancy upsampling (torchvision 0.25,
     torchvision/csrc/io/image/cuda/decode_jpegs_cuda.cpp), and has no option for it. docs/pixels.md
     has the bound.

@@ -42,6 +42,7 @@ class Augmenter:
         """Draws the operations for `count` images of this height and width."""
         ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
 
+        # each policy has a range of draws of its own, so one more at the end changes no other
         for place, policy in enumerate(self._op_policies):
             more_ops, more_magnitudes = policy.draw(draws, _FIRST_DRAW + place * DRAWS, shape)
             ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])

@@ -13,6 +13,8 @@ Numbers = NDArray[np.float32]
 
 AFFINE = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
+# Policies draw an operation by its place here. So a new one belongs at the end: anywhere else it
+# would change what a resumed run draws.
 OPS = (
     "Identity",
     *AFFINE,
@@ -103,6 +105,7 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> 
     matrices = np.zeros((len(ops), 2, 3))
     matrices[:, 0, 0] = matrices[:, 1, 1] = 1
 
+    # from the result back to the source: a translation is subtracted, and torchvision truncates it
     for op, (row, column) in {"ShearX": (0, 1), "ShearY": (1, 0)}.items():
         matrices[ops == CODE[op], row, column] = magnitudes[ops == CODE[op]]
     for op, row in {"TranslateX": 0, "TranslateY": 1}.items():

@@ -2,8 +2,8 @@
 
 Each has a file, and a row in the table `SAMPLINGS`. A sampling holds the options; its `order` makes
 an `Order` for one manifest, seed and global batch size, which turns places into ids.
-`parse_sampling` makes one from a name or a mapping, and `choose_sampling` decides on that of a
-loader. docs/sampling.md compares them.
+`parse_sampling` makes one from a name or a mapping, and `choose_sampling` chooses that of a loader.
+docs/sampling.md compares them.
 """
 
 from dali_pipes.plan.sampling.balanced import Balanced as Balanced

@@ -13,8 +13,8 @@ from dali_pipes.plan.sampling.base import Int, Sampling, classes_of
 
 @dataclass(kw_only=True, slots=True)
 class Balanced(Sampling):
-    """Each class as often: rounds of all classes in a random order, and of each class all its
-    images before one comes again.
+    """Each class as often as any other. The classes come in rounds, each in a random order, and all
+    images of a class come before one comes again.
     """
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
@@ -26,6 +26,7 @@ class Balanced(Sampling):
                 permute(len(groups), within, seed, Kind.GROUPS, rounds), rounds
             )
 
+        # a batch touches at most batch // classes + 2 rounds, and a class comes once in each
         return groups.order(
             self._size(manifest), locate, apart=global_batch_size // len(groups) + 2
         )

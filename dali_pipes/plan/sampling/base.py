@@ -67,7 +67,10 @@ class Sampling(Options, ABC):
         return {name: value for name, value in options.items() if value is not None}
 
     def _size(self, manifest: Manifest, whole: int = 1) -> int:
-        """Samples of an epoch, a multiple of `whole`: for samplings with whole batches only."""
+        """Samples of an epoch, rounded down to a multiple of `whole`, and at least `whole`.
+
+        `whole` is the global batch size if all batches must be full.
+        """
         return max((self.epoch_size or len(manifest)) // whole, 1) * whole
 
 

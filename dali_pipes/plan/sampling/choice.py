@@ -1,4 +1,4 @@
-"""The sampling of a loader, which `sampling=`, `shuffle=` or its transform says."""
+"""Chooses the sampling of a loader, by `sampling=`, `shuffle=` or its transform."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ _PROPORTIONAL = 2**12  # samples in which a proportional mixture has its shares
 
 @dataclass(kw_only=True, slots=True)
 class Mixture(Sampling):
-    """What `Manifest.mix` says: shares of several sources, of which each has its own epochs."""
+    """What `Manifest.mix` says: shares of several sources, each of which has its own epochs."""
 
     takes_mixtures: ClassVar[bool] = True
 
@@ -49,6 +49,7 @@ def mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
             f"the source {names[missing[0]]!r} of the mixture has no image; leave it out"
         )
 
+    # `Shares` rounds to 1 / PERIOD of a sample, so a smaller share may be rounded to nothing
     shares = Shares(numbers, window, seed)
     if not shares.in_period.all():
         name = names[int(shares.in_period.argmin())]

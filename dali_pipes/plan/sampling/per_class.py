@@ -51,7 +51,8 @@ class PerClass(Sampling):
         def locate(places: Int) -> GroupPosition:
             step, within = np.divmod(places, global_batch_size)
 
-            # rounds of all classes in a random order, `classes` of them in a batch
+            # rounds of all classes in a random order, `classes` of them in a batch; those that fill
+            # no batch at the end of a round are left out of it
             rounds, batch = np.divmod(step, len(groups) // self.classes)
             group = permute(
                 len(groups),
@@ -61,6 +62,7 @@ class PerClass(Sampling):
                 rounds,
             )
 
+            # the remainder repeats the images of a class that has fewer than `samples`
             number, visit = np.divmod(rounds, visits[group])
             return GroupPosition(
                 group, number, (visit * self.samples + within % self.samples) % groups.sizes[group]

@@ -17,12 +17,12 @@ from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling
 class Repeated(Sampling):
     """Each image several times in a batch, each time with other random numbers: repeated
     augmentation (Hoffer et al., "Augment your batch", CVPR 2020). An epoch has as many samples as
-    there are images, so that it sees 1/times of them; the next goes on.
+    there are images, so it sees 1/times of them; the next epoch goes on with the others.
 
     Attributes:
         times: how often.
-        spread: the repeats lie in different parts of the global batch, and so on different shards,
-            as DeiT's and timm's RepeatAugSampler has them; otherwise they lie side by side.
+        spread: the repeats are in different parts of the global batch, and so on different ranks,
+            as with DeiT's and timm's RepeatAugSampler; otherwise they are side by side.
     """
 
     times: int = option(3, check_int, 1, MAX_SAMPLES)

@@ -24,6 +24,7 @@ class Schedule(Sampling):
 
     def __post_init__(self) -> None:
         check_options(self)
+        # an epoch may be text: JSON has only strings as keys
         phases = {
             int(epoch): sampling
             for epoch, sampling in self.schedule.items()
@@ -67,6 +68,7 @@ class Schedule(Sampling):
             for since, phase in self.schedule.items()
         }
 
+        # a plan has one epoch size, that of epoch 0
         sizes = {since: order.epoch_size for since, order in orders.items()}
         if len(set(sizes.values())) > 1:
             raise OptionError(

@@ -26,6 +26,7 @@ class Weighted(Sampling):
             image in the order of their ids.
     """
 
+    # as it is: `check_options` would make a list of Python's numbers of an array with one per image
     weights: Any = field(default=None, metadata={"as_is": True})
 
     def __post_init__(self) -> None:
@@ -46,6 +47,7 @@ class Weighted(Sampling):
 
     def _weights_of_images(self, manifest: Manifest) -> NDArray[np.float64]:
         weights = _read_weights(manifest, self.weights)
+
         if weights.shape != (len(manifest),):
             raise OptionError(
                 Weighted,
@@ -57,6 +59,7 @@ class Weighted(Sampling):
                 Weighted,
                 "weights: a weight is a number from 0 on, and one at least is above 0",
             )
+
         return weights
 
 

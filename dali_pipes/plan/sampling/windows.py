@@ -31,8 +31,8 @@ class Windows(Sampling):
     fit onto a machine.
 
     The shards are dealt to lanes in a new random order each epoch; a lane reads window after window
-    of whole shards, permutes the samples of each, and has its own share of every global batch. Of a
-    stratified `Manifest.mix` each source has windows of its own.
+    of whole shards, permutes the samples of each, and has its own share of every global batch. In a
+    stratified `Manifest.mix` each source has its own windows.
 
     Attributes:
         lanes: how many; the ranks divide them, or are divided by them. None: one for each machine
@@ -80,6 +80,7 @@ class Windows(Sampling):
         if manifest.mixture:
             return self._mixed(manifest, shards, window, global_batch_size, seed)
 
+        # lanes and windows order single images; the `times` repeats of one are made in `at`
         size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
         lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
@@ -125,6 +126,7 @@ class Windows(Sampling):
 
 def _shards(manifest: Manifest) -> Shards:
     shards = manifest.shards
+    # a file of one image counts as a shard of 0 bytes
     if not shards.bytes.all():
         raise ChoiceError(
             Windows,

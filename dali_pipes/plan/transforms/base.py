@@ -72,9 +72,14 @@ def _check_colors(
 
 
 def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
-    """One whole number as it is, or as many as one of `lists` names, as a tuple.
+    """Returns a whole number as it is, and a list as a tuple; YAML has only lists.
 
-    YAML has only lists.
+    Args:
+        least: the smallest number.
+        lists: the lists that are taken, each by the names of its numbers: "(height, width)".
+
+    Raises:
+        ConfigError: it is neither, or a number is out of bounds.
     """
     value = to_python(value)
     several = isinstance(value, (list, tuple))
@@ -84,6 +89,7 @@ def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
         isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
         for number in numbers
     )
+    # a name such as "(height, width)" has one comma less than it has numbers
     if not whole or (several and len(numbers) not in [names.count(",") + 1 for names in lists]):
         too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
         limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
@@ -102,6 +108,7 @@ def check_size(option: str, value: object) -> Any:
 
 def _check_sizes(option: str, value: object) -> dict[int, Any]:
     """The sizes by integer epochs; JSON has only strings as keys."""
+    # what is no mapping is refused like a wrong epoch, with the same text
     pairs = list(value.items()) if isinstance(value, Mapping) else [("", 0)]
     try:
         sizes = {
@@ -130,8 +137,8 @@ class Transform(Options, ABC):
 
     Attributes:
         size: of the images, in pixels: one number for squares, or (height, width).
-        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; antialiased but
-            for the last.
+        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; the first two are
+            antialiased.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not
             normalized).
@@ -152,6 +159,7 @@ class Transform(Options, ABC):
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
     min_box_size: float = option(1.0, check_number, 0, 2**16)
+    # masks have 16 bits at most
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
 
     # whether each batch has a height and width of its own, which hold all of its images
@@ -174,6 +182,7 @@ class Transform(Options, ABC):
     @property
     def crops(self) -> bool:
         """Whether the output is a crop of the resized image, and not all of it."""
+        # () equals no shape: a transform without this option places images in the output by a crop
         return getattr(self, "resize", ()) != self.shape
 
     @property

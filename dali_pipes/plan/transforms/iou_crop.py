@@ -43,13 +43,13 @@ class IoUCropTransform(RandomTransform):
 
     The region holds the centre of some box whose overlap with it (intersection over union) is at
     least a number drawn from `sampler_options`; boxes whose centre it does not hold are removed. An
-    image without boxes is taken as a whole, as is any other after fifty such numbers without a
-    region: torchvision goes on until there is one, or the whole image is drawn.
+    image without boxes is taken as a whole. So is an image for which fifty such numbers give no
+    region; torchvision goes on until there is one, or until the whole image is drawn.
 
     Attributes:
         scale: smallest and largest share of the image's height, and of its width.
         ratio: smallest and largest width / height of the region.
-        sampler_options: smallest overlaps; from 1 on: the whole image.
+        sampler_options: the smallest overlaps to choose from; 1 or more means the whole image.
         trials: regions that are tried for each number drawn.
     """
 
@@ -98,6 +98,7 @@ class IoUCropTransform(RandomTransform):
             if not waiting.any():
                 break
 
+            # the first of these draws chooses the overlap, each of the others makes a region
             numbers = draws.uniform(first + np.arange(1 + self.trials), waiting)
             min_overlap = options[(numbers[0, :, 0] * len(options)).astype(np.int64)]
             regions = self._draw_regions(source[waiting], numbers[:, :, 1:])

@@ -68,6 +68,8 @@ class RandomCropTransform(RandomTransform):
             else np.zeros_like(size)
         )
 
+        # all places of the crop within the padded image are equally likely; they are then counted
+        # from the image's own corner
         crop = (
             np.floor(numbers[:2, :, 1].T * (size + 2 * more - self.shape + 1)).astype(np.int64)
             - more
@@ -84,9 +86,11 @@ class RandomCropTransform(RandomTransform):
             left + right,
         )
 
+        # a single number is the shorter side, so no side is shorter than it
         if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
             return
 
+        # in chunks: the sizes take 16 bytes an image
         first, count = 0, 0
         for start in range(0, len(manifest), _CHECK_CHUNK):
             ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))

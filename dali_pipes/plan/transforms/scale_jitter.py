@@ -29,7 +29,7 @@ class ScaleJitterTransform(RandomTransform):
     "Simple Copy-Paste" (CVPR 2021).
 
     Attributes:
-        scale: smallest and largest factor, of the size at which the image just fits into `size`.
+        scale: smallest and largest factor; at 1 the image just fits into `size`.
     """
 
     size: Any = option(1024, check_size)

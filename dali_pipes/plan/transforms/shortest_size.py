@@ -51,7 +51,8 @@ class ShortestSizeTransform(RandomTransform):
     of the largest batch.
 
     Attributes:
-        min_size: length of the shorter side, in pixels; of several each image takes one at random.
+        min_size: length of the shorter side, in pixels; if there are several, each image takes one
+            at random.
         max_size: the longer side is not longer than this; the shorter one is then shorter.
         size_divisor: height and width of a batch are multiples of this.
     """
@@ -122,8 +123,8 @@ class ShortestSizeTransform(RandomTransform):
     def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """The geometry in a batch that is as large as its largest image, and that batch's shape.
 
-        A flip mirrors the whole batch. So before the flip an image is placed where it will come to
-        stand at the top left.
+        A flip mirrors the whole output, padding included. So an image that is flipped is first
+        placed in the opposite corner, and the flip brings it to the top left.
         """
         height, width = (
             -(-geometry.resize.max(axis=0) // self.size_divisor) * self.size_divisor

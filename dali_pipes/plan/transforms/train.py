@@ -18,8 +18,8 @@ class TrainTransform(RandomTransform):
     """A random resized crop and a random flip, distributed as torchvision's RandomResizedCrop and
     RandomHorizontalFlip.
 
-    Of ten attempts the first that fits counts, then the largest central region whose aspect ratio
-    is allowed.
+    The first of ten attempts that fits counts. If none fits, the region is the largest central one
+    whose aspect ratio is allowed.
 
     Attributes:
         scale: smallest and largest share of the image's area.
@@ -42,8 +42,8 @@ def draw_regions(
 ) -> tuple[Int, NDArray[np.float64]]:
     """(N, 4) regions of random area and aspect ratio, and (2, N) random numbers for flips.
 
-    As in torchvision, the first of ten attempts that fits counts; if none does, the largest central
-    region with an allowed aspect ratio.
+    As in torchvision, the first of ten attempts that fits counts; if none fits, it is the largest
+    central region with an allowed aspect ratio.
 
     Args:
         source: (N, 2) heights and widths.
@@ -76,13 +76,14 @@ def _first_fit(
     area, aspect, top, left = numbers
     height, width = source[:, :1], source[:, 1:]
     area = (scale[0] + (scale[1] - scale[0]) * area) * (height * width)
+    # as in torchvision, the logarithm of the aspect ratio is uniform
     low, high = np.log(ratio)
     aspect = np.exp(low + (high - low) * aspect)
 
     w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
 
-    # argmax of booleans is the first attempt that fits
+    # argmax of booleans is the first attempt that fits, or 0 if none does; fits[at] tells which
     at = np.arange(len(fits)), fits.argmax(axis=1)
     h, w = h[at], w[at]
     region = np.stack(

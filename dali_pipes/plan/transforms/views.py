@@ -34,14 +34,14 @@ class ViewsTransform(TrainTransform):
     """Several views of each image, each a `TrainTransform` with random numbers of its own; the
     image is decoded once for all.
 
-    The other options are those of every view, unless it has others.
+    The other options are those of every view that does not set its own.
 
     Attributes:
-        views: by name the options of its views, with how many there are of them, such as {"global":
-            {"count": 2, "size": 224}, "local": {"count": 8, "size": 96}}; or a list of options, one
-            for each, where those of one name differ. In YAML and on the command line a list,
-            [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}]: Hydra merges
-            mappings and replaces lists.
+        views: maps each name to the options of its views and to their number, such as {"global":
+            {"count": 2, "size": 224}, "local": {"count": 8, "size": 96}}; or to a list of options,
+            one for each view, if they differ. In YAML and on the command line it is a list,
+            [{name: global, count: 2, size: 224}, {name: local, count: 8, size: 96}], since Hydra
+            merges mappings and replaces lists.
     """
 
     views: Any = option(list, _check_views)
@@ -68,6 +68,7 @@ class ViewsTransform(TrainTransform):
 
     @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:
+        # without `views`: each view is a TrainTransform, whose own options replace the shared ones
         shared = {
             declared.name: getattr(self, declared.name) for declared in fields(TrainTransform)
         }
@@ -105,10 +106,12 @@ def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
                 f"views: {view!r} has no name; it takes views such as ",
                 Mention(ViewsTransform, "views", example),
             )
+
         options = {str(name): value for name, value in view.items() if name != "name"}
         by_name.setdefault(str(view["name"]), []).extend(
             _parse_view_options(str(view["name"]), options)
         )
+
     return by_name
 
 

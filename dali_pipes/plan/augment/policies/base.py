@@ -1,7 +1,7 @@
 """What all policies have in common.
 
-A policy is a dataclass of options that fills slots with operations. It takes a range of draw
-numbers of each sample, of which `DRAWS` are its own.
+A policy is a dataclass of options that fills slots with operations. Each policy of a list has
+`DRAWS` draw numbers of each sample for itself.
 """
 
 from abc import ABC, abstractmethod

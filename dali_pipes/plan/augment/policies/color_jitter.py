@@ -49,6 +49,7 @@ class ColorJitter(Policy):
         return (Slot(tuple(self._parts())),) * len(self._parts())
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        # a draw has four numbers, one for each part; where parts are off, some are not used
         shuffle, strength, (happens, *_) = (
             draws.uniform(first),
             draws.uniform(first + 1),
@@ -57,6 +58,8 @@ class ColorJitter(Policy):
 
         codes, magnitudes = [], []
         for share, (op, value) in zip(strength, self._parts().items(), strict=False):
+            # a magnitude is added to a factor of 1, which must not become negative; hues have both
+            # signs
             low = -value if op == "Hue" else max(-1.0, -value)
             codes.append(np.where(happens < self.p, CODE[op], 0))
             magnitudes.append(low + (value - low) * share)

@@ -20,6 +20,7 @@ class GaussianBlur(Policy):
     """
 
     name: str = "GaussianBlur"
+    # twice LARGEST_SIDE; RandomTransform compares it with the images
     kernel_size: int = option(23, check_int, 1, 2**17)
     sigma: tuple[float, float] = option((0.1, 2.0), check_ordered_pair)
     p: float = option(1.0, check_number, 0, 1)

@@ -20,6 +20,7 @@ class RandAugment(Policy):
     """
 
     name: str = "RandAugment"
+    # each operation takes one of the policy's draws
     num_ops: int = option(2, check_int, 1, DRAWS)
     magnitude: int = option(9, check_int, 0, 2**16)
     num_magnitude_bins: int = option(31, check_int, 2, 2**16)

@@ -43,6 +43,7 @@ class RandomErasing(Options):
         aspect = np.exp(low + (high - low) * aspect)
         height, width = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
 
+        # as in torchvision, a rectangle is lower and narrower than the image, not equal to it
         fits = (height < shape[0]) & (width < shape[1])
 
         # argmax of booleans is the first attempt that fits

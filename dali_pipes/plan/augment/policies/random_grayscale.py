@@ -22,5 +22,6 @@ class RandomGrayscale(Policy):
     slots: ClassVar[tuple[Slot, ...]] = (Slot(("Color",)),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
+        # -1 makes the factor 0: nothing of the colour is left
         happens, *_ = draws.uniform(first)
         return choose_op("Color", np.full_like(happens, -1), happens < self.p)

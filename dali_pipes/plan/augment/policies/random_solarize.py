@@ -14,8 +14,8 @@ from dali_pipes.plan.philox import Draws
 
 @dataclass(kw_only=True, slots=True)
 class RandomSolarize(Policy):
-    """All values from a threshold on inverted, with probability `p`; BYOL's (Grill et al., NeurIPS
-    2020, appendix B).
+    """All values from a threshold on inverted, with probability `p`, as in BYOL (Grill et al.,
+    NeurIPS 2020, appendix B).
 
     Attributes:
         threshold: from 0 to 256, of values up to 255.

@@ -26,6 +26,7 @@ class TrivialAugmentWide(Policy):
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         chosen, bin, sign, _ = draws.uniform(first)
+        # torchvision's constants of the wide space
         magnitudes = operations.space(
             self.num_magnitude_bins,
             shear=0.99,
