@@ -7,7 +7,7 @@ the command line writes the same in its own (cli/spelling.py).
 
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class DaliPipesError(Exception):
@@ -26,6 +26,17 @@ class DaliPipesError(Exception):
     def summary(self) -> str:
         """The text for a program that has little room for it."""
         return str(self)
+
+    def __reduce__(self) -> Any:
+        # To and from other processes. Exception's own would call the class with the finished text
+        # alone, which a class with further arguments does not take.
+        return type(self)._restore, (self.args, dict(vars(self)))
+
+    @classmethod
+    def _restore(cls, texts: tuple[Any, ...], attributes: dict[str, Any]) -> Self:
+        error = cls.__new__(cls, *texts)
+        vars(error).update(attributes)
+        return error
 
 
 class ConfigError(DaliPipesError, ValueError):
@@ -64,10 +75,6 @@ class OptionError(ConfigError):
     def __init__(self, owner: type, *parts: str | Mention):
         super().__init__(f"{owner.__name__}{self.joint}{''.join(map(str, parts))}")
         self.owner, self.parts = owner, parts
-
-    def __reduce__(self) -> Any:
-        # to and from other processes: Exception's own would pass on only the finished text
-        return type(self), (self.owner, *self.parts)
 
 
 class ChoiceError(OptionError):

@@ -56,6 +56,7 @@ def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
         ("dali-pipes ", "train benchmark"),
         ("dali-pipes sc", "train benchmark"),
         ("dali-pipes scan data=", "data=coco"),
+        ("/home/scan/bin/dali-pipes scan data=", "data=coco"),
     ],
 )
 def test_a_shell_completes_jobs_and_then_their_options(

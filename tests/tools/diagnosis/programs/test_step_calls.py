@@ -69,6 +69,22 @@ def test_a_call_once_in_many_steps_is_no_cause():
     assert not any(".item()" in each for each in calls.remarks(pin_memory=True))
 
 
+@pytest.mark.parametrize(
+    ("step", "is_advised"),
+    [(train, True), (lambda batch: train(batch).item(), True), (to_device, False)],
+)
+def test_page_locked_memory_is_advised_once(step, is_advised):
+    calls = StepCalls()
+    watched = calls.watching(step)
+    for _ in range(3):
+        watched(BATCH)
+    # as if the model were on a GPU
+    calls.parameters = {("cuda", torch.float32)}
+    remarks = calls.remarks(pin_memory=False)
+    assert any("not in page-locked memory" in remark for remark in remarks) is is_advised
+    assert sum("pin_memory=True" in remark for remark in remarks) == 1
+
+
 def test_everything_is_put_back_after_some_steps():
     names = ("item", "to", "cpu", "__float__", "__format__")
     before, owned = [getattr(torch.Tensor, name) for name in names], set(vars(torch.Tensor))

@@ -67,6 +67,19 @@ PIPELINES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("dataset", "in_flight"),
+    [
+        (NUMBERS.batch(8), 2),
+        (NUMBERS.batch(8).with_options(KEPT), 0),
+        (NUMBERS.batch(8).with_options(KEPT).prefetch(2), 2),
+        (NUMBERS.batch(8).prefetch(2).with_options(KEPT), 2),
+    ],
+)
+def test_batches_in_flight_wherever_the_options_are(dataset, in_flight):
+    assert TfDataProgram(dataset).in_flight == in_flight
+
+
 @pytest.mark.parametrize("kind", PIPELINES)
 def test_what_is_wrong_is_named_and_nothing_else(kind):
     dataset, expected = PIPELINES[kind]
