@@ -127,6 +127,7 @@ class ManifestFacts:
 
     def of_part(self) -> Self:
         """What still holds of some of the samples."""
+        # folders count rows, and omissions and reading are about all images: a part has none
         return replace(
             self.of_same_samples(),
             folders={},

@@ -36,6 +36,7 @@ class Value(Generic[T]):
     def __get__(self, manifest: _HasImages, kind: type) -> T: ...
 
     def __get__(self, manifest: _HasImages | None, kind: type) -> Self | T:
+        # asked of the class itself, as help() does
         if manifest is None:
             return self
         value: T = self._value.__get__(manifest.images)

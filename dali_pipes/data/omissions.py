@@ -21,16 +21,21 @@ _LONGEST_EXTENSION = 12  # characters; a longer one, or a number, is taken for a
 _UNITS = ("image", "object", "folder", "file")
 # The parts of a problem that differ from file to file: sizes, names and places in a file.
 _VARYING = (
+    # what is in brackets, such as a row or the text of an error
     (re.compile(r" *\([^()]*\)"), ""),
+    # which annotation or object it is, or the size before 'more than … pixels'
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
+    # the name of the mask
     (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
     (
         re.compile(
+            # sizes, quoted names and values, ids, and places in a file
             r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record "
             r")\d+"
         ),
         "…",
     ),
+    # numbers of bytes
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
 # Files beside images that nobody takes for images: notes, labels, captions, programs.
@@ -51,6 +56,7 @@ _DOCUMENTS = (
         ".yml",
     ),
     *(
+        # of this package: a cached scan or an index, and the journal of a scan that was killed
         ".arrow",
         ".unfinished",
         ".toml",
@@ -74,6 +80,7 @@ _DOCUMENT_NAMES = (
     "notice",
     "changelog",
     "makefile",
+    # Spark and Hadoop write it beside the files of a finished job
     "_success",
 )
 

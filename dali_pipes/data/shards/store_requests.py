@@ -165,12 +165,15 @@ def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
 
     That of S3 sends a request once, since `request` counts the attempts.
     """
+    # use_listings_cache: a listing that fsspec keeps would lack what is uploaded later
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
     configured = fsspec.config.conf
     users = (configured.get("s3", {}) | configured.get("s3a", {})).get("config_kwargs", {})
+    # the user's own settings go before ours
     once = {"retries": {"total_max_attempts": 1}} | users
     files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, config_kwargs=once)
+    # s3fs sends requests again too, besides botocore
     files.retries = 1
     return files, path
 

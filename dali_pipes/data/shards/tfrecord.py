@@ -56,6 +56,7 @@ def list_images(
     at, index = 0, 0
     while at < total:
         head = os.pread(descriptor, _HEAD, at)
+        # a rest that is shorter than a head has no CRC, and so is damage
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
             what = (
@@ -276,7 +277,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _masked_crc(data: bytes) -> int:
-    """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it."""
+    """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it.
+
+    It is computed bit by bit: only the eight bytes of each record's length go through it.
+    """
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -154,6 +154,8 @@ def scan_embedded(
     labels = read_row_labels(file, table, options, check)
     classes, rows = build_rows(file, table, paths, headers, places, options, labels, targets)
 
+    # The labels are numbers of these names, if there are names for all. With boxes, the classes are
+    # those of the objects.
     names = named.get(column, [])
     if classes and not targets.boxes and len(classes) <= len(names):
         classes = names

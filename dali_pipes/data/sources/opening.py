@@ -186,7 +186,8 @@ def _read_images(request: Request) -> ImageTable:
     )
 
 
-# A row is a kind of source. What none of them takes is a folder or shards to scan.
+# A row is a kind of source. What none of them takes is a folder or shards to scan. An index is looked
+# for before the kind: finding the kind lists a folder in a store, which an index saves.
 READERS: tuple[Callable[[Request], ImageTable | None], ...] = (
     _refuse_other_layouts,
     _read_index,

@@ -164,6 +164,7 @@ def _assign_annotation(read: CocoContent, number: int, entry: Any) -> None:
         )
         read.strays.append(f"{name_annotation(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
+        # JSON's escapes may give half a character, which Arrow cannot hold
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
     # a caption that is no text; with a box the annotation is an object all the same
     elif "caption" in entry and entry.get("bbox") is None:

@@ -122,7 +122,7 @@ def scan_coco(
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
     upright = check.targets.annotated == "upright"
-    # boxes of an image of another size would lie elsewhere in it
+    # boxes that were drawn in an image of another size are at other places in this one
     headers = [
         _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
@@ -133,6 +133,7 @@ def scan_coco(
     labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
+        # as they are before bad objects become problems of their images
         usable = headers
         # nothing shows whether these were annotated as stored or upright
         if check.targets.annotated is None and (turned := _list_turned(read, headers)):
@@ -191,6 +192,7 @@ def _image_ids(read: CocoContent) -> pa.Array:
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
     return pa.array(
+        # JSON's escapes may give half a character, which Arrow cannot hold
         [str(image["id"]).encode(errors="replace").decode() for image in read.images],
         pa.large_string(),
     )

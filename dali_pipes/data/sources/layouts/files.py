@@ -155,6 +155,7 @@ def _refuse_content(path: Path) -> None:
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
     images = "|".join(re.escape(extension) for extension in IMAGE_EXTENSIONS)
+    # a table, whose header has the column path
     if re.search(r"\bpath\b", line):
         return
 
