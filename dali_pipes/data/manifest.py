@@ -538,6 +538,7 @@ def _check_manifests(manifests: Iterable[M]) -> list[M]:
             f"concat is given {describe_value(other)}; it takes a list of manifests: "
             "Manifest.concat([one, other])"
         )
+
     if not manifests:
         raise ConfigError("concat joins at least one manifest, and there is none")
     return list(manifests)

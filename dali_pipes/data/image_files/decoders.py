@@ -42,6 +42,7 @@ class _Decoder:
             except Exception:
                 self._pipeline = None  # a pipeline that has failed once is of no more use
                 raise
+            # a copy, since the next run uses the same memory
             return np.array(images.at(0))
 
 

@@ -164,10 +164,12 @@ def examine(
             if judge and not problem:
                 problem = find_disagreement(image, file, size)
 
+        # last, since it takes the most time, and not for what the header shows already
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = find_refusal(file.read(), height, width, format)
     except OSError as error:
+        # Pillow's errors of broken files are OSErrors without a number; those of a disk have one
         problem = (
             "not an image, or its header is broken"
             if error.errno is None

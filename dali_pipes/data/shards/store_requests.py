@@ -80,6 +80,7 @@ def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) ->
             failed += 1
             fault = judge(error, url, store in _answering_stores) or Fault(_ATTEMPTS)
             if fault.is_missing:
+                # that there is no such object is an answer too
                 _answering_stores.add(store)
                 raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
 

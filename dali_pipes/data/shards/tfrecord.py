@@ -131,6 +131,8 @@ def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) ->
     by_option: dict[str, Any] = {}
 
     for option, name in targets.named.items():
+        # each side of the boxes is a feature of its own; None, for unequal lengths, is refused by
+        # `object_columns`
         if option == "boxes":
             sides = [
                 _list(descriptor, features, f"{name}/{side}", _FLOATS)

@@ -254,6 +254,7 @@ def list_folders(
                 if len(parts := os.fsdecode(folder.path).split("/")) == 2
             )
 
+            # a user who names the classes says that these folders are classes
             if check.classes is None:
                 refuse_inner_folders(
                     root, name, inner, len(class_folders.folders), _count(of_class[0], earlier)

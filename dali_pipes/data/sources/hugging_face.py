@@ -237,6 +237,7 @@ def _read_group(
 
     headers, members = [], []
     for row, image in enumerate(images):
+        # a row may be null, and not every file has paths
         encoded, path = (image or {}).get("bytes"), (image or {}).get("path")
         if isinstance(encoded, bytes):
             headers.append(examine(BytesIO(encoded), len(encoded), mtime_ns, check))

@@ -191,6 +191,7 @@ def _image_ids(read: CocoContent) -> pa.Array:
         whole = [int(number or 0) for number in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
+
     return pa.array(
         # JSON's escapes may give half a character, which Arrow cannot hold
         [str(image["id"]).encode(errors="replace").decode() for image in read.images],
@@ -204,6 +205,7 @@ def _list_faults(
     """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
+
     for image, annotations, header, text in zip(
         read.images, read.objects, headers, lines, strict=True
     ):

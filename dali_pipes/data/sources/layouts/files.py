@@ -99,6 +99,7 @@ def refuse_file(path: Path) -> None:
 
 def kind_of_file(name: str) -> tuple[str, str] | None:
     lower = name.lower()
+    # names that say more than their endings come first: CIFAR's is an archive too
     if re.fullmatch(
         r"(data_batch_\d|test_batch)(\.bin)?|cifar-100?-(binary|python)\.tar\.gz", lower
     ):

@@ -74,6 +74,7 @@ def check_objects(
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(objects.boxes, format, up_height, up_width)
+        # in float32, as they are stored: a box may become empty or infinite by it
         boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
