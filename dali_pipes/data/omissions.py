@@ -93,9 +93,9 @@ class Omission(NamedTuple):
             broken" or ".gif files".
         number: how many there are.
         names: of the first few, relative to the root.
-        unit: "image", of what is an image or may be one; "object", of annotations of images that
-            are used; "folder", of folders that others take for classes; "file", of what nobody
-            takes for an image.
+        unit: what is counted: "image" is an image or may be one; "object" is an annotation of an
+            image that is used; "folder" is a folder that others take for a class; "file" is what
+            nobody takes for an image.
     """
 
     kind: str

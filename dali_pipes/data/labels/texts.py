@@ -1,5 +1,6 @@
-"""What the text in the cells of a CSV means, or in the parts into which a separator splits them:
-class numbers, numbers to predict, or names.
+"""What the texts of labels in a CSV mean: class numbers, numbers to predict, or names.
+
+A text is a cell, or one of the parts into which a separator splits the cells.
 """
 
 import contextlib

@@ -171,7 +171,7 @@ def scan_embedded(
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
-    """Returns the columns besides the images, and of each row group the file, its number, and the
+    """Returns the columns besides the images, and for each row group the file, its number, and the
     file's modification time.
     """
     try:

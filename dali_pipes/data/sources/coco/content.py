@@ -1,5 +1,7 @@
-"""The content of a JSON file of COCO's form: images, categories and annotations, of which those
-without a valid id or name are refused, and each annotation is put to its image.
+"""The content of a JSON file of COCO's form: images, categories and annotations.
+
+A file is refused if an image or a category has no valid id or name. Each annotation is assigned to
+its image.
 """
 
 import json

@@ -47,10 +47,10 @@ def as_corners(
 def check_objects(
     objects: SourceObjects, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
-    the columns of the objects that are left.
+    """Returns the headers, and the columns of the objects that are left.
 
-    The column box_labels has class names if the source has them. Unusable images keep no object.
+    With bad_objects="problem" the header of an image with a bad object has a problem. The column
+    box_labels has class names if the source has them. Unusable images keep no object.
     """
     height, width = (
         np.array([getattr(header, name) for header in headers], np.int64)
