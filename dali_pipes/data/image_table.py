@@ -559,7 +559,7 @@ class ImageTable:
         )
 
     def with_facts(self, **facts: Any) -> Self:
-        """The same images, of which more is known."""
+        """The same images, with further facts."""
         return replace(self, facts=replace(self.facts, **facts))
 
     def moved_to(self, root: Path | str) -> Self:
@@ -607,7 +607,7 @@ class ImageTable:
         )
 
     def mark_problems(self, problems: Mapping[int, str]) -> Self:
-        """The same images, of which these samples cannot be used.
+        """The same images, some of which cannot be used any more.
 
         Args:
             problems: what is wrong, by id.

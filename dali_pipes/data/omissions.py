@@ -92,7 +92,7 @@ class Omission(NamedTuple):
         kind: why, in words that hold for all of them, such as "not an image, or its header is
             broken" or ".gif files".
         number: how many there are.
-        names: of the first few, relative to the root.
+        names: the names of the first few, relative to the root.
         unit: what is counted: "image" is an image or may be one; "object" is an annotation of an
             image that is used; "folder" is a folder that others take for a class; "file" is what
             nobody takes for an image.

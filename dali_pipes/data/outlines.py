@@ -166,7 +166,7 @@ def _to_finite_array(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
 
 
 def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
-    """Reads the lengths of the runs, of which the first is outside the object.
+    """Reads the lengths of the runs; the first run is outside the object.
 
     Raises:
         TypeError, ValueError or OverflowError: they are not run lengths.

@@ -204,8 +204,8 @@ def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
 def _features(descriptor: int, record: Range) -> Iterator[tuple[bytes, Range]]:
     """Yields name and tf.train.Feature of an Example.
 
-    These are Example.features.feature, a map, of which each entry is a message of key (1) and value
-    (2).
+    They are in the map Example.features.feature. Each of its entries is a message with a key (1)
+    and a value (2).
     """
     for features in _inside(descriptor, record, 1):
         for entry in _inside(descriptor, features, 1):

@@ -270,7 +270,7 @@ def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
-    """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
+    """Returns the paths by name, sorted. Where several have one name, .png comes before .jpg."""
     by_stem: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):
         by_stem.setdefault(stem, []).append(path)

@@ -80,8 +80,8 @@ def read_images(
             `save` it.
         classes: names of the class folders, in the order of their numbers, such as those of the
             training images: a class without a folder has no image here, and folders that are
-            not named are left out. None: each folder is a class, sorted. Of shards the names of
-            the class numbers.
+            not named are left out. None: each folder is a class, sorted. For shards, the names
+            of the class numbers.
         with_labels: False: no label is read, and none is needed. All images are taken, in
             whatever folder, and shards need no class; `task` is then "multilabel", with no class
             for any image.

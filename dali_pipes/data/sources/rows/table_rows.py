@@ -26,8 +26,8 @@ from dali_pipes.errors import ManifestError
 def read_row_labels(
     file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
 ) -> Labels | None:
-    """Returns the labels of the rows; None: none are read, since there are only targets, or since the
-    objects have the labels.
+    """Returns the labels of the rows; None: none are read, since there are only targets, or since
+    the objects have the labels.
     """
     if (
         not check.with_labels
