@@ -164,7 +164,7 @@ def examine(
             if judge and not problem:
                 problem = find_disagreement(image, file, size)
 
-        # last, since it takes the most time, and not for what the header shows already
+        # last, since it takes the most time, and the header may have shown a problem already
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = find_refusal(file.read(), height, width, format)
