@@ -37,12 +37,12 @@ class DataConfig:
         path_column, label_column: the columns of a table that have the paths and the labels.
         label_separator: splits the labels of a table into several classes each, as ";" does in
             "cat;dog"; None: one name each.
-        delimiter: what parts the cells of a CSV; None: of , ; tab and | the first by which the
+        delimiter: what separates the cells of a CSV; None: the first of , ; tab and | by which the
             header has the column of paths.
-        encoding: of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with its
-            byte-order mark.
-        task: of a table's numbers, "classification" or "regression"; None: integers are class
-            numbers, fractions are predicted.
+        encoding: encoding of a CSV, such as latin-1; None: UTF-8, or UTF-16 if the file begins with
+            its byte-order mark.
+        task: what a table's numbers are for, "classification" or "regression"; None: integers are
+            class numbers, fractions are predicted.
         max_pixels: images with more are not used; above Pillow's own limit of 89 million, if asked.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None:

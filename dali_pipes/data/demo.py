@@ -60,6 +60,7 @@ def make_named_set(data: DataConfig, split: str) -> None:
     Raises:
         ManifestError: the folder holds a train or val folder that is not the demo set's.
     """
+    # the user may have named other images for this split
     if not data.demo or data.source(split) != f"{data.root}/{split}":
         return
 
@@ -157,6 +158,7 @@ def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> l
 
 def _write(out: Path, seed: int, task: tuple[str, int]) -> None:
     split, number = task
+    # a generator for each image, so that the bytes do not depend on which process draws it
     rng = np.random.default_rng([seed, split == "val", number])
     name = sorted(PATTERNS)[number % len(PATTERNS)]
     image = Image.fromarray(draw_image(name, rng))
@@ -196,6 +198,7 @@ def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
     v = (x * np.sin(angle) + y * np.cos(angle)) / tile + rng.random()
     pattern = PATTERNS[name](2 * (u % 1) - 1, 2 * (v % 1) - 1)[..., None]
 
+    # two colors, and noise over them: on all scales (1/f), and of single pixels
     dark, light = rng.uniform(20, 130, 3), rng.uniform(110, 235, 3)
     image = dark + (light - dark) * pattern
     image = (
@@ -210,6 +213,7 @@ def draw_image(name: str, rng: np.random.Generator) -> NDArray[np.uint8]:
 def _size(rng: np.random.Generator) -> tuple[int, int]:
     """Height and width in pixels: most have a longer side of 500, as in ImageNet; others vary."""
     long = 500 if rng.random() < 0.75 else int(np.clip(rng.lognormal(np.log(500), 0.45), 130, 1600))
+    # 2:3 and 3:4, the shapes of most cameras' pictures, are the most frequent ones
     short = int(long * rng.choice([0.667, 0.75, rng.uniform(0.5, 1)], p=[0.35, 0.4, 0.25]))
     return (short, long) if rng.random() < 0.72 else (long, short)
 

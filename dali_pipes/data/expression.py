@@ -157,12 +157,13 @@ class Rows:
 
         column = self._find_column(left)
         none = pa.array(np.zeros(len(column), bool))
+        # each value is compared as by ==, which also refuses a value of another type
         return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
 
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
         column = self._find_column(name)
         try:
-            # a comparison with NaN is null
+            # a comparison with None is null, and None equals no value
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
@@ -202,6 +203,7 @@ class Rows:
 
 def _parse(text: str) -> ast.expr:
     try:
+        # word by word, so that texts in quotes stay as they are
         words = tokenize.generate_tokens(io.StringIO(text).readline)
         renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
         return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body

@@ -121,12 +121,14 @@ class ManifestFacts:
             "boxes_upright": self.boxes_upright,
             "category_ids": self.category_ids,
         }
+
         said = {name: value for name, value in known.items() if value not in (None, False)}
         # 0 too: a manifest of version 0.2 goes on saying so when it is saved again
         return said | {"rules": self.rules}
 
     def of_part(self) -> Self:
         """What still holds of some of the samples."""
+        # folders count rows, and omissions and reading are about all images: a part has none
         return replace(
             self.of_same_samples(),
             folders={},

@@ -23,7 +23,7 @@ class _HasImages(Protocol):
 
 
 class Value(Generic[T]):
-    """An attribute that is the one of the images."""
+    """An attribute of a manifest that is its images' attribute."""
 
     # the value is a cached_property, which mypy takes for the function in it
     def __init__(self, value: Callable[[ImageTable], T]):
@@ -36,6 +36,7 @@ class Value(Generic[T]):
     def __get__(self, manifest: _HasImages, kind: type) -> T: ...
 
     def __get__(self, manifest: _HasImages | None, kind: type) -> Self | T:
+        # asked of the class itself, as help() does
         if manifest is None:
             return self
         value: T = self._value.__get__(manifest.images)
@@ -45,7 +46,7 @@ class Value(Generic[T]):
 def method(
     function: Callable[Concatenate[ImageTable, P], T],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method that is the one of the images."""
+    """A method of a manifest that calls its images' method."""
 
     @wraps(function)
     def call(self: _HasImages, /, *args: P.args, **options: P.kwargs) -> T:

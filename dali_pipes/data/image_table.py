@@ -112,6 +112,7 @@ class ImageTable:
         Raises:
             ManifestError: the table cannot be of images.
         """
+        # in one chunk, where a row is found without a search for its chunk
         usable, others = split_usable(table.combine_chunks())
         images = cls(absolute(root), classes, Samples(usable), others, facts or ManifestFacts())
         images.check()
@@ -308,6 +309,7 @@ class ImageTable:
 
         They are enough for statistics.
         """
+        # every k-th sample, with k rounded up; a set without samples needs a k too
         return self.take_sizes(np.arange(0, len(self), -(-len(self) // _SAMPLED_SIZES) or 1))
 
     @cached_property
@@ -423,7 +425,7 @@ class ImageTable:
     def name_sums(self, block: int) -> list[int]:
         """CRC-32 of the names of every `block` images, one after the other.
 
-        They do not depend on the root.
+        They do not depend on the root. Ranks compare them to notice that one loads other images.
         """
         columns = [self.samples["path"], self.samples["member"]]
         blocks = (
@@ -473,6 +475,7 @@ class ImageTable:
         """
         sample_id = self._row(sample_id)
         file = self._file(self.samples["path"].text(sample_id))
+        # `whole_files` is computed once, and saves looking up the name of each member
         if not (member := b"" if self.whole_files else self.samples["member"].text(sample_id)):
             return Extent(file)
 
@@ -542,6 +545,7 @@ class ImageTable:
             self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
+        # subtracted, since the sum of two numbers of a damaged manifest may be beyond int64
         if np.any((offset < 0) | (length < 0) | (offset > file_bytes - length)):
             raise ManifestError(
                 f"{self.root}: the manifest has images that reach beyond their shard; scan the "
@@ -555,7 +559,7 @@ class ImageTable:
         )
 
     def with_facts(self, **facts: Any) -> Self:
-        """The same images, of which more is known."""
+        """The same images, with further facts."""
         return replace(self, facts=replace(self.facts, **facts))
 
     def moved_to(self, root: Path | str) -> Self:
@@ -603,7 +607,7 @@ class ImageTable:
         )
 
     def mark_problems(self, problems: Mapping[int, str]) -> Self:
-        """The same images, of which these samples cannot be used.
+        """The same images, some of which cannot be used any more.
 
         Args:
             problems: what is wrong, by id.

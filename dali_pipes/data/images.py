@@ -17,7 +17,7 @@ from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.progress import track
 
-MIN_EPOCH_IMAGES = 5_000  # images
+MIN_EPOCH_IMAGES = 5_000
 
 
 def open_images(
@@ -71,6 +71,7 @@ def open_images(
     else:
         table = {field.name: getattr(data, field.name) for field in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}
+        # in a configuration, [] stands for None
         options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
 

@@ -39,6 +39,7 @@ class Keypoints(NamedTuple):
 
         try:
             names, flipped = stored
+            # two flips give the keypoints as they were, so the numbers are an exchange
             if all(type(name) is str for name in names) and [
                 flipped[partner] for partner in flipped
             ] == list(range(len(names))):

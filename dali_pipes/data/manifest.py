@@ -86,7 +86,10 @@ def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, 
 
 @dataclass
 class _OmissionLog:
-    """Whether the line about a manifest's omissions was logged."""
+    """Whether the line about a manifest's omissions was logged.
+
+    It is an object of its own, since the manifest that has it is frozen.
+    """
 
     is_done: bool = False
 
@@ -230,6 +233,7 @@ class Manifest:
 
         self._omission_log.is_done = True
         if self.omissions:
+            # files that nobody takes for images are no reason for a warning
             lost = any(omission.unit != "file" for omission in self.omissions)
             text = describe(self.root, len(self), self.omissions)
             log.log(logging.WARNING if lost else logging.INFO, "%s", text)
@@ -338,9 +342,8 @@ class Manifest:
     ) -> Self:
         """Joins sources as `concat` does, to be drawn by shares.
 
-        Each source has its own epochs and order.
-
-        It adds a column `source`, the number of each sample's source.
+        Each source has its own epochs and its own order. The manifest gets a column `source` with
+        the number of each sample's source.
 
         Args:
             sources: the images and their share by name, such as {"imagenet": (imagenet, 0.7),
@@ -355,6 +358,7 @@ class Manifest:
         """
         check_choice("mode", mode, ("stratified", "proportional"))
 
+        # first, since it refuses what is no mapping to pairs, which are unpacked below
         shares = joining.read_shares(sources)
 
         # the column `source` says which images a share is of
@@ -373,6 +377,7 @@ class Manifest:
         """
         for name in names:
             self._rows.class_numbers(name)  # raises for a class that there is not
+        # names that are equal now become one class, as those of two sets that are joined
         merged, numbers = joining.join_classes(
             [[names.get(name, name) for name in self.classes]], False
         )
@@ -533,6 +538,7 @@ def _check_manifests(manifests: Iterable[M]) -> list[M]:
             f"concat is given {describe_value(other)}; it takes a list of manifests: "
             "Manifest.concat([one, other])"
         )
+
     if not manifests:
         raise ConfigError("concat joins at least one manifest, and there is none")
     return list(manifests)

@@ -71,8 +71,10 @@ class MaskValues(NamedTuple):
         if not self.named:
             return self
 
+        # a value that nothing replaces is a class number itself
         now = {number: number for number in range(len(numbers))} | self.replacements
         new = {
+            # a number that is no class, such as 255, stays
             value: int(numbers[number]) if number < len(numbers) else number
             for value, number in now.items()
         }
@@ -107,6 +109,7 @@ class MaskValues(NamedTuple):
                 table[value : value + 1] = number
             return table[values]
 
+        # the stored values are compared, so that what was replaced is not replaced again
         made = values.astype(np.int32)
         for value, number in self.replacements.items():
             made[values == value] = number

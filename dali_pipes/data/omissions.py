@@ -21,16 +21,21 @@ _LONGEST_EXTENSION = 12  # characters; a longer one, or a number, is taken for a
 _UNITS = ("image", "object", "folder", "file")
 # The parts of a problem that differ from file to file: sizes, names and places in a file.
 _VARYING = (
+    # what is in brackets, such as a row or the text of an error
     (re.compile(r" *\([^()]*\)"), ""),
+    # which annotation or object it is, or the size before 'more than … pixels'
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
+    # the name of the mask
     (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
     (
         re.compile(
+            # sizes, quoted names and values, ids, and places in a file
             r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record "
             r")\d+"
         ),
         "…",
     ),
+    # numbers of bytes
     (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
 )
 # Files beside images that nobody takes for images: notes, labels, captions, programs.
@@ -51,6 +56,7 @@ _DOCUMENTS = (
         ".yml",
     ),
     *(
+        # of this package: a cached scan or an index, and the journal of a scan that was killed
         ".arrow",
         ".unfinished",
         ".toml",
@@ -74,6 +80,7 @@ _DOCUMENT_NAMES = (
     "notice",
     "changelog",
     "makefile",
+    # Spark and Hadoop write it beside the files of a finished job
     "_success",
 )
 
@@ -85,10 +92,10 @@ class Omission(NamedTuple):
         kind: why, in words that hold for all of them, such as "not an image, or its header is
             broken" or ".gif files".
         number: how many there are.
-        names: of the first few, relative to the root.
-        unit: "image", of what is an image or may be one; "object", of annotations of images that
-            are used; "folder", of folders that others take for classes; "file", of what nobody
-            takes for an image.
+        names: the names of the first few, relative to the root.
+        unit: what is counted: "image" is an image or may be one; "object" is an annotation of an
+            image that is used; "folder" is a folder that others take for a class; "file" is what
+            nobody takes for an image.
     """
 
     kind: str

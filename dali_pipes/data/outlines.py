@@ -70,6 +70,8 @@ def problem_of(outline: Any, height: int, width: int) -> str | None:
         if (
             points is None
             or (
+                # the distance from the center: half the image to its border, and the image's size
+                # beyond it
                 np.abs(points.reshape(-1, 2) - (width / 2, height / 2))
                 > (1.5 * width, 1.5 * height)
             ).any()
@@ -126,6 +128,7 @@ def _look_at_polygons(outlines: Sequence[Any], sizes: NDArray[np.int64]) -> NDAr
         return np.zeros(len(outlines), bool)
 
     of_point = np.repeat(np.array(owner, np.int64), [len(polygon) // 2 for polygon in polygons])
+    # as in `problem_of`
     near = np.abs(points - sizes[of_point] / 2) <= 1.5 * sizes[of_point]
     are_good[of_point[~near.all(axis=1)]] = False
     return are_good
@@ -146,6 +149,7 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
     except (KeyError, TypeError, ValueError, OverflowError):
         return "run lengths that cannot be read"
 
+    # each run by itself too, since the sum of some that are too long may overflow to the right one
     if (runs < 0).any() or (runs > height * width).any() or runs.sum() != height * width:
         return f"run lengths that are not {height} × {width} pixels in all"
     return None
@@ -162,7 +166,7 @@ def _to_finite_array(numbers: Sequence[Any]) -> NDArray[np.float64] | None:
 
 
 def _read_runs(counts: str | list[int]) -> NDArray[np.int64]:
-    """Reads the lengths of the runs, of which the first is outside the object.
+    """Reads the lengths of the runs; the first run is outside the object.
 
     Raises:
         TypeError, ValueError or OverflowError: they are not run lengths.

@@ -78,6 +78,7 @@ def _to_stored(array: pa.Array) -> pa.Array:
 
     if pa.types.is_fixed_size_list(array.type):
         if array.null_count:
+            # all lists have the same length, so an empty one cannot stand for it
             raise pa.ArrowInvalid("a list is missing")
         return pa.FixedSizeListArray.from_arrays(_to_stored(array.flatten()), array.type.list_size)
 
@@ -88,7 +89,9 @@ def _to_stored(array: pa.Array) -> pa.Array:
         )
 
     if array.null_count:
+        # only a float can be NaN, so a column with an empty cell is of floats
         return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
+    # float32 has fewer digits than float64; whole numbers beyond int64 are an error
     return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
 
 

@@ -10,6 +10,7 @@ import re
 NO_LABEL = "no label"
 HOLE_IN_LABELS = "an empty place in its list of labels"
 _WITHOUT = f"{NO_LABEL}: no "
+# the last form is that of a class number that is too large (sources/shards.py)
 _OF_LABEL = re.compile(rf"{NO_LABEL}\b|{HOLE_IN_LABELS}|label \d+;")
 _OF_ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 

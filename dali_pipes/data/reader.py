@@ -80,7 +80,9 @@ class Reader:
     """
 
     def __init__(self, keep: int | None = None):
+        # the shared counts are made here, before the loader starts the workers that add to them
         self._keep, self._traffic = keep, traffic.totals()
+        # a file that this cache drops is closed when no thread reads it any more
         self._opened = lru_cache(keep or _may_keep())(OpenFile)
 
     def read(self, extent: Extent) -> NDArray[np.uint8]:
@@ -104,6 +106,7 @@ class Reader:
         try:
             return self._read_local(extent)
         except OSError as error:
+            # requests for a copy have been sent several times already (store_requests.py)
             if is_copied(extent.file) or error.errno in _FOR_GOOD:
                 raise
 
@@ -125,7 +128,8 @@ class Reader:
             damaged = is_copied(extent.file) and not is_whole(file.number, extent.stamp)
             if not is_gone(file.number) and not damaged:
                 raise OSError(f"ends after {len(encoded):,} of {extent.length:,} bytes")
-            # the copy was removed to make room, or damaged by something else: it is opened anew
+            # The copy was removed to make room, or damaged by something else. It is opened anew,
+            # and so are the other files, since lru_cache cannot forget one alone.
             self._opened.cache_clear()
 
     def close(self) -> None:
@@ -154,6 +158,7 @@ class OpenFile:
             raise OSError(CHANGED)
 
     def __del__(self) -> None:
+        # opening may have failed
         if hasattr(self, "number"):
             os.close(self.number)
 
@@ -172,6 +177,7 @@ def _may_keep() -> int:
 def _read(number: int, offset: int, length: int) -> NDArray[np.uint8]:
     """Reads `length` bytes of an open file at `offset`, or fewer if it ends before."""
     encoded, done = np.empty(length, np.uint8), 0
+    # one call may read less than it is asked for, on Linux 2 GiB at most
     while done < length and (count := os.preadv(number, [encoded[done:].data], offset + done)):
         done += count
     return encoded[:done]

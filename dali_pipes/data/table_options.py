@@ -48,9 +48,10 @@ class TableOptions:
     Attributes:
         path_column, label_column: columns of the paths and of the labels.
         label_separator: splits a label that is text into several; None: it is one class name.
-        delimiter: between the cells of a CSV; None: that of , ; tab | by which the header has the
-            column of paths, the first of them if several do.
-        encoding: of a CSV; None: UTF-8, or UTF-16 if the file begins with its byte-order mark.
+        delimiter: the character between the cells of a CSV; None: the first of , ; tab and | by
+            which the header has the column of paths.
+        encoding: encoding of a CSV; None: UTF-8, or UTF-16 if the file begins with its byte-order
+            mark.
         task: what numbers are, "classification" for class numbers or "regression" for numbers to
             predict; None: integers are class numbers, and fractions are numbers to predict.
     """

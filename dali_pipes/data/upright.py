@@ -17,7 +17,8 @@ from dali_pipes.data.outlines import rasterize
 log = logging.getLogger(__name__)
 
 ANNOTATED = (None, "stored", "upright")
-# orientations that mirror left to right and top to bottom, after 5 to 8 swapped x and y
+# A stored image becomes upright if orientations 5 to 8 swap x and y, and then these mirror left to
+# right, and top to bottom. The functions below go back: they mirror first, and swap then.
 _ACROSS, _DOWN = (
     (2, 3, 6, 7),
     (3, 4, 7, 8),

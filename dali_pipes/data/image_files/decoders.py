@@ -42,6 +42,7 @@ class _Decoder:
             except Exception:
                 self._pipeline = None  # a pipeline that has failed once is of no more use
                 raise
+            # a copy, since the next run uses the same memory
             return np.array(images.at(0))
 
 
@@ -75,6 +76,7 @@ def find_refusal(encoded: bytes, height: int, width: int, format: str) -> str | 
     Returns which one refuses it and why, or decodes it differently from Pillow; None: all agree.
     """
     decoders = {"Pillow": _pillow, "DALI": _dali} | (
+        # the loaders that use torchvision decode all other formats by Pillow
         {"torchvision": _torchvision} if format == "JPEG" else {}
     )
     reference = None
@@ -152,6 +154,7 @@ def _torchvision(encoded: bytes) -> NDArray[np.uint8]:
 
     from dali_pipes.data.image_files.jpeg import decoder_of
 
+    # PyTorch warns of a buffer that it cannot write to, as bytes are
     pixels = decoder_of("torchvision")(torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
     return np.asarray(pixels.permute(1, 2, 0))
 
@@ -179,6 +182,7 @@ def _reason(error: Exception) -> str:
     lines = [
         line.strip()
         for line in str(error).splitlines()
+        # DALI ends an error by saying that the pipeline cannot be used any more
         if line.strip() and not line.startswith("Current pipeline")
     ]
     return lines[-1] if lines else type(error).__name__

@@ -109,6 +109,7 @@ def _pixels(image: Image.Image) -> tuple[str, str]:
         return "", ""
 
     decoder, options = tiles[0][0], tiles[0][3]
+    # Pillow reads text, and pixels with another maximum than 255, by this decoder
     if decoder == "ppm":
         return decoder, f"{options[0]}, of {options[1]}"
 
@@ -200,6 +201,8 @@ def _finds_exif(file: BinaryIO) -> bool:
     """Whether DALI's reader (nvImageCodec 0.9), which skips no padding, arrives at the EXIF that
     the header of a WebP announces.
     """
+    # The chunk VP8X comes after RIFF's header of 12 bytes. It has 18: name, length, flags, and the
+    # size of the picture.
     file.seek(12)
     head = file.read(18)
     if head[:4] != b"VP8X" or not head[8] & _HAS_EXIF:

@@ -52,16 +52,23 @@ _SUBSAMPLINGS = {
 # a scan does not open a pipe, since that would wait forever
 NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
 
+# all plugins of Pillow, for `open_any`: loaded here once, and not in each process that is forked
 Image.init()
 
 
 class Header(NamedTuple):
     """The header of one file. If there is a problem, everything else may be zero or empty.
 
-    height and width are in pixels as stored, before any EXIF rotation; orientation is EXIF's 1–8, 1
-    if there is none; format is Pillow's name ("JPEG", "PNG", …); decoded: whether the whole image
-    was decoded; problem is None for a usable file; subsampling is the chroma subsampling of a JPEG,
-    such as "4:2:0", or "gray"; "" for other formats.
+    Attributes:
+        bytes, mtime_ns: size and modification time of the file; in an object store the two halves
+            of a `FileVersion`.
+        height, width: in pixels as stored, before any EXIF rotation.
+        orientation: EXIF's, 1 to 8; 1 if there is none.
+        format: Pillow's name, such as "JPEG" or "PNG".
+        decoded: whether the whole image was decoded.
+        problem: why the file cannot be used; None: it can.
+        subsampling: the chroma subsampling of a JPEG, such as "4:2:0", or "gray"; "" for other
+            formats.
     """
 
     bytes: int
@@ -123,6 +130,7 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
     try:
         stat = os.stat(path)
         size, mtime_ns = stat.st_size, stat.st_mtime_ns
+        # opening a folder fails at once, with an error that says what it is
         if not is_regular(stat.st_mode) and not is_folder(stat.st_mode):
             return Header(0, mtime_ns, problem=NOT_REGULAR)
         with open(path, "rb") as file:
@@ -156,10 +164,12 @@ def examine(
             if judge and not problem:
                 problem = find_disagreement(image, file, size)
 
+        # last, since it takes the most time, and the header may have shown a problem already
         if check.verify == "full" and not problem:
             file.seek(0)
             problem = find_refusal(file.read(), height, width, format)
     except OSError as error:
+        # Pillow's errors of broken files are OSErrors without a number; those of a disk have one
         problem = (
             "not an image, or its header is broken"
             if error.errno is None

@@ -60,7 +60,7 @@ class StoredTiff(TiffImagePlugin.TiffImageFile):
         """Leaves the pixels as they are."""
 
 
-# the first bytes of a file, of which at most three are compared; a JPEG's are tested before
+# the first bytes of a file, three at most; JPEGs are recognized before
 _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
     b"\x89PN": PngImagePlugin.PngImageFile,
     b"RIF": WebPImagePlugin.WebPImageFile,

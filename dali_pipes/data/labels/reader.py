@@ -174,6 +174,7 @@ def _read_several(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Ar
     classes, numbers = number_classes(flat)
 
     rows = np.repeat(np.arange(len(lengths)), lengths)
+    # one number for row and class, so that one sort finds what a row has twice
     pairs, counts = np.unique(rows * len(classes) + numbers.to_numpy(), return_counts=True)
     if (counts > 1).any():
         row, number = divmod(int(pairs[counts > 1][0]), len(classes))
@@ -224,6 +225,7 @@ def _to_predict(cells: LabelCells) -> pa.Array:
             f"as {first}; give numbers, or leave out task"
         )
 
+    # what is too large for a float32 becomes infinite, and is refused below
     values = cells.values.cast(pa.float32(), safe=False)
     bad = ~np.isfinite(values.to_numpy(zero_copy_only=False))
     cells.refuse(

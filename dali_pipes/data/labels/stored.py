@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+# each number up to the highest label becomes a class; a label beyond this is taken for a mistake
 MAX_CLASSES = 1_000_000
 
 

@@ -1,5 +1,6 @@
-"""What the text in the cells of a CSV means, or in the parts into which a separator splits them:
-class numbers, numbers to predict, or names.
+"""What the texts of labels in a CSV mean: class numbers, numbers to predict, or names.
+
+A text is a cell, or one of the parts into which a separator splits the cells.
 """
 
 import contextlib
@@ -63,6 +64,7 @@ def read_text(
         return _as_int64(located._replace(values=_nullify(cells, distinct, _NULLS)))
 
     if all_match(_ANY_WHOLE):
+        # not all are written as Python writes them, such as 001: these are names
         return _nullify(cells, distinct, _NULLS)
 
     if len(known) and re.fullmatch(_NUMBER, known[0].as_py()):
@@ -109,6 +111,8 @@ def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
     numbers, others = (known.filter(pa.array(rows)).to_pylist() for rows in (is_number, ~is_number))
     fractions = sum(not re.fullmatch(_ANY_WHOLE, number) for number in numbers)
 
+    # Names may look like numbers. But where most are fractions, or the others are signs such as
+    # "?", all were meant as numbers.
     if fractions > len(known) / 2 or all(re.fullmatch(_MARK, other) for other in others):
         odd = pc.is_in(cells.values, pa.array(others, cells.values.type))
         cells.refuse(

@@ -96,6 +96,8 @@ def choose_parts(
     numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     # the products are meant modulo 2**64
     with np.errstate(over="ignore"):
+        # Group and seed have different factors: with one, another seed would only give each group
+        # the key of another group.
         keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(
             0xD1342543DE82EF95
         )

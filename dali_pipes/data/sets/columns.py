@@ -13,6 +13,7 @@ def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
     targets = [
         TARGET + name
         for name in ("text", "mask", "mask_offset", "mask_bytes")
+        # a mask that is in a shard has its place in two more columns
         if name.split("_")[0] in names
     ]
     left_out = {*targets, *(COLUMN + name for name in names)}

@@ -48,6 +48,8 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
 
     files = tuple(file for images in sets for file in images.samples.files)
     samples = Samples(join([images.samples.table() for images in sets]), files)
+    # `from_table` would read all rows to check them; those of mapped files are checked as they are
+    # taken
     return ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
 
 

@@ -89,6 +89,7 @@ def hold_copy(url: str, version: FileVersion, take_held: bool = False) -> int:
     """
     while True:
         descriptor = _open(url, version, take_held)
+        # shared, since several processes may hold a copy; `_remove` asks for an exclusive lock
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         # it may have been removed between its opening and the lock
         if not is_gone(descriptor):
@@ -228,6 +229,7 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
             return False
 
         try:
+            # another process finished it after this one had looked for it
             if copy.exists():
                 return False
             with _locked(copy.parent / "folder.lock"):
@@ -239,6 +241,8 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
                 file.flush()
                 # otherwise, after a power cut, the name may be there and some of the bytes zero
                 os.fsync(file.fileno())
+            # `is_whole` knows it by this modification time; the access time says when it was last
+            # used
             os.utime(partial, ns=(time.time_ns(), version[1]))
             with _locked(copy.parent / "folder.lock"):  # so that who makes room counts it once
                 partial.replace(copy)
@@ -283,6 +287,8 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
     copies: list[tuple[int, int, Path]] = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
+            # the process that makes a copy locks its .part, so one that is not locked was left by a
+            # process that was killed
             if _COPY_NAME.fullmatch(entry.name) and not (
                 entry.name.endswith(".part") and _remove(Path(entry.path), False)
             ):
@@ -293,6 +299,7 @@ def _make_room(folder: Path, size: int, take_held: bool) -> None:
     for _, freed, path in sorted(copies):
         if used + size <= limit:
             return
+        # a .part is being made now, and its room is in use
         if path.suffix != ".part" and _remove(path, take_held):
             used -= freed
     if used + size > limit:

@@ -84,6 +84,7 @@ def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
             were right then, so an error of these may pass.
     """
     for cause in _causes(error):
+        # whatever error it is wrapped in: a slow store may answer later
         if isinstance(cause, TimeoutError):
             return None
         if fault := _judge_one(cause, url, has_answered, shorten(error)):
@@ -157,6 +158,7 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
     if isinstance(error, socket.gaierror) and not has_answered:
         # the outermost error names the host
         what = outermost if what in outermost else f"{outermost}: {what}"
+        # with EAI_AGAIN no name server answered, so nothing is known of the name
         if error.errno != socket.EAI_AGAIN:
             do = "correct the URL or its endpoint, or connect this machine to the network"
             return Fault(2, f"the name of its host is not known ({what}); {do}")

@@ -127,6 +127,7 @@ def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:
             ]
 
             yield from (
+                # folders begin with a slash here, and names do not
                 (f"{folder}/{_name_of(info)}"[1:], info)
                 for folder, info in inside
                 if _is_object(info)

@@ -64,6 +64,7 @@ def read_group(file: Any, number: int) -> pa.StructArray:
 def copy_group(file: Any, number: int, out: BinaryIO) -> int:
     """Writes the encoded images of a row group one after the other; returns their size in bytes."""
     encoded = pc.struct_field(read_group(file, number), "bytes")
+    # a row without bytes takes no room, as in the manifest; the buffers are not copied
     for image in encoded.drop_null():
         out.write(image.as_buffer())
     return int(pc.sum(pc.binary_length(encoded)).as_py() or 0)

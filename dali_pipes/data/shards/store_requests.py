@@ -80,6 +80,7 @@ def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) ->
             failed += 1
             fault = judge(error, url, store in _answering_stores) or Fault(_ATTEMPTS)
             if fault.is_missing:
+                # that there is no such object is an answer too
                 _answering_stores.add(store)
                 raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
 
@@ -165,12 +166,15 @@ def _file_system(fsspec: Any, scheme: str, url: str) -> tuple[Any, str]:
 
     That of S3 sends a request once, since `request` counts the attempts.
     """
+    # use_listings_cache: a listing that fsspec keeps would lack what is uploaded later
     if scheme not in ("s3", "s3a"):
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
     configured = fsspec.config.conf
     users = (configured.get("s3", {}) | configured.get("s3a", {})).get("config_kwargs", {})
+    # the user's own settings go before ours
     once = {"retries": {"total_max_attempts": 1}} | users
     files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, config_kwargs=once)
+    # s3fs sends requests again too, besides botocore
     files.retries = 1
     return files, path
 

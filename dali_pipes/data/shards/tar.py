@@ -149,6 +149,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
                     f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what "
                     "follows is lost"
                 )
+            # K (the name of a long link's target) and g (records for all members) are not needed
             data = os.pread(descriptor, size, at + BLOCK)
             if kind == b"L":
                 long_name = data.split(b"\0")[0]
@@ -164,6 +165,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
                     )
                 size = int(records[b"size"])
             name = records.get(b"path") or long_name or _short_name(header)
+            # a sparse file is stored without its holes, so its bytes are not the content
             if any(record.startswith(b"GNU.sparse") for record in records):
                 kind = b"S"
             if kind in b"123456":  # links, devices and folders have no content, whatever their size
@@ -175,6 +177,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
                 )
                 raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
             if kind != b"5" and not name.endswith(b"/"):
+                # NUL, of the oldest tars, and 7, stored in one piece, are regular files too
                 yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
             long_name, records = b"", {}
 
@@ -191,6 +194,7 @@ def _next_used(descriptor: int, at: int, total: int) -> int:
         rest = data.lstrip(b"\0")
         if rest:
             return at + (len(data) - len(rest)) // BLOCK * BLOCK
+        # nothing is read if the file was cut off meanwhile
         at += len(data) or total
     return total
 
@@ -230,6 +234,7 @@ def _number(field: bytes) -> int | None:
 
 def _short_name(header: bytes) -> bytes:
     name, prefix = header[:100].split(b"\0")[0], header[345:500].split(b"\0")[0]
+    # GNU's own format, whose magic number has blanks, uses the place of the prefix for other things
     return prefix + b"/" + name if prefix and header[257:263] == b"ustar\0" else name
 
 
@@ -318,6 +323,7 @@ def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | Non
         return -1, unusable_label(str(error))
 
     if field == b".cls":
+        # 18 digits always fit into 64 bits
         value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
         with contextlib.suppress(ValueError, RecursionError):
@@ -344,6 +350,7 @@ def _targets(
             if not name.startswith("."):
                 values[option] = content[name]
             elif option == "mask":
+                # offset and size; its bytes are read later
                 values[option] = fields[name.encode()][2:]
             else:
                 text = _read(descriptor, name.encode(), fields[name.encode()]).decode()

@@ -56,6 +56,7 @@ def list_images(
     at, index = 0, 0
     while at < total:
         head = os.pread(descriptor, _HEAD, at)
+        # a rest that is shorter than a head has no CRC, and so is damage
         length, crc = struct.unpack("<QI", head) if len(head) == _HEAD else (0, None)
         if crc != _masked_crc(head[:8]):
             what = (
@@ -130,6 +131,8 @@ def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) ->
     by_option: dict[str, Any] = {}
 
     for option, name in targets.named.items():
+        # each side of the boxes is a feature of its own; None, for unequal lengths, is refused by
+        # `object_columns`
         if option == "boxes":
             sides = [
                 _list(descriptor, features, f"{name}/{side}", _FLOATS)
@@ -201,8 +204,8 @@ def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
 def _features(descriptor: int, record: Range) -> Iterator[tuple[bytes, Range]]:
     """Yields name and tf.train.Feature of an Example.
 
-    These are Example.features.feature, a map, of which each entry is a message of key (1) and value
-    (2).
+    They are in the map Example.features.feature. Each of its entries is a message with a key (1)
+    and a value (2).
     """
     for features in _inside(descriptor, record, 1):
         for entry in _inside(descriptor, features, 1):
@@ -276,7 +279,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _masked_crc(data: bytes) -> int:
-    """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it."""
+    """CRC-32C (Castagnoli), rotated and shifted by a constant as TensorFlow stores it.
+
+    It is computed bit by bit: only the eight bytes of each record's length go through it.
+    """
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

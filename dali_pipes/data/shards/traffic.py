@@ -56,6 +56,7 @@ def share(shared: Any) -> None:
 
 
 def add(**amounts: float) -> None:
+    # each process adds to its own row, so only its threads need the lock
     row = _rows()[os.getpid() % _PROCESSES]
     with _lock:
         for name, amount in amounts.items():

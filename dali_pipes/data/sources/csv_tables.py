@@ -58,6 +58,7 @@ def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -
 
     pairs = zip(names, stripped, strict=True)
     types = {raw: pa.string() for raw, name in pairs if name in text_columns}
+    # only quoted cells can have line ends, and expecting these slows Arrow's threads down
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in content)
     convert = pyarrow.csv.ConvertOptions(column_types=types)
     source = pa.BufferReader(content)
@@ -107,6 +108,7 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
     decoder = codecs.getincrementaldecoder(encoding)()
     blocks = []
     try:
+        # + 1 gives a last block, maybe an empty one, by which a cut-off character is noticed
         for start in range(0, len(content) + 1, _BLOCK):
             is_last = start + _BLOCK > len(content)
             text = decoder.decode(content[start : start + _BLOCK], is_last)
@@ -136,6 +138,7 @@ def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> s
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
+        # the sign stands for the bad byte, so that a row that begins with it is counted
         before = content[: error.start].decode(encoding, errors="ignore") + "?"
     except UnicodeError:  # some codecs do not say where
         before = ""
@@ -164,6 +167,7 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     """Returns the names as they are written, and the delimiter by which they have the column of
     paths.
     """
+    # the block may end within a character
     start = content[:_BLOCK].decode(errors="ignore")
     headers = {delimiter: next(_rows(start, delimiter), []) for delimiter in options.delimiters}
     for delimiter, names in headers.items():
@@ -204,6 +208,7 @@ def _refuse_no_header(
     words = [word for name in names for word in name.split()]
     is_image = any(word.strip("\"'").lower().endswith(IMAGE_EXTENSIONS) for word in words)
     has_number = any(name.replace(".", "", 1).lstrip("-").isdigit() for name in names)
+    # the names of columns are no image files; a number beside at most one other cell is a label
     if not is_image and not (has_number and len(names) <= 2):
         return
 

@@ -58,8 +58,8 @@ def refuse_other_rules(file: str | Path, classes: Any, known: Mapping[str, Any])
 def refuse_other_orientations(
     file: str | Path, root: str, table: pa.Table, known: Mapping[str, Any]
 ) -> None:
-    """Raises ManifestError for a manifest of earlier rules with turned TIFFs, whose orientation
-    those did not read.
+    """Raises ManifestError for a manifest of earlier rules with turned TIFFs: these rules did not
+    read the orientation of a TIFF.
 
     In other formats only what is not read any more may differ (XMP beside EXIF), and all loaders
     follow the manifest.
@@ -75,6 +75,7 @@ def refuse_other_orientations(
 
     for row in tiffs.select(["path", "height", "width", "orientation", "member"]).to_pylist():
         now = _header(root, row["path"])
+        # what is in a shard is not read again here, and what cannot be read cannot be compared
         if row["member"] or not now:
             raise ManifestError(f"{unread}, as of {row['path']!r}; {_AGAIN}")
         was, is_now = (

@@ -159,7 +159,7 @@ def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:
 def list_classes(
     root: Path, entries: Sequence[tuple[str, bool]], check: ScanOptions
 ) -> ClassFolders:
-    """Returns the class folders, sorted as torchvision's ImageFolder sorts them, and what lies
+    """Returns the class folders, sorted as torchvision's ImageFolder sorts them, and what is
     beside them.
     """
     if not root.is_dir():
@@ -239,6 +239,7 @@ def list_folders(
     base = os.fsencode(root)
     if not check.with_labels:
         folders = _walk(base, b"", -1, earlier, check)
+        # in the order of a walk that goes through each folder in sorted order
         folders.sort(key=lambda folder: os.fsdecode(folder.path).split("/"))
         what = "no image in it"
     else:
@@ -253,6 +254,7 @@ def list_folders(
                 if len(parts := os.fsdecode(folder.path).split("/")) == 2
             )
 
+            # a user who names the classes says that these folders are classes
             if check.classes is None:
                 refuse_inner_folders(
                     root, name, inner, len(class_folders.folders), _count(of_class[0], earlier)
@@ -294,6 +296,7 @@ def _walk(
     # each folder with the device and inode of all folders above it
     waiting: list[tuple[bytes, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while waiting:
+        # the folder itself comes first; the callers sort those below it
         path, above = waiting.pop()
         folder, subfolders, identity = _list(base, path, label, earlier, check)
         if identity in above:

@@ -154,6 +154,8 @@ def scan_embedded(
     labels = read_row_labels(file, table, options, check)
     classes, rows = build_rows(file, table, paths, headers, places, options, labels, targets)
 
+    # The labels are numbers of these names, if there are names for all. With boxes, the classes are
+    # those of the objects.
     names = named.get(column, [])
     if classes and not targets.boxes and len(classes) <= len(names):
         classes = names
@@ -169,7 +171,7 @@ def scan_embedded(
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
-    """Returns the columns besides the images, and of each row group the file, its number, and the
+    """Returns the columns besides the images, and for each row group the file, its number, and the
     file's modification time.
     """
     try:
@@ -235,6 +237,7 @@ def _read_group(
 
     headers, members = [], []
     for row, image in enumerate(images):
+        # a row may be null, and not every file has paths
         encoded, path = (image or {}).get("bytes"), (image or {}).get("path")
         if isinstance(encoded, bytes):
             headers.append(examine(BytesIO(encoded), len(encoded), mtime_ns, check))

@@ -97,7 +97,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
             (group_of(name)[0] if is_group(name) else name for name in images.shards.names),
         )
 
-    # an index lies beside its images, wherever these are now
+    # an index is about the images beside it, wherever these are now
     before = images.root
     images = images.moved_to(url.rstrip("/"))
     # an index from the store has ETags, and one of whole files has no sizes to compare
@@ -137,6 +137,7 @@ def _load_index(place: str) -> ImageTable:
         ManifestError: what the store has is damaged.
     """
     version = version_of(place)
+    # in a folder of its own, where copies.py does not look for room
     file = cache_folder() / "indexes" / f"{copy_of(place, version).name}.arrow"
     was_there = file.exists() and file.stat().st_size == version[0]
     if not was_there:
@@ -152,6 +153,7 @@ def _load_index(place: str) -> ImageTable:
         if not was_there:
             raise
 
+    # the copy is gone now, so this happens once at most
     log.warning("%s: its copy in the cache was damaged, and is fetched again", place)
     return _load_index(place)
 
@@ -231,9 +233,9 @@ def _local_parquet_error(place: str) -> ManifestError:
 
 
 def _refuse_incomplete(images: ImageTable) -> None:
-    """Raises ManifestError if shards or Parquet files lie beside those of the manifest.
+    """Raises ManifestError if there are shards or Parquet files beside those of the manifest.
 
-    Who reads the index would miss them.
+    A reader of the index would miss them.
     """
     if images.whole_files:
         return

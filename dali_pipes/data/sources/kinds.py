@@ -32,11 +32,13 @@ def kind_of(source: str | Path) -> str:
     if file.suffix == ".json":
         return "coco"
 
+    # any .arrow is opened as a manifest: `load` says what is wrong with another file
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (
         file.suffix == ".parquet" and saved.is_manifest(file)
     ):
         return "manifest"
     if (
+        # a file that is not there is a table by its name, and its reader says what it needs
         (file.is_dir() and embedded_files(file))
         or (file.is_file() and not is_shard(file))
         or file.suffix in (saved.MAPPED, ".parquet", ".csv", ".tsv")

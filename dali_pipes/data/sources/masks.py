@@ -36,7 +36,7 @@ from dali_pipes.data.sources.targets import add_mask_values, warn_of_turned_imag
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
-# names in Cityscapes; of the suffixes of masks the first one counts that any mask has
+# Names in Cityscapes. The suffix of masks that counts is the first one here that any mask has.
 _IMAGE_SUFFIX = b"_leftImg8bit"
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
 
@@ -270,7 +270,7 @@ def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
-    """Returns the paths by name, sorted; of several with the same name .png comes before .jpg."""
+    """Returns the paths by name, sorted. Where several have one name, .png comes before .jpg."""
     by_stem: dict[bytes, list[bytes]] = {}
     for path, stem in sorted(paths, reverse=True):
         by_stem.setdefault(stem, []).append(path)

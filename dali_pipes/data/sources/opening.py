@@ -125,6 +125,7 @@ def open_source(
         max_pixels=max_pixels,
         progress=progress,
     )
+
     for read in READERS:
         if (opened := read(request)) is not None:
             return opened
@@ -186,7 +187,8 @@ def _read_images(request: Request) -> ImageTable:
     )
 
 
-# A row is a kind of source. What none of them takes is a folder or shards to scan.
+# A row is a kind of source. What none of them takes is a folder or shards to scan. The index comes
+# before the kinds: finding the kind lists a folder in a store, which an index saves.
 READERS: tuple[Callable[[Request], ImageTable | None], ...] = (
     _refuse_other_layouts,
     _read_index,

@@ -31,6 +31,7 @@ def note_reading(
         }:
             noted[name] = changed
 
+    # options such as box_format change nothing where no target is read
     if not targets.named:
         noted.pop("targets", None)
 

@@ -27,7 +27,8 @@ def load(file: str | Path) -> ImageTable:
     refuse_other_orientations(file, stored.root, stored.table, stored.known)
     facts = ManifestFacts.read(stored.known)
 
-    # a Parquet file, which is not mapped: its rows are read anyway, and may be any
+    # A Parquet file is not mapped. Its rows are all read here, so they are checked, and the
+    # fingerprint is theirs and not one that the file states.
     if not stored.file:
         return ImageTable.from_table(
             stored.root, stored.classes, stored.table, facts.of_same_samples()

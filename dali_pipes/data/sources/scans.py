@@ -74,17 +74,17 @@ def read_images(
             and the result is saved there. A scan that was killed continues where it stopped.
         unchanged: what shows that an image is the one that was scanned before: "file", its own
             size and modification time; "folder", that of its folder, so that one look at each
-            folder is enough. A file that is written over where it lies does not change its
+            folder is enough. A file that is overwritten in its place does not change its
             folder.
         targets: what shards hold besides labels: docs/objects.md. Such a scan is not cached:
             `save` it.
         classes: names of the class folders, in the order of their numbers, such as those of the
             training images: a class without a folder has no image here, and folders that are
-            not named are left out. None: each folder is a class, sorted. Of shards the names of
-            the class numbers.
-        with_labels: False: no label is read, and none is needed. All images are taken, wherever
-            they lie, and shards need no class; `task` is "multilabel" then, with no class for
-            any image.
+            not named are left out. None: each folder is a class, sorted. For shards, the names
+            of the class numbers.
+        with_labels: False: no label is read, and none is needed. All images are taken, in
+            whatever folder, and shards need no class; `task` is then "multilabel", with no class
+            for any image.
         strict: an image or an object that is left out is an error.
         workers: processes that read; by default twice the number of cores, so that a slow disk
             is kept busy.
@@ -107,6 +107,7 @@ def read_images(
     images = images.with_facts(reading=note_reading(targets, with_labels))
     images = add_targets(images, root, check)
 
+    # None: the classes are numbered by now as `classes` has them
     return finish(images, None, strict)
 
 
@@ -173,6 +174,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
 
         facts = ManifestFacts(folders=folders, omissions=omissions)
         images = ImageTable.from_table(folder, classes, table, facts)
+        # nothing is written if nothing changed: other processes go on sharing the mapped file
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 
 
@@ -213,6 +215,7 @@ def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
     except ManifestError:
         return None
 
+    # without labels, each image has an empty list of classes
     is_alike = images.facts.rules == RULES and (images.task != "multilabel") == with_labels
     return images if is_alike else None
 

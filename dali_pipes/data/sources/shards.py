@@ -245,6 +245,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
     try:
         with _open(file, version) as number:
             stat = os.fstat(number)
+            # a copy in the cache has the size and the time of its version (copies.py)
             size, mtime_ns = stat.st_size, stat.st_mtime_ns
             parts = kind.list_images(number, size, check.targets, check.with_labels)
             members = list(parts) if size else [ShardMember(problem="empty file")]
@@ -258,6 +259,7 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             raise fetch_error(file, error) from None
         members = [ShardMember(problem=describe_os_error(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
+        # all shards need the same columns; nothing is read for a header with a problem
         _, columns = _target_columns(-1, members, headers, check)
 
     name = os.path.split(shard[0])[1]

@@ -166,6 +166,7 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
 
         # The header may be longer than usual: read the whole object.
         if header.problem or file.lacks:
+            # with its size, so that an answer that is cut off is an error
             header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
         return header
     except OSError as error:

@@ -1,7 +1,7 @@
 """A CSV or Parquet file that lists images by path and label: `Manifest.from_table`.
 
 `read_table` makes the images of a manifest from it, and from Parquet files that hold the images
-(hugging_face.py). Of a table of paths `_read` reads the rows, and `read_listed` the files.
+(hugging_face.py). For a table of paths, `_read` reads the rows and `read_listed` the files.
 """
 
 import os
@@ -60,8 +60,8 @@ def read_table(
     Args:
         file: the table.
         root: folder that relative paths start from; by default the table's folder.
-        path_column, label_column: the names of these columns. Of a Parquet file that holds the
-            images the labels are by default in `label`, or else in the first column that
+        path_column, label_column: the names of these columns. In a Parquet file that holds the
+            images, the labels are by default in `label`, or else in the first column that
             `datasets` notes as a ClassLabel.
         label_separator: splits a label that is text into several, as ";" does in "cat;dog";
             None: it is one class name.
@@ -132,6 +132,7 @@ def scan_table(
     )
 
     if b"/" in {path[:1] for path in cells + masks}:
+        # a manifest has relative paths only, here from / on
         masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
         root = Path("/")
 
@@ -226,6 +227,7 @@ def _cast_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArr
         column, kind = column.cast(kind.value_type), kind.value_type
     if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column
+    # files may be named by numbers; a column in which no row has a path is of Arrow's type null
     if pa.types.is_integer(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())
     what = f"the column {name} is of type {kind}"

@@ -1,5 +1,5 @@
-"""What readers do once the objects and masks of images are known: refuse a source of which nothing
-could be learned, warn of turned images, and note what the targets mean.
+"""What readers do once the objects and masks of images are known: refuse a source from which
+nothing could be learned, warn of turned images, and note what the targets mean.
 """
 
 import logging

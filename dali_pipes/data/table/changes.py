@@ -77,8 +77,8 @@ def renumber_classes(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Joins tables into one.
 
-    Where a table lacks a column of numbers it has NaN, as for an empty cell; of a text, the empty
-    text.
+    A table that lacks a column gets NaN for numbers, as for an empty cell, and the empty text for
+    texts.
 
     Raises:
         ManifestError: their labels or columns are of different types.

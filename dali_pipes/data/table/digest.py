@@ -44,6 +44,7 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
     for take in (labels, sizes):
         _add(sha, map(take, samples.blocks()))
 
+    # once more, with dtype and shape: bytes alone do not say how lists are divided into rows
     if task != "classification":
         _add_rows(sha, "label", samples, labels)
 

@@ -16,9 +16,9 @@ def take_objects(
     """The objects of these samples, in pixels as stored.
 
     Args:
-        names: of the keypoints of an object.
+        names: the names of an object's keypoints.
         classes: how many there are.
-        root: of the data set, for errors.
+        root: the root of the data set, for errors.
 
     Raises:
         ManifestError: their columns do not belong together, or a label is no class.

@@ -65,7 +65,7 @@ class SavedManifest(NamedTuple):
     """What a file holds, not yet checked.
 
     Attributes:
-        table: usable images, then the others; in a mapped file each of both is one chunk.
+        table: usable images, then the others; in a mapped file each of the two is one chunk.
         known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the
             "omissions" of other scans, the "mixture" that the samples are, and the "rules" of the
             scan, as far as the file has them.
@@ -90,7 +90,9 @@ def read(file: str | Path) -> SavedManifest:
         # earlier versions wrote fewer facts
         known = dict(head.get("known", {}))
         known["folders"] = {
-            name: _folder(*record) for name, record in known.get("folders", {}).items()
+            # JSON has made lists of the records
+            name: _folder(*record)
+            for name, record in known.get("folders", {}).items()
         }
         known["omissions"] = read_omissions(known.get("omissions", []))
 

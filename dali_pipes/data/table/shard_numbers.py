@@ -14,7 +14,7 @@ from dali_pipes.data.table.samples import Samples
 
 
 class Shards(NamedTuple):
-    """The files that samples are in, numbered in the order in which the samples come to them.
+    """The files that samples are in, numbered in the order of their first samples.
 
     Attributes:
         numbers: (n,) the number of each sample's file.

@@ -1,5 +1,7 @@
-"""The content of a JSON file of COCO's form: images, categories and annotations, of which those
-without a valid id or name are refused, and each annotation is put to its image.
+"""The content of a JSON file of COCO's form: images, categories and annotations.
+
+A file is refused if an image or a category has no valid id or name. Each annotation is assigned to
+its image.
 """
 
 import json
@@ -164,6 +166,7 @@ def _assign_annotation(read: CocoContent, number: int, entry: Any) -> None:
         )
         read.strays.append(f"{name_annotation(number, entry)}: {stray}; correct it or remove it")
     elif isinstance(entry.get("caption"), str):
+        # JSON's escapes may give half a character, which Arrow cannot hold
         read.captions[place].append(entry["caption"].encode(errors="replace").decode())
     # a caption that is no text; with a box the annotation is an object all the same
     elif "caption" in entry and entry.get("bbox") is None:

@@ -110,6 +110,7 @@ def _is_plain(read: CocoContent, entry: Entry, keypoints: Keypoints | None) -> b
         or len(box) != 4
         or type(crowd) is not int
         or not 0 <= crowd <= 1
+        # null stands for what a program does not know, and `_clean_entry` removes it
         or None in entry.values()
     ):
         return False
@@ -155,6 +156,7 @@ def _good_parts(entry: Entry, keypoints: Keypoints | None) -> tuple[list[str], E
     """Removes an area and keypoints that are no numbers; returns what was removed and why, and the
     object.
     """
+    # the annotation is a copy (`_clean_entry`), so that parts can be taken out of it
     lost, points = [], entry.get("keypoints")
     if not are_numbers([entry.get("area", 0.0)], 1):
         lost.append(

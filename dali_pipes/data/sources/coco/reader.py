@@ -122,7 +122,7 @@ def scan_coco(
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
     upright = check.targets.annotated == "upright"
-    # boxes of an image of another size would lie elsewhere in it
+    # boxes that were drawn in an image of another size are at other places in this one
     headers = [
         _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
@@ -133,6 +133,7 @@ def scan_coco(
     labels = no_labels(len(paths))
     if read.detects:
         keypoints = _keypoints(read, check.targets.flip_pairs)
+        # as they are before bad objects become problems of their images
         usable = headers
         # nothing shows whether these were annotated as stored or upright
         if check.targets.annotated is None and (turned := _list_turned(read, headers)):
@@ -190,7 +191,9 @@ def _image_ids(read: CocoContent) -> pa.Array:
         whole = [int(number or 0) for number in numbers]
         if len(set(whole)) == len(whole):  # "1" and "01" are two images
             return pa.array(whole, pa.int64())
+
     return pa.array(
+        # JSON's escapes may give half a character, which Arrow cannot hold
         [str(image["id"]).encode(errors="replace").decode() for image in read.images],
         pa.large_string(),
     )
@@ -202,6 +205,7 @@ def _list_faults(
     """Returns what is wrong with the annotations, for a file of which none is left."""
     lines = targets[TARGET + "dropped"].to_pylist()
     lost: list[str] = []
+
     for image, annotations, header, text in zip(
         read.images, read.objects, headers, lines, strict=True
     ):

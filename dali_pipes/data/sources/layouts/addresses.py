@@ -22,6 +22,7 @@ def refuse_address(text: str) -> None:
     if "::" in text and is_remote(text):
         do = "open each, and join them with Manifest.concat"
         raise ManifestError(f"{text}: several URLs in one are not read; {do}")
+    # a file may have a name such as s3:notes
     if scheme.lower() not in _SCHEMES or os.path.lexists(text):
         return
     if is_web(text) and (asks := re.search(r"\?[^/*{}]*=[^/*{}]*\Z", text)):

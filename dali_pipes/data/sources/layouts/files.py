@@ -99,6 +99,7 @@ def refuse_file(path: Path) -> None:
 
 def kind_of_file(name: str) -> tuple[str, str] | None:
     lower = name.lower()
+    # names that say more than their endings come first: CIFAR's is an archive too
     if re.fullmatch(
         r"(data_batch_\d|test_batch)(\.bin)?|cifar-100?-(binary|python)\.tar\.gz", lower
     ):
@@ -155,6 +156,7 @@ def _refuse_content(path: Path) -> None:
 
     line = head.decode("utf-8", "replace").lstrip("\ufeff\r\n").split("\n")[0].strip()
     images = "|".join(re.escape(extension) for extension in IMAGE_EXTENSIONS)
+    # a table, whose header has the column path
     if re.search(r"\bpath\b", line):
         return
 

@@ -39,7 +39,7 @@ _MASKS = (
 
 def refuse_folder(tree: Tree, with_labels: bool = True) -> None:
     folders, files = tree.look()
-    # shards and tables of ours, whatever is beside them
+    # shards and Parquet files are read, whatever is beside them
     if not folders and any(is_shard(name) or name.endswith(".parquet") for name in files):
         return
 
@@ -168,6 +168,7 @@ def _find_masks(tree: Tree) -> None:
 def _masks_of(tree: Tree, images: str, masks: str) -> str | None:
     """Returns the folder of masks, or the folder in it, that has a mask named as an image."""
     endings = [*IMAGE_EXTENSIONS, *map(str.upper, IMAGE_EXTENSIONS)]
+    # a few folders and names are enough, since all masks of a set are named alike
     for part in ("", *tree.look(masks)[0][:8]):
         for name in tree.look(join(masks, part))[1][:20]:
             if not name.lower().endswith((".png", ".gif")):

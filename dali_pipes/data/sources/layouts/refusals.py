@@ -77,6 +77,7 @@ def local_path(source: str | Path) -> str | Path:
         path = Path(
             "/" + unquote(text.removeprefix("file:").removeprefix("//localhost")).lstrip("/")
         )
+        # file:/… with one slash is no URL to `is_remote`, so it becomes a path whatever is there
         if not text.startswith("file://") or (
             path.is_file() and not is_shard(path) and path.suffix != ".parquet"
         ):

@@ -13,8 +13,9 @@ LOOKED_AT = 500  # entries of a folder below the root
 
 
 class Tree:
-    """The folders and files below one place, without housekeeping: of this machine, or of a list of
-    objects.
+    """The folders and files below one place, without housekeeping.
+
+    The place is a folder of this machine, or the names of objects are given.
     """
 
     def __init__(

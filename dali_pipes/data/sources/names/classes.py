@@ -81,6 +81,7 @@ def refuse_split_folders(
 
     others = [name for name in names if name not in splits and not _is_companion(name)]
     several = len(set(splits.values())) > 1
+    # a folder called train says more than one called train_images
     exact = any(len(_WORDS.findall(name.lower())) == 1 for name in splits)
 
     if not others:
@@ -108,7 +109,7 @@ def refuse_inner_folders(
     Args:
         inner: names of the folders in it.
         classes: how many class folders there are.
-        images: how many images lie directly in the folder.
+        images: how many images are directly in the folder.
     """
     splits = {
         split

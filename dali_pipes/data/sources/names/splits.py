@@ -40,6 +40,7 @@ def split_of(name: str) -> str | None:
     if last is None:
         return None
 
+    # the place after the last word of a split; with train just before val, both are one
     end = len(splits) - splits[::-1].index(last)
     return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else last
 

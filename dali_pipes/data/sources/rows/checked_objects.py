@@ -47,10 +47,10 @@ def as_corners(
 def check_objects(
     objects: SourceObjects, headers: list[Header], format: str, bad_objects: str
 ) -> tuple[list[Header], dict[str, pa.Array]]:
-    """Returns the headers, with the problems that bad objects are under bad_objects='problem', and
-    the columns of the objects that are left.
+    """Returns the headers, and the columns of the objects that are left.
 
-    The column box_labels has class names if the source has them. Unusable images keep no object.
+    With bad_objects="problem" the header of an image with a bad object has a problem. The column
+    box_labels has class names if the source has them. Unusable images keep no object.
     """
     height, width = (
         np.array([getattr(header, name) for header in headers], np.int64)
@@ -74,6 +74,7 @@ def check_objects(
     up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(objects.boxes, format, up_height, up_width)
+        # in float32, as they are stored: a box may become empty or infinite by it
         boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.

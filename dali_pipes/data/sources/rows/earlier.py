@@ -107,6 +107,7 @@ class EarlierScan:
         knows it.
         """
         known: dict[bytes, Header] = {}
+        # the journal comes last, since what it says of a file is newer
         for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
             good = rows.filter(pa.array(usable_rows(rows, check)))
             headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
@@ -198,6 +199,7 @@ def _locked(file: Path) -> BinaryIO | None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         while True:
+            # for appending, which keeps what a scan that was killed has left
             opened = file.open("a+b")
             fcntl.lockf(opened, fcntl.LOCK_EX)
 

@@ -44,6 +44,7 @@ def map_items(
         decoders.import_decoders()
 
     few = not many and total <= _ONE_PROCESS_MAX[check.verify]
+    # twice the cores, so that a slow disk is kept busy
     processes = 1 if few else min(check.workers or 2 * available_cpus(), total)
 
     return track(

@@ -111,7 +111,9 @@ def _relative_to_root(cell: bytes, folder: Path, root: Path) -> bytes:
     if not cell:
         return cell
     if root != folder:
+        # `join` takes an absolute path as it is
         return os.path.join(os.fsencode(folder), cell).lstrip(b"/")
+    # a path that was corrected may turn out to be absolute, such as one after a blank
     return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
 
 

@@ -39,7 +39,9 @@ def check_mask_files(
     )
 
     return [
-        header if header.problem else header._replace(problem=next(problems)) for header in headers
+        # only the masks of images without a problem were looked at
+        header if header.problem else header._replace(problem=next(problems))
+        for header in headers
     ]
 
 

@@ -51,9 +51,9 @@ class SourceObjects:
 
 
 def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
-    """Raises ManifestError if objects are lost.
+    """Raises ManifestError if objects were left out; the error has the first reason in `lost`.
 
-    A caller calls it if no object is left; training would see images without any.
+    It is called where no object is left, since training would see images without any.
     """
     if lost:
         raise ManifestError(

@@ -1,5 +1,5 @@
-"""From the columns of a table to rows of a manifest: of a table of paths, and of Parquet files that
-hold the images.
+"""Makes rows of a manifest from the columns of a table of paths, or of Parquet files that hold the
+images.
 
 `check_columns` refuses a table that lacks a column, `read_row_labels` reads the labels, and
 `build_rows` puts labels, objects and further columns beside the headers of the images.
@@ -26,8 +26,8 @@ from dali_pipes.errors import ManifestError
 def read_row_labels(
     file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
 ) -> Labels | None:
-    """Returns the labels of the rows; None: none are read, since the targets are all that there is,
-    or the objects have the labels.
+    """Returns the labels of the rows; None: none are read, since there are only targets, or since
+    the objects have the labels.
     """
     if (
         not check.with_labels
