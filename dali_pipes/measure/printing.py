@@ -42,6 +42,7 @@ def cells(result: Result, name: str) -> list[str]:
     if "images_per_s" not in arm:
         return [name, "failed" if arm["failed"] else "left out", *[""] * (len(HEADINGS) - 2)]
 
+    # the ratio of the baseline to itself is 1, without an interval; the control has its noise
     ratio = arm["ratio"] if name != result["baseline"] else None
     wait = arm["wait_ms"]
     return [

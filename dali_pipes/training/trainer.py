@@ -99,6 +99,7 @@ class Trainer:
         """
         while len(self.history) < self._config.epochs:
             epoch = len(self.history)
+            # not so if the run was stopped after the last step and before the evaluation
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
 
@@ -117,10 +118,12 @@ class Trainer:
             release_if_short(self._fabric.device)
             self._end_epoch(epoch, evaluation, log)
 
+            # a signal during the evaluation: the end of the epoch has been saved already
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
+        # a schedule in steps: rates change with each step, and warm-ups may be parts of epochs
         epoch, saved = self._loader.epoch, time.monotonic()
         warmup, steps = (
             round(epochs * len(self._loader))
@@ -151,6 +154,7 @@ class Trainer:
                 self._fabric.world_size,
             )
 
+            # all ranks save at one step, and rank 0 has the clock
             due = self._fabric.global_rank == 0 and time.monotonic() - saved > every_s
             stop, save = self._votes.count(interrupt.signal is not None, due)
             # after its last step the epoch is evaluated first, and saved then
@@ -202,9 +206,11 @@ class Trainer:
         }
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
 
+        # a new one for the next epoch
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
 
+        # last.pt holds this epoch's row too, so the row is added before
         best = all(evaluation.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 
