@@ -14,7 +14,7 @@ from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import open_replacing
 from dali_pipes.training.config import ModelConfig
 
-FORMAT = 1  # another number when the keys of a state change
+FORMAT = 1
 _MAX_LISTED = 20  # classes of a list
 
 

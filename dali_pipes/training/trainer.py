@@ -99,7 +99,6 @@ class Trainer:
         """
         while len(self.history) < self._config.epochs:
             epoch = len(self.history)
-            # not so if the run was stopped after the last step and before the evaluation
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
 
@@ -206,11 +205,10 @@ class Trainer:
         }
         self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
 
-        # a new one for the next epoch
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
 
-        # last.pt holds this epoch's row too, so the row is added before
+        # the history ends with the row of this epoch
         best = all(evaluation.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 
