@@ -51,6 +51,7 @@ class ProgramProcess(MeasuringProcess):
             ArmError: the process has ended without a word.
         """
         deadline = time.monotonic() + limit
+
         while True:
             answer = self.answer_within(deadline - time.monotonic())
             # at the limit the program says where it is, if it still can

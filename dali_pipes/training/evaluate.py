@@ -36,7 +36,7 @@ class Evaluation:
 def validate(
     config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat
 ) -> Evaluation:
-    """Evaluates all validation images, with a loader that exists only meanwhile."""
+    """Evaluates all validation images, with a loader that exists only for this evaluation."""
     with build_loader(
         val,
         config.loader,

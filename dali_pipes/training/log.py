@@ -110,9 +110,9 @@ class Log:
         """Logs an epoch that has ended.
 
         Args:
-            rows: of all epochs so far; the last one is new.
-            step: the next one, from the start of the run.
-            epochs: how many there are in all.
+            rows: the rows of all epochs so far; the last one is new.
+            step: the next step, counted from the start of the run.
+            epochs: how many epochs there are in all.
         """
         row = rows[-1]
         pace = (

@@ -51,7 +51,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
 
     Args:
-        folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
+        folder: the folder of this job within a sweep; None: `config.out`, or a new folder under
+            runs/train.
 
     Raises:
         DaliPipesError: a mistake in the configuration or the images; no existing file has been

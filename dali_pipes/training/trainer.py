@@ -43,7 +43,7 @@ class Trainer:
 
     Args:
         fabric: from `launch`.
-        loader: of the training images, in global batches of batch_size × accumulate × ranks.
+        loader: the loader of the training images, in global batches of batch_size × accumulate × ranks.
         val: the validation images.
         folder: for checkpoints.
 

@@ -122,7 +122,8 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
     `Weights.….transforms()`.
 
     Args:
-        options: of the new transform, instead of what was read: dtype, memory_format, exif, ….
+        options: options of the new transform that replace what was read: dtype, memory_format,
+            exif, ….
 
     Raises:
         NotConvertibleError: a step cannot be carried over. It is a ConfigError.
@@ -507,7 +508,7 @@ class ConvertedLoader(RefusesMisuse):
     Attributes:
         loader: from `build_loader`; its batches have ids as well.
         dataset: the old data set.
-        batch_size: of this process.
+        batch_size: images of a full batch of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
             `len(sampler)` is this process's samples.
     """

@@ -79,7 +79,7 @@ class Output:
         return replace(self, skeletons=[self.skeletons[at] for at in ids.tolist()])
 
     def __call__(self, batch: Batch, seed: tuple[int, ...] = (0,)) -> Any:
-        """Makes a batch, on the device of ours.
+        """Makes the old loader's batch from one of ours, on the same device.
 
         Args:
             seed: the seed of the random numbers that the user's collate function draws.
@@ -91,7 +91,7 @@ class Output:
         pictures = [each.of(batch) for each in self.pictures]
         device = batch.images.device
 
-        # default_collate, but for slots, in whose place the whole pictures of the batch are put
+        # default_collate, extended by slots: they become the pictures of the whole batch
         if self.collate is None:
             known = default_collate_fn_map | {
                 Slot: lambda slots, **_: pictures[slots[0].number],

@@ -17,7 +17,7 @@ from dali_pipes.plan.transforms import (
     Transform,
 )
 
-Size = int | tuple[int, int]  # of a square, or height and width
+Size = int | tuple[int, int]  # the side of a square, or height and width
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Code that multiplies and adds, as a step: scale and offset of each channel, of values from 0
-    to 1.
+    """Code that multiplies and adds, as a step: the scale and the offset of each channel, for
+    values from 0 to 1.
     """
 
     scale: tuple[float, ...]

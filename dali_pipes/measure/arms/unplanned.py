@@ -1,4 +1,4 @@
-"""What a trial asks of a loader, for arms that follow no plan."""
+"""What a trial needs from a loader, for arms that follow no plan."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

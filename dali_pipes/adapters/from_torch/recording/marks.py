@@ -169,6 +169,7 @@ def _channels(pixels: Pixels, expected: Pixels) -> Iterator[tuple[tuple[Pixels, 
     """
     ours = pixels[..., None] if pixels.ndim == 2 else pixels
     theirs = expected[..., None] if expected.ndim == 2 else expected
+
     if ours.shape[2] == theirs.shape[2]:
         yield (ours, theirs), "same"
         if ours.shape[2] == 3:

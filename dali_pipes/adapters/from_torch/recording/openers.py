@@ -86,7 +86,7 @@ def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]
 
     undo: list[Callable[[], None]] = []
     for module in list(sys.modules.values()):
-        # of a module that is being imported, or that is none, there may be no dict
+        # a module that is being imported, or an object in a module's place, may have no dict
         for name, value in list((getattr(module, "__dict__", None) or {}).items()):
             if value is function:
                 setattr(module, name, tell)

@@ -311,7 +311,7 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels
 _NOISE: dict[Any, Pixels] = {}
 
 
-# by the id of the pixels, which are held with the image so that no other array gets their id
+# by the id of the pixels; these are kept beside the image, so that no other array gets the id
 _TWINS: dict[int, tuple[Pixels, Image.Image]] = {}
 
 
@@ -358,7 +358,9 @@ def place_of_user() -> str:
 
 
 def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
-    """The mode of a picture, its pixels in RGB, and those of it as its EXIF tag turns it."""
+    """Returns the mode of a picture, its pixels (H, W, 3) uint8 in RGB, and the same pixels turned
+    as its EXIF tag says (None: there is no tag).
+    """
     with Image.open(source) as image:
         pixels = np.asarray(image.convert("RGB"))
         # EXIF's tag Orientation; 1: upright
