@@ -238,7 +238,7 @@ def result_figures(
         "planning": [],
     }
 
-    # the control is no arm, so nothing is claimed of it
+    # the control is no arm, so nothing is claimed about it
     if control:
         holds = all(ratio.contains_one() for ratio in control.values())
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}

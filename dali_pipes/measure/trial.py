@@ -55,12 +55,12 @@ def run_trial(
         # has the networks; its import takes seconds, which are not the loader's
         importlib.import_module("torchvision")
 
-    # the first batch counts from here: with the loader's own start, without that of Python
+    # the time to the first batch includes the start of the loader, but not that of Python
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with open_loader(work, config) as loader:
         if work.workload == "cold":
-            # the answers come as with a warm-up; after the second protocol.py drops the files
+            # the answers come as with a warm-up; after the second one protocol.py drops the files
             controller.send({})
             if controller.go():
                 controller.send({"gpu": gpu_uuid()})
@@ -213,7 +213,7 @@ def measure_span(
         if stop.is_set():
             break
 
-    # the span ends when the device has finished, and so have the images that were counted
+    # the device has to finish its work on all images that were counted
     consume.finish()
     end = time.monotonic()
 

@@ -43,7 +43,8 @@ class Trainer:
 
     Args:
         fabric: from `launch`.
-        loader: the loader of the training images, in global batches of batch_size × accumulate × ranks.
+        loader: the loader of the training images; its global batches have batch_size × accumulate ×
+            ranks images.
         val: the validation images.
         folder: for checkpoints.
 

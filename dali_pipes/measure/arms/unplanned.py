@@ -51,7 +51,7 @@ class UnplannedLoader(ABC):
         self._step = 0
         for step in range(1, self._count + 1):
             batch = next(stream)
-            # before the batch is handed out: with the last one those of the next epoch are left
+            # counted before the batch is handed out; with the last one a whole epoch is left
             self._step = step % self._count
             yield batch
 
