@@ -188,7 +188,7 @@ class Conversion:
         _refuse_other_loaders(loader)
         dataset = loader.dataset
 
-        # the data set is run; lists of libraries replace the pass over all of its samples
+        # a library's data set with a list of its samples needs no pass over all of them
         order = read_order(loader, _count(dataset), rank)
         indices = range(_count(dataset)) if order.indices is None else order.indices
         listed = listed_samples(dataset)
@@ -332,7 +332,9 @@ def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
 
 
 def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
-    """The files of the first picture, and class numbers if there are any."""
+    """The file of each sample, which all of its pictures must have in common, and class numbers if
+    there are any.
+    """
     files = {chain.file for chain in seen.used}
     refuse_unless(
         len(files) == 1,

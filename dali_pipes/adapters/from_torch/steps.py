@@ -598,7 +598,7 @@ def _erasing(reading: Reading, step: Any) -> str:
 
     Both draw the same regions, of uniform area and log aspect ratio.
     """
-    # timm's has other names for the same
+    # timm's RandomErasing has other names for the same options
     if hasattr(step, "probability"):
         plain = (
             not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """What a comparison must know of one of these arms.
+    """What a comparison must know about one of these arms.
 
     Attributes:
         name: in conf/arm, where the schema of its options is called NAME_schema.
@@ -125,7 +125,7 @@ for _arm in ARMS:
 
 
 def arm_of(config: LoaderConfig) -> Arm | None:
-    """The row whose options these are; None for a loader that one trains with."""
+    """The row with this class of options; None for a loader that one trains with."""
     return next((arm for arm in ARMS if arm.config is type(config)), None)
 
 

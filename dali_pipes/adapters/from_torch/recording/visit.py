@@ -170,7 +170,7 @@ class Visit:
         return opened
 
     def _file_of(self, data: bytes) -> str | None:
-        """The file whose contents these bytes are: the latest that fits of those that were read."""
+        """The file with these contents, the latest of those that were read; None: there is none."""
         # cheap visits compare sizes only: contents would mean to read each file once more
         for name in reversed(self.read):
             path = os.path.abspath(name)
