@@ -178,7 +178,7 @@ def agreement_line(result: Result) -> str:
 
 
 def _other_decoders(agreement: Agreement) -> str:
-    """Names the arms that may differ by more, since they decode in another way than the reference."""
+    """Names the arms that may differ by more, since the reference decodes in another way."""
     other = [arm for arm, apart in agreement["arms"].items() if "allowed" in apart]
     return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 

@@ -19,7 +19,7 @@ class Noise:
         ]
 
     def of(self, planned: PlannedBatch) -> DecodedBatch:
-        """Returns the batch for a planned one: as many images of its sizes, cut out of the noise."""
+        """Returns the batch for a planned one: as many images of its sizes, cut out of noise."""
         # a progressive transform has smaller images in some epochs
         parts = zip(self._groups, planned.groups, strict=True)
         groups = [
