@@ -74,7 +74,7 @@ def _is_users(value: Any) -> bool:
 
 @contextmanager
 def states_kept() -> Iterator[None]:
-    """Restores Python's, NumPy's and torch's random states afterwards."""
+    """Restores Python's and NumPy's random states afterwards, and torch's on the CPU."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -85,7 +85,7 @@ def states_kept() -> Iterator[None]:
 
 
 def seed_all(seed: int) -> None:
-    """Seeds Python's, NumPy's and torch's random numbers."""
+    """Seeds Python's and NumPy's random numbers, and torch's on all devices."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
