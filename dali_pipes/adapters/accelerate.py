@@ -50,6 +50,7 @@ class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
             self.end()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # a copy that is being made has no attributes yet
+        # a copy that is being made has no attributes yet, and would ask for `_loader` without end
+        if name == "_loader":
             raise AttributeError(name)
         return getattr(self._loader, name)

@@ -114,6 +114,7 @@ class DataModule(LightningDataModule):
                 f"{name}=functools.partial(dp.build_loader, …)"
             )
 
+        # the Trainer may ask for a loader again; the one before would keep its threads
         if name in self._open:
             self._open.pop(name).close()
 
@@ -126,6 +127,7 @@ class DataModule(LightningDataModule):
         except SmallDataError as error:
             if not other:
                 raise
+            # the tuner tries larger and larger batches until one fails
             largest = error.images // error.ranks
             raise ConfigError(
                 f"{error}; Tuner.scale_batch_size tries no larger one than max_val={largest}"

@@ -25,6 +25,7 @@ class TrainerLoader(DataLoader):
     """
 
     def __init__(self, loader: Loader):
+        # one batch is one entry of the batch sampler, and is not collated
         steps = _Steps()
         batches = _Batches(loader, steps)
         steps += ([step] for step in range(len(loader)))
@@ -76,6 +77,7 @@ class _Batches(Dataset):
         self._steps.anew, self._batches = False, iter(())  # drops and so ends the old iteration
         if self._steps.epoch is not None:
             self._loader.set_epoch(self._steps.epoch)
+        # the loader itself goes to the step, so that it decodes nothing before it
         if step:
             samples = step * self._loader.plan.global_batch_size
             self._loader.load_state_dict({**self._loader.state_dict(), "samples": samples})

@@ -68,6 +68,7 @@ def check_agreement(
     }
     agreement = _compare_in_process(job, cpus)
 
+    # decoders of different kinds may differ by more, and the report names them
     usual = PixelBound(config.max_mean_difference, config.max_p99_difference)
     for arm, difference in agreement["arms"].items():
         allowed = _allowed_bound(usual, arms[arm], arms[agreement["reference"]])
@@ -158,6 +159,7 @@ def compare_arms(job: dict[str, Any]) -> Agreement:
     _save(expected.pictures, folder, reference)
 
     arms = dict[str, ArmDifference]()
+    # one arm at a time, so that only its images and those of the reference are in memory
     for name in others:
         delivered = _first_images(work, loaders[name], job["images"])
         _save(delivered.pictures, folder, name)
@@ -192,6 +194,7 @@ def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
     apart = (images - reference).abs_().numpy()
     return {
         "max": float(apart.max()),
+        # in double precision: there may be 60 million values
         "mean": float(apart.mean(dtype=np.float64)),
         "p99": float(np.percentile(apart, 99)),
     }
@@ -216,8 +219,10 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> FirstImag
 
     with work.loader(config) as loader:
         for batch in loader:
+            # of the last batch only as many images as are still wanted
             left = count - len(ids)
             ids = torch.cat([ids, batch.ids[:left].cpu()])
+            # a batch of one view has no `views`
             views = [
                 to_steps(views[:left].cpu(), work.transform)
                 for views in (*batch.views.values(),) or (batch.images,)
@@ -243,6 +248,7 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> FirstImag
 
 
 def _as_bytes(target: Any) -> bytes:
+    """Bytes that are equal for equal targets only: with dtypes, shapes and lengths."""
     if isinstance(target, Ragged):
         return repr(target.lengths).encode() + _as_bytes(target.values)
     if isinstance(target, torch.Tensor):

@@ -28,7 +28,7 @@ class MeasureConfig:
         model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
         cpus: cores for each trial; None: all that this process may use.
         batch_size: images per batch and job.
-        seed: of the order of the samples, all random choices, and the order of the trials.
+        seed: for the order of the samples, all random choices, and the order of the trials.
         pairs: rounds of trials; in each round every loader is measured once, and ratios are taken
             within a round. With fewer than 5 there is no interval, and no loader is called faster.
         min_seconds, min_batches: how long a trial is measured at least.

@@ -67,6 +67,7 @@ class TrainConsumer(Consumer):
         self._readback = Readback(batch.images.device)
 
     def __call__(self, batch: MeasuredBatch) -> None:
+        # arms deliver uint8 or normalized floats, and the step is the same for all
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)
 

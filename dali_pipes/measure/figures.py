@@ -48,11 +48,13 @@ def trial_figures(trial: Trial) -> TrialFigures:
         "images_per_s": rate,
         "cpu_s_per_1000_images": cost,
         "cpus": rate * cost / 1e3,
+        # jobs that run at once share a cgroup, whose figure is that of all of them
         "cgroup_cpu_s_per_1000_images": jobs[0]["cgroup_cpu_s_per_1000_images"]
         if len(jobs) == 1
         else None,
         "wait_share": sum(sum(job["waits_s"]) for job in jobs)
         / sum(job["end"] - job["start"] for job in jobs),
+        # a cold trial has no first batch of its own: the first wait of the span is it
         "first_batch_s": max(job.get("first_batch_s", job["waits_s"][0]) for job in jobs),
         "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs)
         if "warm_up" in jobs[0]
@@ -95,6 +97,7 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
         ]
         return float(np.mean(values)) if values else None
 
+    # a sample without the figure of one GPU would make the sum too small
     def over_gpus(figure: str) -> list[tuple[float, float]]:
         return [
             (sample["at"], sum(gpu[figure] for gpu in sample["gpus"]))
@@ -134,6 +137,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
         values = [trial[name] for trial in of_trials]
         figures |= {f"{name}_low": min(values), f"{name}_high": max(values)}
 
+    # the waits of all trials and jobs together, in milliseconds
     waits = (
         np.array([wait for trial in trials for job in trial["jobs"] for wait in job["waits_s"]])
         * 1e3
@@ -148,6 +152,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     figures["wait_ms"] = {f"p{share}": float(np.percentile(waits, share)) for share in (50, 95, 99)}
     figures["wait_ms"]["first_of_epoch_p50"] = float(np.median(first)) if first else None
 
+    # device and decoder are the same in all trials of an arm
     job = trials[0]["jobs"][0]
     return cast(
         ArmFigures,
@@ -156,6 +161,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
+    """One figure of an arm: the maximum for peaks, else the median; None if no trial has it."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -189,6 +195,7 @@ def compare_trials(
 
 
 def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
+    """The ratio second / first of a figure, over the rounds that both have."""
     by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
     both = sorted(set(by_round) & set(other))
@@ -223,6 +230,7 @@ def result_figures(
         else None
     )
 
+    # an arm that failed in every round has no figures
     measured = [arm for arm in arms if by_arm[arm]]
     figures: RunFigures = {
         "arms": {arm: arm_figures(by_arm[arm]) for arm in measured},
@@ -230,6 +238,7 @@ def result_figures(
         "planning": [],
     }
 
+    # the control is no arm, so nothing is claimed about it
     if control:
         holds = all(ratio.contains_one() for ratio in control.values())
         itself = {name: {**ratio.to_dict(), "claim": ""} for name, ratio in control.items()}

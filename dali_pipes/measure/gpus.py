@@ -14,6 +14,7 @@ def gpu_of(index: int, corun: int) -> str | None:
     if corun == 1 or not count:
         return None
 
+    # the processes see the GPUs that this one may use, and no others
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
     return visible[index % count]
 

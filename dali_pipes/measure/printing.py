@@ -16,6 +16,7 @@ HEADINGS = ["arm", "images/s", "× [95 %]", "CPU-s/1,000", "× [95 %]", "wait ms
 
 
 def print_result(result: Result, console: Console) -> None:
+    """Prints the result of a benchmark."""
     work = result["work"]
     pairs = result["protocol"]["pairs"]
     title = (
@@ -38,10 +39,12 @@ def print_result(result: Result, console: Console) -> None:
 
 
 def cells(result: Result, name: str) -> list[str]:
+    """The row of an arm, under `HEADINGS`."""
     arm = result["arms"][name]
     if "images_per_s" not in arm:
         return [name, "failed" if arm["failed"] else "left out", *[""] * (len(HEADINGS) - 2)]
 
+    # the ratio of the baseline to itself is 1, without an interval; the control has its noise
     ratio = arm["ratio"] if name != result["baseline"] else None
     wait = arm["wait_ms"]
     return [

@@ -25,7 +25,7 @@ from dali_pipes.system.program.frames import is_library, library_of, own_traceba
 from dali_pipes.system.program.hooks import Fail, install_hooks, refuse_processes
 from dali_pipes.system.program.running import run_program
 
-# libraries with a training loop of their own
+# libraries with a training loop of their own, which iterate a program's DataLoaders
 TRAINERS = ("lightning", "pytorch_lightning", "transformers", "accelerate", "fastai", "ignite")
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
@@ -122,11 +122,12 @@ class ProgramLoaders:
         reached: is called with this and the DataLoader with which training begins.
 
     Attributes:
-        made: all of them, in this order.
+        made: all of them, in the order in which they were made.
         optimizers: how many optimizers the program has made.
     """
 
     def __init__(self, reached: Reached):
+        # worker processes are forked with the watched classes, and have another number
         self._reached, self._pid = reached, os.getpid()
         self.made, self.optimizers = list[MadeLoader](), 0
         self._by_id: dict[int, MadeLoader] = {}
@@ -161,9 +162,11 @@ class ProgramLoaders:
 
             return __iter__
 
+        # a subclass with an __iter__ of its own, such as a loader whose workers outlive an epoch,
+        # may never call that of DataLoader
         def of_subclass(cls: Any, /, **options: Any) -> None:
             super(loaders, cls).__init_subclass__(**options)
-            if "__iter__" in vars(cls):  # such as a loader whose workers outlive an epoch
+            if "__iter__" in vars(cls):
                 cls.__iter__ = watched(cls.__iter__)
 
         @wraps(initialize)
@@ -176,7 +179,7 @@ class ProgramLoaders:
         loaders.__init_subclass__ = classmethod(of_subclass)
 
     def _watch_prefetching(self, module: Any) -> None:
-        """Notes timm's PrefetchLoader, which a program has in the place of a DataLoader."""
+        """Notes timm's PrefetchLoader, which a program has in place of a DataLoader."""
         initialize = module.PrefetchLoader.__init__
 
         @wraps(initialize)
@@ -225,6 +228,7 @@ class ProgramLoaders:
         if made is None or self._is_ours():
             return
         made.iterated_by = made.iterated_by or _training_library(frame)
+        # an evaluation in order may come before the training, whose loader waits to be iterated
         if self.optimizers:
             loaders = (made, *self._waiting())
             random = [loader for loader in loaders if _is_random(loader.loader)]
@@ -248,6 +252,7 @@ class ProgramLoaders:
             self._reach(self._last)
 
     def _reach(self, made: MadeLoader | None) -> NoReturn:
+        # two threads may iterate DataLoaders at once
         with self._lock:
             is_first, self._is_over = not self._is_over, True
         while not is_first:  # another thread has the program's end in hand
@@ -284,6 +289,7 @@ def run_until_training(
     loaders = ProgramLoaders(reached)
     install_hooks(loaders.hooks() | refuse_processes(fail, "migrate"))
     sys.dont_write_bytecode = True  # nothing of ours is written into the program's folders
+
     try:
         run_program(words, is_module)
     except SystemExit as end:
@@ -292,11 +298,13 @@ def run_until_training(
             fail(f"it ended by itself with {end.code!r}, before its training", status=status)
     except BaseException as error:
         fail("it failed by itself, before its training", own_traceback(error))
+
     loaders.end()
 
 
 def with_names(made: MadeLoader) -> Origin:
     """Returns the origin of a DataLoader with the names that the program has for it now."""
+    # a dict, since a set would change the order of names that are found first
     names = {name: None for frame in _live_frames() for name in _names(frame, made.loader)}
     origin = made.origin
     shortest = tuple(sorted(names, key=lambda name: len(name.text)))
@@ -311,6 +319,7 @@ def _calls(frame: FrameType | None) -> Iterator[SourceCall]:
             # before Python 3.12 a comprehension is a function; its caller is at the whole of it
             while frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
                 frame = frame.f_back
+            # an instruction has two bytes; its position is line, end line, column, end column
             positions = [*code.co_positions()][inner.f_lasti // 2]
             _, end_line, _, end_column = positions
             end = (end_line or inner.f_lineno, -1 if end_column is None else end_column)
@@ -320,6 +329,7 @@ def _calls(frame: FrameType | None) -> Iterator[SourceCall]:
 
 
 def _live_frames() -> Iterator[FrameType]:
+    """Yields the program's own frames, this thread's first, then those of all threads."""
     for frame in (sys._getframe(), *sys._current_frames().values()):
         here: FrameType | None = frame
         while here is not None:
@@ -352,6 +362,8 @@ def _expressions(name: str, value: Any, loader: Any) -> Iterator[str]:
 
 
 def _is_constructor(frame: FrameType, loader: Any) -> bool:
+    """Whether a frame is of an __init__ of this loader, or of a `wrapper` around one."""
+    # the first parameter is `self`, whatever its name
     code = frame.f_code
     first = frame.f_locals.get(code.co_varnames[0]) if code.co_varnames else None
     return code.co_name in ("__init__", "wrapper") and first is loader
@@ -373,6 +385,7 @@ def _is_random(loader: Any) -> bool:
     loader = getattr(loader, "loader", loader)
     batches, sampler = getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)
     kinds = (type(batches).__name__, type(sampler).__name__)
+    # a batch sampler of the program's own; timm's _RepeatSampler only repeats another one
     if kinds[0] not in ("BatchSampler", "_RepeatSampler", "NoneType"):
         return True
     if kinds[1] == "_InfiniteConstantSampler":  # of an IterableDataset: its code has the order

@@ -51,16 +51,19 @@ class MeasuredProgram(MeasuringProcess):
             ArmError: the process has ended without a word.
         """
         deadline = time.monotonic() + limit
+
         while True:
             answer = self.answer_within(deadline - time.monotonic())
+            # at the limit the program says where it is, if it still can
             if answer is None:
                 os.kill(self.pid, LIMIT_SIGNAL)
                 answer = self.answer_within(_GRACE_S) or {"failed": None}
             yield answer
             if "complete" in answer or "failed" in answer:
                 return
+            # it has reached its training in time; reading its data set then has no limit (ten days)
             if "seconds" in answer:
-                deadline += 10 * 86_400  # what it reads now takes as long as it takes
+                deadline += 10 * 86_400
 
     def begin_trials(self, job: Mapping[str, Any]) -> None:
         """Lets the process run the trials of an arm, as `run_trial` does."""
@@ -75,6 +78,7 @@ class MeasuredProgram(MeasuringProcess):
         trace: TracebackType | None,
     ) -> None:
         """Ends the process with all its descendants, also those in sessions of their own."""
+        # listed before its end: orphans have another parent
         descendants = list[psutil.Process]()
         with contextlib.suppress(psutil.NoSuchProcess):
             descendants = psutil.Process(self.pid).children(recursive=True)

@@ -34,17 +34,23 @@ from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.provenance import provenance, refuse_simulated_gpu
 from dali_pipes.system.telemetry import Sampler
 
-SLOWEST = 5  # images/s of a cold epoch; a slower arm is taken to hang, and is ended
+SLOWEST = 5  # images/s of a cold epoch; an arm that is slower counts as hanging, and is ended
 
 
 @dataclass
 class _ArmProcesses:
-    """The processes of one arm and what each answered first; `stack` ends them."""
+    """The processes of one arm and what each answered first.
 
-    key: tuple[str, str, str]  # phase, arm and job
+    Attributes:
+        key: phase, arm and job; processes are used again for trials with the same key.
+        stack: ends the processes when it is closed.
+    """
+
+    key: tuple[str, str, str]
     stack: contextlib.ExitStack
     processes: list[MeasuringProcess]
 
+    # read once: with restart=false the processes answer so in their first trial only
     @cached_property
     def first_answers(self) -> list[dict[str, Any]]:
         return [process.answer() for process in self.processes]
@@ -83,6 +89,7 @@ class Trials:
         restart: bool = True,
         running: Mapping[str, MeasuredProgram] | None = None,
     ):
+        # before anything is read or started
         refuse_simulated_gpu()
         self._running = dict(running or {})
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
@@ -157,6 +164,7 @@ class Trials:
                 every.append(self._begin(phase, arm, self._job(arms[arm])))
                 not_suspended.push(every[-1].stack)
 
+            # an arm that fails has no figures, and the others go on
             for processes in every:
                 try:
                     self._suspend(processes)
@@ -205,6 +213,7 @@ class Trials:
                 ready = [process.answer() for process in processes]
                 sampler.gpus, missing = find_gpus(answer["gpu"] for answer in ready)
 
+                # after the processes have built their loaders, which may read files
                 if self.work.workload == "cold":
                     paths = [
                         self._manifest.path(sample_id) for sample_id in range(len(self._manifest))
@@ -235,6 +244,7 @@ class Trials:
                 "resident": resident,
             }
 
+        # suspended arms keep their memory on the GPU, and NVML tells only the sum
         if not self._restart:
             trial["gpu_missing"]["memory_mib"] = (
                 "with restart=false other arms use the GPU's memory too"
@@ -255,10 +265,12 @@ class Trials:
 
         They are new, or with restart=false those that were suspended since their last trial.
         """
+        # the program that is running has one process, which is its own control
         phase = "round" if key.arm in self._running else key.phase
         suspended = self._suspended.pop((phase, key.arm, json.dumps(job)), None)
         arm = suspended or self._begin(phase, key.arm, job)
 
+        # with restart=true the processes end with this block; `_suspend` takes them out of it
         with arm.stack:
             if suspended:
                 for process in suspended.processes:
@@ -270,6 +282,7 @@ class Trials:
                 self._suspend(arm)
 
     def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _ArmProcesses:
+        # the stack is empty: whoever started the program ends it
         if program := self._running.get(arm):
             program.begin_trials(job)
             return _ArmProcesses((phase, arm, json.dumps(job)), contextlib.ExitStack(), [program])
@@ -307,6 +320,7 @@ class Trials:
 def _release_memory(arm: _ArmProcesses) -> None:
     """Waits until the processes of an arm have given back the memory that they do not use."""
     _ = arm.first_answers  # they come before the answers below
+    # all of them at once, then all answers
     for process in arm.processes:
         process.go()
     for process in arm.processes:

@@ -45,6 +45,7 @@ def list_trials(
         [("control", baseline)] if pairs >= MIN_PAIRS else []
     )
 
+    # lazily, since `begin` has to be asked when the rounds before have ended
     orders = itertools.takewhile(
         lambda round_: begin(round_[0]), enumerate(rounds(trials, pairs, seed), 1)
     )
@@ -60,6 +61,7 @@ def rounds(arms: Sequence[Arm], count: int, seed: int) -> list[list[Arm]]:
 
     So a steady change over two rounds, such as a machine that grows warm, affects all arms equally.
     """
+    # orders come in pairs, so there may be one too many
     random = np.random.default_rng(seed)
     orders: list[list[Arm]] = []
     while len(orders) < count:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dali_pipes.measure.results import Interval
 
 CONFIDENCE = 0.95
-MIN_PAIRS = 5  # with fewer, intervals cover the true ratio less often than they say
+MIN_PAIRS = 5  # with fewer pairs, intervals cover the true ratio less often than they say
 # from six pairs on, their range contains the true median in 97 of 100 runs, whatever the noise
 RANGE_PAIRS = 6
 STEADY_WITHIN = 0.1  # of the median of the last rates
@@ -72,6 +72,7 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     in 100, the bootstrap-t 94 times. But a single disturbed pair makes the bootstrap-t far wider
     than all pairs together, so from six pairs on it ends where the farthest pairs are.
     """
+    # the mean of logarithms is the geometric mean, which is the same whichever arm is the baseline
     logs = np.log(np.asarray(second, float)) - np.log(np.asarray(first, float))
     n, mean = len(logs), float(logs.mean())
     if n < MIN_PAIRS:
@@ -86,6 +87,7 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     if not len(studentized):
         return Ratio(*[float(np.exp(mean))] * 3)
 
+    # the bootstrap-t turns the quantiles around: the upper one gives the lower end
     tail = (1 - CONFIDENCE) / 2
     low, high = mean - error * np.quantile(studentized, [1 - tail, tail])
     if n >= RANGE_PAIRS:
@@ -96,7 +98,8 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
 
 @cache
 def _resamples(n: int) -> NDArray[np.int64]:
-    """All resamples of n pairs, or a fixed random choice if there are many; (resamples, n)."""
+    """All resamples of n pairs, (resamples, n) int64; a random choice of them if there are many."""
+    # a fixed choice, so that the same trials give the same interval
     if n**n <= _RESAMPLES:
         return np.array(list(itertools.product(range(n), repeat=n)))
     return np.random.default_rng(0).integers(0, n, (_RESAMPLES, n))
@@ -142,6 +145,6 @@ def threshold(control: Ratio | None, restarts: bool = True) -> float | None:
 
 
 def is_steady(rates: Sequence[float]) -> bool:
-    """Whether the last three rates are within 10 % of each other."""
+    """Whether the last three rates differ by at most 10 % of their median."""
     last = rates[-3:]
     return len(last) == 3 and max(last) - min(last) <= STEADY_WITHIN * float(np.median(last))

@@ -55,10 +55,12 @@ def run_trial(
         # has the networks; its import takes seconds, which are not the loader's
         importlib.import_module("torchvision")
 
+    # the time to the first batch includes the start of the loader, but not that of Python
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with open_loader(work, config) as loader:
         if work.workload == "cold":
+            # the answers come as with a warm-up; after the second one protocol.py drops the files
             controller.send({})
             if controller.go():
                 controller.send({"gpu": gpu_uuid()})
@@ -70,6 +72,7 @@ def run_trial(
                 )
             return
 
+        # the model's step is built with the first batch, whose device it takes
         batches = repeat_epochs(loader)
         sample = next(batches)
         consume = TrainConsumer(sample, work.model) if work.model else Touch()
@@ -145,6 +148,7 @@ def _warm_up(
     """
     start, images, rates = time.monotonic(), 0, list[float]()
 
+    # a rate over a few batches would vary with single ones
     while not is_steady(rates) and time.monotonic() - start < at_most_s:
         group, group_start = 0, time.monotonic()
         for number in itertools.count(1):
@@ -188,6 +192,7 @@ def measure_span(
         the figures of a `Job`.
     """
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
+    # the cgroup has a figure if it holds this run only: the parent process and its descendants
     cpu, cgroup, throttled = cpu_seconds(), cgroup_cpu_seconds(os.getppid()), throttled_seconds()
     start = now = time.monotonic()
 
@@ -208,6 +213,7 @@ def measure_span(
         if stop.is_set():
             break
 
+    # the device has to finish its work on all images that were counted
     consume.finish()
     end = time.monotonic()
 
@@ -221,6 +227,7 @@ def measure_span(
             cgroup, cgroup_cpu_seconds(os.getppid()), images / 1e3
         ),
         "throttled_s": _since(throttled, throttled_seconds(), 1),
+        # microseconds are enough for a file that has one for each batch
         "waits_s": [round(wait, 6) for wait in waits],
         "epoch_starts": epoch_starts,
         "device": device,

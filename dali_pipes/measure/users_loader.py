@@ -27,7 +27,7 @@ from dali_pipes.measure.workload import from_dict, to_dict
 from dali_pipes.system.functions import import_function
 
 Config = TypeVar("Config", bound=MeasureConfig)
-# beginnings of options whose values come from the DataLoader
+# options whose values come from the DataLoader begin with these
 _OWN = ("batch_size", "transform", "data.train", "data.val", "data.root", "data=")
 
 
@@ -65,6 +65,7 @@ def work_of(
     if conversion.batch_transform:
         console.print("The loaders compared with yours are measured without its mixing.")
 
+    # the trials are other processes, which read the manifest from this file
     with tempfile.TemporaryDirectory() as folder:
         work = save_work(dataloader, conversion, folder)
         yield (
@@ -75,6 +76,7 @@ def work_of(
 
 def refuse_own_options(config: MeasureConfig) -> None:
     """Raises ConfigError if an option was given whose value comes from the DataLoader."""
+    # Hydra's + and ~ add an option and remove it
     if wrong := [
         override for override in config.overrides if override.lstrip("+~").startswith(_OWN)
     ]:

@@ -27,6 +27,7 @@ CAVEATS = {
 
 
 def caveats(result: Result) -> list[str]:
+    """What the figures do not show, one sentence each."""
     work = result["work"]
     lines = [CAVEATS[work["workload"]]]
 
@@ -39,6 +40,7 @@ def caveats(result: Result) -> list[str]:
     if work["corun"] == 1:
         lines.append("One job on the machine. Several at once share its cores: corun=N.")
 
+    # one line for each reason, with all of its figures
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
 
@@ -55,7 +57,7 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """Names the best arm that did the same work as the baseline, with the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    # a user's DataLoader does not follow the plan, and no arm has its pixels
+    # a user's DataLoader does not follow the plan, so the agreement does not have its pixels
     equal = (
         _does_its_work
         if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
@@ -86,11 +88,13 @@ def _does_its_work(result: Result, arm: str) -> bool:
 
 
 def same_work(result: Result, arm: str) -> bool:
+    """Whether an arm was compared pixel by pixel; an arm that differs too much ends the run."""
     agreement = result["agreement"]
     return arm in agreement["arms"] or arm == agreement.get("reference")
 
 
 def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
+    """What may be claimed about two arms, as `stats.claim` says it, with the ratios."""
     speed, cost = ratio["images_per_s"], ratio["cpu_s_per_1000_images"]
     ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
 
@@ -174,7 +178,7 @@ def agreement_line(result: Result) -> str:
 
 
 def _other_decoders(agreement: Agreement) -> str:
-    """Names the arms that may differ by more, since they decode otherwise than the reference."""
+    """Names the arms that may differ by more, since the reference decodes in another way."""
     other = [arm for arm, apart in agreement["arms"].items() if "allowed" in apart]
     return f" ({', '.join(other)} decoded in another way: docs/pixels.md)" if other else ""
 

@@ -45,6 +45,7 @@ class MeasuringProcess(Child):
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
 
+        # the process inherits the cores of the thread that starts it
         with start_on_cpus(cpus):
             super().__init__(function, job, limit_s, environment, flags, errors)
 

@@ -62,10 +62,13 @@ class Workload:
 
 
 def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
+    """Returns options in a form that JSON can hold, with the name of their class as "kind"."""
     return {"kind": type(config).__name__, **asdict(config)}
 
 
 def from_dict(value: dict[str, Any]) -> Any:
+    """Returns the options that `to_dict` was given."""
+    # no import strings: only classes of these tables can be named
     options = dict(value)
     kinds: list[type[Any]] = [
         *(entry.config for entry in list_backends().values()),

@@ -166,6 +166,7 @@ class Child:
 
     def sleep(self) -> None:
         """Suspends the process and all its descendants, so that they use no CPU."""
+        # unlike SIGTSTP, SIGSTOP cannot be caught or ignored
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:

@@ -34,6 +34,7 @@ def start_on_cpus(cpus: Set[int]) -> Iterator[None]:
     Raises:
         ConfigError: this process may use none of these CPUs.
     """
+    # the affinity of this thread, which those that it starts inherit
     before = os.sched_getaffinity(0)
     if not before & cpus:
         raise ConfigError(

@@ -71,7 +71,9 @@ def release_unused() -> None:
 
 
 def release_unused_of_dali() -> None:
-    """Does so for DALI alone, if the program uses it: on all GPUs, and its page-locked memory."""
+    """Gives back what DALI alone keeps for later, on all GPUs and in page-locked memory; does
+    nothing if the program does not use DALI.
+    """
     # not imported for this: a program that has not imported it holds no memory of it
     if dali := sys.modules.get("nvidia.dali.backend"):
         dali.ReleaseUnusedMemory()

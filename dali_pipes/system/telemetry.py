@@ -62,6 +62,7 @@ def cgroup_cpu_seconds(root: int) -> float | None:
         process.pid for process in psutil.Process(root).parents()
     }
 
+    # the process's own cgroup, which is the first; those above it hold other programs too
     for folder in cgroup_folders()[:1]:
         try:
             inside = {
@@ -151,6 +152,7 @@ class Sampler:
                 "gpus": [gpu.sample() for gpu in self.gpus],
             }
 
+            # without processes there is nothing to report: they have ended
             if processes:
                 self.samples.append(sample)
             cost = time.thread_time() - start
@@ -173,6 +175,7 @@ class Sampler:
 
         The caller's thread may take another sample meanwhile.
         """
+        # PSS is expensive, since the kernel walks over all pages of a process
         start = time.thread_time()
         pss = sum(
             _figure(lambda one: one.memory_full_info().pss, process)
@@ -214,6 +217,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _figure(read: Any, process: psutil.Process) -> Any:
+    # the process may have ended since it was listed, or may be another user's
     try:
         return read(process)
     except psutil.Error:

@@ -62,6 +62,7 @@ class _Span(AbstractContextManager[None]):
         self._record.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:
+        # in reverse order, since the ranges are nested
         self._record.__exit__(*error)
         if self._nvtx:
             self._nvtx.range_pop()

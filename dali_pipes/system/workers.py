@@ -38,6 +38,7 @@ def map_in_order(
         yield from map(work, items)
         return
 
+    # forked, so that `work` need not be pickled
     pool = ProcessPoolExecutor(
         processes, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,)
     )

@@ -40,8 +40,8 @@ class OptimizerConfig:
     Attributes:
         name: "sgd" or "adamw".
         weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights.
-        momentum, nesterov: of SGD.
-        beta1, beta2: of AdamW.
+        momentum, nesterov: for SGD only.
+        beta1, beta2: for AdamW only.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
             holds for any.

@@ -36,7 +36,7 @@ class Evaluation:
 def validate(
     config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat
 ) -> Evaluation:
-    """Evaluates all validation images, with a loader that exists only meanwhile."""
+    """Evaluates all validation images, with a loader that exists only for this evaluation."""
     with build_loader(
         val,
         config.loader,
@@ -69,6 +69,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluat
         totals += counts(scores.float(), batch.labels)
     model.train(was_training)
 
+    # sums, since the ranks have different numbers of images
     top1, top5, loss, images = fabric.all_reduce(totals, reduce_op="sum").tolist()
     return Evaluation(top1 / images, top5 / images, loss / images, int(images))
 

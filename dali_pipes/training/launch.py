@@ -83,7 +83,6 @@ def divide_cpus(fabric: Fabric, config: LoaderConfig) -> tuple[LoaderConfig, str
     Returns:
         The loader's config, and a sentence that says what was done.
     """
-
     # ranks share cores if they are on one node and are bound to the same ones
     mine = (os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))))
     sharing = all_gather(fabric, mine).count(mine)
@@ -142,6 +141,7 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
                     error = f"{problem.filename}: {problem.strerror}"
         fabric.barrier()
 
+    # one message for the run, and not one from each rank
     errors = all_gather(fabric, (error, status))
     failed = next((rank for rank, (error, _) in enumerate(errors) if error is not None), None)
     if failed is None:

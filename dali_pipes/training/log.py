@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 package = logging.getLogger("dali_pipes")  # the loader logs bad samples here too
 
-SHOWN_EVERY_S = 0.5
+SHOWN_EVERY_S = 0.5  # between two updates of the live line
 STEP_COLUMNS = ("epoch", "step", "loss", "lr")
 
 
@@ -57,6 +57,7 @@ class Log:
         if folder:
             # TensorBoard hides the events from `purge_step` on, of an earlier process
             self._board = SummaryWriter(str(folder), purge_step=step)
+            # rows of steps that are trained again go, and the file is appended to from then on
             steps = folder / "steps.csv"
             _write(steps, STEP_COLUMNS, _rows_before(steps, step))
             self._steps_file = steps.open("a", newline="")
@@ -109,9 +110,9 @@ class Log:
         """Logs an epoch that has ended.
 
         Args:
-            rows: of all epochs so far; the last one is new.
-            step: the next one, from the start of the run.
-            epochs: how many there are in all.
+            rows: the rows of all epochs so far; the last one is new.
+            step: the next step, counted from the start of the run.
+            epochs: how many epochs there are in all.
         """
         row = rows[-1]
         pace = (

@@ -101,6 +101,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
         own = {weight.untyped_storage()._cdata for weight in weights.values()}
 
         def keep(tensor: Tensor) -> Tensor:
+            # by the storage: several tensors may be views of one, which is kept once
             if tensor.untyped_storage()._cdata not in own:
                 kept[tensor.untyped_storage()._cdata] = tensor
             return tensor
@@ -111,6 +112,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
             )
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
         return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    # an error was suppressed
     return 0
 
 
@@ -119,6 +121,7 @@ def explain(error: torch.OutOfMemoryError, snapshot: Path) -> str:
 
     Also writes the state of PyTorch's allocator to `snapshot`, for docs.pytorch.org/memory_viz.
     """
+    # before anything is freed
     device = torch.device("cuda", torch.cuda.current_device())
     held = gpu_memory(device)
     torch.cuda.memory._dump_snapshot(str(snapshot))  # type: ignore[no-untyped-call]

@@ -44,6 +44,7 @@ class Meter:
         self._cpu, self._clock, self._fetched = cpu_seconds(), time.monotonic(), self._stats()
 
     def stop(self) -> None:
+        """Adds what has passed since `start` to the figures."""
         cpu, clock, fetched = self._cpu, self._clock, self._fetched
         self.start()
         self.figures["cpu_s"] += self._cpu - cpu
@@ -62,6 +63,7 @@ class Meter:
             self._stats(),
         )
 
+        # the time in next() is what training waits: the step itself runs ahead (Readback)
         while True:
             before = time.monotonic()
             batch = next(source, None)
@@ -73,6 +75,7 @@ class Meter:
             yield batch
 
     def add_losses(self, losses: list[float]) -> None:
+        # counted on their own, since they arrive later than their batches
         self.figures["loss_sum"] += sum(losses)
         self.figures["losses"] += len(losses)
 
@@ -93,6 +96,7 @@ class Meter:
 
     def over_ranks(self, fabric: Any) -> dict[str, float]:
         """Returns the figures of all ranks together: sums, and means of the seconds."""
+        # one exchange for all figures
         mine = torch.tensor(list(self.figures.values()), dtype=torch.float64, device=fabric.device)
         summed = dict(
             zip(self.figures, fabric.all_reduce(mine, reduce_op="sum").tolist(), strict=True)
@@ -124,6 +128,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the result of a run, as docs/training.md describes it."""
     last, best = history[-1], max(history, key=lambda row: row["top1"])
+    # rows of a checkpoint of an earlier version may lack a figure
     figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
     shares = rates(figures)
 

@@ -18,11 +18,11 @@ from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
 
 # In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the
-# main one is trained here.
+# main output is trained here.
 _ONE_OUTPUT = {
     name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
 }
-_ONE_SIZE = ("vit_", "maxvit_")  # torchvision's names
+_ONE_SIZE = ("vit_", "maxvit_")  # beginnings of torchvision's names
 
 
 def check_model(name: str | None) -> str:
@@ -147,10 +147,12 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimize
     Without `decay_norm_and_bias` only weights are decayed: He et al. (2019), section 3.1.
     """
     groups = parameter_groups(model, config)
+
     # the fused one skips a step whose gradients overflowed (fp16) without asking the host
     fused = all(parameter.is_cuda for parameter in model.parameters())
     if config.name == "adamw":
         return optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=fused)
+
     sgd = optim.SGD(
         groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused
     )
@@ -164,6 +166,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimize
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
+    """Returns the parameters that are trained, in groups of one weight decay."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if config.decay_norm_and_bias:
         return [{"params": trained, "weight_decay": config.weight_decay}]

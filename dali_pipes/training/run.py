@@ -51,7 +51,8 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
     The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
 
     Args:
-        folder: of this job within a sweep; else `config.out`, or a new one under runs/train.
+        folder: the folder of this job within a sweep; None: `config.out`, or a new folder under
+            runs/train.
 
     Raises:
         DaliPipesError: a mistake in the configuration or the images; no existing file has been
@@ -75,6 +76,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         _evaluate(config, fabric, alive)
         return
 
+    # rank 0 scans first, and the others find its cache
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
     on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
@@ -217,6 +219,7 @@ def _stop_after_signal(fabric: Any, folder: Path, log: Log, interrupt: Interrupt
     # the signal may have reached some of the ranks only
     number = max(number or 0 for number in all_gather(fabric, interrupt.signal))
     log.say(f"stopped by {signal.Signals(number).name} and saved; resume=auto out={folder} goes on")
+    # a launcher's own handler may requeue the job, now that everything is saved
     interrupt.pass_on()
     raise SystemExit(128 + number)
 

@@ -52,6 +52,7 @@ class TrainStep:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
 
+        # the gradients of the parts add up, so each loss counts for its share of the batch
         losses: list[Tensor] = []
         for images, labels in zip(
             batch.images.chunk(self._parts), batch.labels.chunk(self._parts), strict=True

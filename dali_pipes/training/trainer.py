@@ -43,7 +43,8 @@ class Trainer:
 
     Args:
         fabric: from `launch`.
-        loader: of the training images, in global batches of batch_size × accumulate × ranks.
+        loader: the loader of the training images; its global batches have batch_size × accumulate ×
+            ranks images.
         val: the validation images.
         folder: for checkpoints.
 
@@ -117,10 +118,12 @@ class Trainer:
             release_if_short(self._fabric.device)
             self._end_epoch(epoch, evaluation, log)
 
+            # a signal during the evaluation: the end of the epoch has been saved already
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
+        # a schedule in steps: rates change with each step, and warm-ups may be parts of epochs
         epoch, saved = self._loader.epoch, time.monotonic()
         warmup, steps = (
             round(epochs * len(self._loader))
@@ -151,6 +154,7 @@ class Trainer:
                 self._fabric.world_size,
             )
 
+            # all ranks save at one step, and rank 0 has the clock
             due = self._fabric.global_rank == 0 and time.monotonic() - saved > every_s
             stop, save = self._votes.count(interrupt.signal is not None, due)
             # after its last step the epoch is evaluated first, and saved then
@@ -205,6 +209,7 @@ class Trainer:
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
 
+        # the history ends with the row of this epoch
         best = all(evaluation.top1 > row["top1"] for row in self.history[:-1])
         self._save(LAST, *[BEST] if best else [])
 

@@ -1,5 +1,7 @@
 """Conversion of a live PyTorch DataLoader to a loader of dali_pipes.
 
-`convert` puts it together. `samples` reads the data set, `batches` the order and the collate
-function, `steps` the transform; `check` compares the result with the old loader.
+`convert` puts it together. `trace` runs some samples of the data set under the recorders of
+`recording/`, and `label_pass` runs all of them; `samples` makes a manifest of their files.
+`batches` reads the order and the collate function, `steps` the transforms that were called, and
+`output` makes the old loader's batches. `check` compares the result with the old loader.
 """

@@ -29,7 +29,7 @@ from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Repeated, Sampling, Sequential, Uniform, Weighted
 
-# the names that a function may use to get at torch's default_collate
+# the names by which a function may refer to torch's default_collate
 _COLLATES = ("torch", "utils", "data", "dataloader", "_utils", "collate", "default_collate")
 
 
@@ -39,7 +39,8 @@ class SamplerOrder:
 
     Attributes:
         text: the sampler, for people.
-        last_batch: as for `build_loader`.
+        batch_size: samples of a batch on one rank.
+        sampling, seed, rank, last_batch: as for `build_loader`.
         indices: the samples that the sampler draws from; None: all.
     """
 
@@ -52,7 +53,7 @@ class SamplerOrder:
     indices: list[int] | None = None
 
     def arranged(self, count: int) -> NDArray[np.int64] | None:
-        """Returns the order in which `count` samples must be stored; None means as they are.
+        """Returns the order (n,) int64 in which `count` samples must be stored; None: as they are.
 
         Without shuffling, a rank of a plan takes a slice of each global batch, and a rank of a
         DistributedSampler takes every n-th sample. In the returned order the former gets the
@@ -67,6 +68,7 @@ class SamplerOrder:
             np.arange(-(-count // ranks) * ranks) if self.last_batch != "drop" else np.arange(count)
         )
 
+        # global batches; the samples after the last whole one make a smaller batch
         whole = len(places) // (ranks * self.batch_size) * ranks * self.batch_size
         steps = (
             np.split(places, range(ranks * self.batch_size, whole + 1, ranks * self.batch_size))
@@ -107,6 +109,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
         plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last"
     )
 
+    # its samples become a manifest of their own, of which all are drawn
     indices = None
     if type(batches.sampler) is SubsetRandomSampler:
         indices = [int(each) for each in batches.sampler.indices]
@@ -114,6 +117,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
         refuse_unless(within, "SubsetRandomSampler", "it has other indices", "make it anew")
         count = len(indices)
 
+    # a sampler of another data set would draw indices that do not exist, or leave samples out
     drawn_from = (
         range(count)
         if indices is not None
@@ -132,6 +136,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     sampling, seed, own, text, even = _read_sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
 
+    # Lightning and Accelerate give ranks to the sampler of a DataLoader later, but not to ours
     if own is None:
         started, among = Rank.from_env().count, "a sampler without ranks among"
         every = "pass rank=dp.Rank.from_env() to share them, or rank=dp.Rank() to load all on each"
@@ -267,10 +272,10 @@ def _read_repeat_aug(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:
 def batch_transform_of(
     collate: Any, batch_size: int, prefetched: bool
 ) -> tuple[BatchTransform | None, str]:
-    """Returns what a collate function does to a batch after torch's default_collate, and the same
-    in words.
+    """Returns what a collate function does to a batch after torch's default_collate, and says it in
+    words.
 
-    A function is read as `mix(*default_collate(samples))`, where mix is one of torchvision's, if it
+    A function counts as `mix(*default_collate(samples))`, where mix is one of torchvision's, if it
     refers to nothing else and does exactly that to a batch of noise, with which it is called.
 
     Args:
@@ -303,6 +308,7 @@ def _find_mix(function: Any) -> Any:
     if not inspect.isfunction(function) or function.__defaults__ or function.__kwdefaults__:
         return None
 
+    # defaults would be values that getclosurevars does not list
     used = inspect.getclosurevars(function)
     named = {**used.nonlocals, **used.globals}
     mixes = [
@@ -322,6 +328,7 @@ def _find_mix(function: Any) -> Any:
 
 
 def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
+    """Whether a collate function does to a batch of noise what default_collate and mix do."""
     # as many classes as the mix expects, for its labels
     classes = next(
         (

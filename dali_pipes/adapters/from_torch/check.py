@@ -30,7 +30,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
-SAMPLES = 64
+SAMPLES = 64  # that are compared at most
 DRAWS = 8  # per sample
 # a larger mean |difference|, in steps of 1/255, has another cause than rounding
 MAX_MEAN_DIFFERENCE = 2.0
@@ -107,6 +107,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     old, new = leaves(theirs), leaves(ours)
     instead = "compare both loaders' batches, and report it with the data set's transform"
     forms = [[(path, *_form(value)) for path, value in each] for each in (old, new)]
+    # a PrefetchLoader changes the dtype of its images later, so only labels are compared here
     if conversion.prefetched:
         forms = [[form for form in each if "torch.int64" in form] for each in forms]
     for one, other in zip(*forms, strict=False):
@@ -153,6 +154,8 @@ def _compare_values(
             continue
 
         raw = theirs.float()
+        # both in steps of 1/255: the old values are uint8 before a PrefetchLoader; else the range
+        # of the old values, however they are normalized, is taken as 255
         if conversion.prefetched:
             difference = (to_steps(ours, transform) - raw).abs()
         else:
@@ -255,6 +258,7 @@ def _measure_draw(live: list[Any], height: int, width: int) -> NDArray[np.float6
     if min(extent_y, extent_x) < _MIN_EXTENT:
         return np.full(len(_QUANTITIES), np.nan)
 
+    # a coordinate that falls along its axis was flipped
     area = extent_y * extent_x / (height * width)
     return np.array(
         [area, extent_x / extent_y, x / width, y / height, columns < 0, rows < 0], np.float64

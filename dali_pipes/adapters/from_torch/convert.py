@@ -1,8 +1,8 @@
 """from_torch(): makes a loader of a live DataLoader, or names the part that cannot be converted.
 
-`Conversion.of` reads the parts: samples, order, transform, collate function. `from_torch` compares
-the result with the old loader, builds the new one from it, and returns a `ConvertedLoader`, which
-has the interface of a DataLoader.
+`Conversion.of` finds out what the parts do: samples, order, transform, collate function.
+`from_torch` compares the result with the old loader, builds the new one from it, and returns a
+`ConvertedLoader`, which has the interface of a DataLoader.
 """
 
 from collections.abc import Iterator, Sequence
@@ -122,7 +122,8 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
     `Weights.….transforms()`.
 
     Args:
-        options: of the new transform, instead of what was read: dtype, memory_format, exif, ….
+        options: options of the new transform that replace what was read: dtype, memory_format,
+            exif, ….
 
     Raises:
         NotConvertibleError: a step cannot be carried over. It is a ConfigError.
@@ -145,11 +146,15 @@ class Conversion:
 
     Attributes:
         dataset: the old data set.
-        indices: the index of each sample of `manifest` in it.
-        prefetched: whether timm's PrefetchLoader normalizes its images.
-        views: the transforms of its views, one for each picture of a sample.
+        indices: the index of each sample of `manifest` in the old data set.
+        prefetched: whether timm's PrefetchLoader normalizes the images.
+        collate: the old collate function.
+        manifest: the files, in the order in which a plan must have them (`SamplerOrder.arranged`).
+        transform: does what the old steps do; a ViewsTransform for several pictures of a file.
+        views: one transform for each picture of a sample.
         output: makes the old loader's batches.
-        live: the old steps that move pixels, of each view.
+        batch_transform: mixes batches as the old collate function does; None: it mixes nothing.
+        live: the old steps that move pixels, one list for each view.
         steps: all old steps, and what carries each of them out.
     """
 
@@ -170,7 +175,10 @@ class Conversion:
     def of(
         cls, dataloader: Any, cache_dir: str | Path | None = None, rank: Rank | None = None
     ) -> "Conversion":
-        """Sees all parts of a DataLoader.
+        """Finds out what all parts of a DataLoader do; what costs little comes first.
+
+        Args:
+            cache_dir, rank: as for `from_torch`.
 
         Raises:
             NotConvertibleError: a part cannot be carried over.
@@ -180,6 +188,7 @@ class Conversion:
         _refuse_other_loaders(loader)
         dataset = loader.dataset
 
+        # a library's data set with a list of its samples needs no pass over all of them
         order = read_order(loader, _count(dataset), rank)
         indices = range(_count(dataset)) if order.indices is None else order.indices
         listed = listed_samples(dataset)
@@ -189,6 +198,8 @@ class Conversion:
             seen = trace(recorder, indices)
             labels = None if listed else pass_over(recorder, seen, indices)
 
+        # PIL images may be in a sample beside other pictures, if the collate function leaves them
+        # out; this is decided below
         if not seen.used:
             _refuse_pil(seen)
         samples = _chosen(listed, indices) if listed else _samples_of(seen, labels)
@@ -201,8 +212,11 @@ class Conversion:
         # late, since it reads the headers of all images
         manifest = samples.manifest(cache_dir)
         _refuse_modes(seen, manifest)
+
+        # code that treats large or small files in another way shows itself with the extremes
         with recorder:
             visit_more(recorder, seen, [indices[at] for at in _extremes(manifest)])
+
         readings = [
             read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
             for chain in seen.used
@@ -213,6 +227,7 @@ class Conversion:
         transform.check(manifest)
         check_flips(manifest, transform)
 
+        # what differs from a list of images and labels is made from the skeletons
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
         pictures = _pictures(seen, views, prefetch is not None)
@@ -221,6 +236,8 @@ class Conversion:
             output = Output(pictures, skeletons, own)
         if any(shown.kind == "pil" for shown, _ in seen.slots):
             _try_output(output, seen, transform)
+
+        # ids are rows of the arranged manifest from here on
         if places is not None:
             output = output.subset(places)
             indices = [indices[at] for at in places.tolist()]
@@ -259,6 +276,8 @@ class Conversion:
         found = compare_batches(self, config, device)
         if not self.transform.training:
             return found
+
+        # views that are made by the same steps are compared once
         different = {
             repr(live): (live, view) for live, view in zip(self.live, self.views, strict=True)
         }
@@ -270,6 +289,7 @@ class Conversion:
 
 
 def _refuse_other_loaders(loader: Any) -> None:
+    # a subclass with an __iter__ of its own may do anything to batches
     plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
     name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
     plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
@@ -292,6 +312,7 @@ def _count(dataset: Any) -> int:
 
 
 def _refuse_other_transforms(parts: list[Any]) -> None:
+    # listed samples are not run one by one, so a part with another transform would go unseen
     keys = {freeze(getattr(part, "transform", None)) for part in parts}
     refuse_unless(
         len(keys) < 2,
@@ -302,6 +323,7 @@ def _refuse_other_transforms(parts: list[Any]) -> None:
 
 
 def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
+    # a range means all samples, in order
     if isinstance(indices, range) or listed.labels is None:
         return listed
     return DataSetSamples(
@@ -310,7 +332,9 @@ def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
 
 
 def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
-    """The files of the first picture, and class numbers if there are any."""
+    """The file of each sample, which all of its pictures must have in common, and class numbers if
+    there are any.
+    """
     files = {chain.file for chain in seen.used}
     refuse_unless(
         len(files) == 1,
@@ -325,16 +349,24 @@ def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
 def _collate_of(
     collate: Any, order: SamplerOrder, is_prefetched: bool, is_plain: bool
 ) -> tuple[BatchTransform | None, str, Any]:
-    """How batches are mixed, the collate function in words, and a function of the user's own."""
+    """Finds out what a collate function does.
+
+    Returns:
+        What mixes batches (None: nothing), the function in words, and the function itself if it
+        has to be called as it is.
+    """
     name = getattr(collate, "__qualname__", type(collate).__name__)
+
     # a collate function that mixes is tried, and draws random numbers
     with random_states_kept():
         try:
             mix, text = batch_transform_of(collate, order.batch_size, is_prefetched)
         except NotConvertibleError:
+            # the PrefetchLoader normalizes after the collate function, our transform before it
             if is_prefetched:
                 raise
             return None, f"{name}, as it is", collate
+
     refuse_unless(
         mix is None or is_plain,
         text,
@@ -345,10 +377,11 @@ def _collate_of(
 
 
 def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
-    """Refuses a collate function that uses PIL images, which are not there."""
+    """Refuses a collate function that uses PIL images, which do not exist in our batches."""
+    # two black images are enough: `Unused` raises an error as soon as it is used
     count = min(2, len(output.skeletons or ()))
     ids = torch.arange(count, device="cpu")
-    images = torch.zeros((count, 3, *transform.shape), device="cpu")
+    images = torch.zeros((count, 3, *transform.shape), dtype=torch.float32, device="cpu")
     try:
         output(Batch(images, ids, ids))
     except Exception:  # any error of a function that we do not know
@@ -356,6 +389,7 @@ def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
 
 
 def _refuse_pil(seen: Trace) -> None:
+    """Refuses samples that have a PIL image in them."""
     for shown, chains in seen.slots:
         steps = [step for chain in chains for step in chain.steps]
         refuse_unless(
@@ -372,6 +406,8 @@ def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
     """Refuses files in modes that the data set does not convert to RGB."""
     if seen.modes is None:
         return
+
+    # the manifest does not hold Pillow's modes, so each file is opened, and none is decoded
     for sample in range(len(manifest)):
         path = manifest.path(sample)
         with Image.open(path) as image:
@@ -391,6 +427,7 @@ def _extremes(manifest: Manifest) -> list[int]:
     height, width = manifest.sizes.T.astype(float)
     table = manifest.samples
     quantities = [height, width, height * width, width / height, table["bytes"].to_numpy()]
+
     chosen = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
     for name in ("format", "subsampling", "orientation"):
         values = table[name].to_numpy()
@@ -400,6 +437,7 @@ def _extremes(manifest: Manifest) -> list[int]:
 
 def _exif_of(seen: Trace, manifest: Manifest) -> str:
     """Whether pictures are turned upright; "ignore" if none would be."""
+    # without a file that has a tag both options do the same
     ids = np.arange(len(manifest))
     if seen.exif == "apply" and (manifest.take_orientations(ids) > 1).any():
         return "apply"
@@ -415,6 +453,8 @@ def _different(readings: list[Reading]) -> list[Reading]:
 
 
 def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[Transform]:
+    """A transform for each reading."""
+
     def uniform() -> tuple[int, int] | None:
         sizes = {tuple(size) for size in manifest.sizes.tolist()}
         return sizes.pop() if len(sizes) == 1 else None
@@ -425,22 +465,28 @@ def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[
 def _pictures(
     seen: Trace, views: list[Transform], is_prefetched: bool
 ) -> tuple[OutputPicture, ...]:
-    """What goes into each slot."""
+    """What goes into each slot of a sample."""
+    # views are in the order of the chains, with PIL images left out
     places, pictures = iter(zip(view_places(views), views, strict=True)), []
     for shown, chains in seen.slots:
         if shown.kind == "pil":
             pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))
             continue
+
         of_slot = [next(places) for _ in chains]
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
         made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32
         size = (3, *of_slot[0][1].shape)
+
+        # converted to integers, our floats would lose what is behind the point
         refuse_unless(
             is_prefetched or dtype.is_floating_point or not made.is_floating_point,
             seen.name,
             f"its images are {dtype} of {size}, and ours {made} of {size}",
             "end the transform with ToTensor()",
         )
+
+        # below a PrefetchLoader the data set has uint8, and what comes out is as our transform's
         pictures.append(
             OutputPicture(
                 tuple(place for place, _ in of_slot),
@@ -454,7 +500,7 @@ def _pictures(
 
 
 def _is_as_made(picture: OutputPicture, transform: Transform) -> bool:
-    """Whether the pictures of our batches are what the old loader has."""
+    """Whether the pictures of our batches are those of the old loader without any change."""
     made = torch.uint8 if transform.dtype == "uint8" else torch.float32
     return not picture.is_hwc and not picture.is_stacked and picture.dtype == made
 
@@ -466,7 +512,7 @@ class ConvertedLoader(RefusesMisuse):
     Attributes:
         loader: from `build_loader`; its batches have ids as well.
         dataset: the old data set.
-        batch_size: of this process.
+        batch_size: images of a full batch of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
             `len(sampler)` is this process's samples.
     """
@@ -488,6 +534,7 @@ class ConvertedLoader(RefusesMisuse):
         return self._batches(iter(self.loader))
 
     def _batches(self, epoch: Any) -> Iterator[Any]:
+        # seeded by the place, so that a resumed loader draws the same numbers for the same batch
         seed = self.loader.plan.seed
         for batch in epoch:
             yield self._output(batch, (seed, epoch.epoch, epoch.step))
@@ -523,6 +570,7 @@ class ConvertedLoader(RefusesMisuse):
         return f"ConvertedLoader of {self.loader!r}"
 
     def __getattr__(self, name: str) -> Any:
+        # only called for attributes that do not exist: a program may ask for those of a DataLoader
         instead = "its options are those of .loader, and of the config it was made with"
         raise AttributeError(
             f"{name}: this loader took a DataLoader's place, but has no {name}; {instead}"

@@ -24,7 +24,9 @@ from dali_pipes.adapters.from_torch.trace import (
 )
 from dali_pipes.system.progress import track
 
-_CHUNK, _MANY = 256, 10_000  # samples; below, they take no two seconds
+# samples between two steps of the progress bar, and the fewest for which there is one: fewer take
+# less than two seconds
+_CHUNK, _MANY = 256, 10_000
 
 
 @dataclass(slots=True)
@@ -32,8 +34,8 @@ class ItemRecords:
     """What a data set has for each of some samples, in their order.
 
     Attributes:
-        files: of each, the files that it opens.
-        skeletons: of each, what it returns, with slots in the place of pictures.
+        files: the files that each sample opens.
+        skeletons: what the data set returns for each sample, with slots in place of pictures.
     """
 
     files: list[tuple[str, ...]]
@@ -41,17 +43,19 @@ class ItemRecords:
 
 
 def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> ItemRecords:
-    """Runs the samples of these indices, within the recorder's block.
+    """Runs the samples of these indices twice, within the recorder's block.
 
     Raises:
         NotConvertibleError: a sample differs each time, or is made in another way than others.
     """
+    # random numbers are looked at once for all samples, which costs nothing for each
     runner = _Visitor(recorder, trace)
     first = []
     for chunk in _shown(indices, "reading labels"):
         first += [runner.run(index, 0) for index in chunk]
     runner.refuse_drawn()
 
+    # in reverse, so that a sample that depends on the one before it differs
     known = reversed(first)
     for chunk in _shown(indices[::-1], "comparing labels"):
         for index in chunk:
@@ -61,20 +65,29 @@ def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> ItemR
 
 
 def _shown(indices: Sequence[Any], what: str) -> Iterator[Sequence[Any]]:
-    """The indices in chunks, with a progress bar, which costs as much as a sample."""
+    """The indices in chunks, with a progress bar: a step of the bar costs as much as a sample."""
     chunks = [indices[at : at + _CHUNK] for at in range(0, len(indices), _CHUNK)]
     return track(chunks, what, len(chunks), len(indices) > _MANY)
 
 
 class _Visitor:
+    """The visits of all samples, each compared with the samples of the trace."""
+
     def __init__(self, recorder: Recorder, trace: Trace):
         self._recorder, self._trace = recorder, trace
+        # what visits did that were followed back to the file and found to be right
         self._events = set(trace.events)
         self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
         seed_all(11)
         self._states = random_states()
 
     def run(self, index: Any, which: int) -> tuple[tuple[str, ...], Any]:
+        """Visits a sample, and returns its files and its skeleton.
+
+        Args:
+            which: 0 or 1, the place of the size in `CHEAP_SIZES`.
+        """
+        # 5 and 6 are the seeds of the trace's cheap visits, whose noise is kept
         try:
             seen = self._recorder.see(index, self._supplies[which], 5 + which)
         except (Exception, EndlessError) as error:
@@ -85,6 +98,7 @@ class _Visitor:
                 "repair it, or leave it out of the data set",
             ) from error
 
+        # nearly all samples do what one before them did: their chains are not made
         done = (tuple(seen.visit.events), seen.ends)
         if done not in self._events:
             self._check(index, seen)
@@ -115,12 +129,14 @@ class _Visitor:
         return files
 
     def compare(self, index: Any, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+        """Refuses a sample with other files or values the second time."""
         refuse_unless(
             one[0] == other[0],
             self._trace.name,
             f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
             "choose the files of each sample once, and keep no pictures in the data set",
         )
+
         if (place := first_difference(one[1], other[1])) is not None:
             raise NotConvertibleError(
                 self._trace.name,
@@ -130,6 +146,7 @@ class _Visitor:
             )
 
     def refuse_drawn(self) -> None:
+        """Refuses code that has drawn random numbers since the last call, and seeds anew."""
         after = random_states()
         refuse_drawn(self._trace.name, self._states, after)
         # other seeds for the second time

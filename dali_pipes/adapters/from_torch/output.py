@@ -1,8 +1,8 @@
-"""Makes of our batches what the old loader's collate function made: `Output`.
+"""Turns our batches into what the old loader's collate function made: `Output`.
 
-The skeleton of each sample, with everything but its pictures, is known from the label pass. For
-torch's default_collate the pictures of a batch are put in as they are; a collate function of the
-user's own is called as it is, with the samples of the batch.
+The skeleton of each sample, which is everything except its pictures, is known from the label pass.
+In place of torch's default_collate the pictures of a batch are put in as they are; a collate
+function of the user's own is called as it is, with the samples of the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ class OutputPicture:
     """What goes into a slot.
 
     Attributes:
-        views: of each picture that is stacked in it, or of the one, the name of the view and its
-            place in it; "" is the batch's only one.
-        is_stacked: whether they are stacked.
-        is_hwc: whether its channels come last.
-        kind: "tensor" or "array"; "pil" of a PIL image that the collate function does not use.
-        dtype: its dtype.
+        views: where the batch has the one picture, or each of those that are stacked: the name of
+            the view and the place in it. The name is "" if the batch has only one view.
+        is_stacked: whether the pictures are stacked.
+        is_hwc: whether the channels come last.
+        kind: "tensor" or "array"; "pil" for a PIL image that the collate function does not use.
+        dtype: the dtype of the pictures.
     """
 
     views: tuple[tuple[str, int], ...]
@@ -39,7 +39,7 @@ class OutputPicture:
     dtype: torch.dtype
 
     def of(self, batch: Batch) -> torch.Tensor:
-        """The pictures of a batch, (N, …)."""
+        """The pictures of a batch: (N, 3, H, W) or (N, H, W, 3), and (N, views, …) if stacked."""
         views = [batch.views[name][:, at] if name else batch.images for name, at in self.views]
         if self.is_hwc:
             views = [each.permute(0, 2, 3, 1) for each in views]
@@ -48,7 +48,7 @@ class OutputPicture:
 
 
 class Unused:
-    """In the place of a PIL image, which nobody may use."""
+    """Stands for a PIL image, which does not exist, so nobody may use it."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the PIL image is not there, so there is no {name}")
@@ -60,9 +60,11 @@ class Output:
 
     Attributes:
         pictures: what goes into each slot.
-        skeletons: of each sample, by its id; None: batches are lists of images and labels.
+        skeletons: the skeleton of each sample, by its id; None: batches are lists of images and
+            labels.
         collate: the user's own function; None: torch's default_collate.
-        on_cpu: holds something once it has failed with pictures that are on a GPU.
+        on_cpu: the error of the user's function with pictures on a GPU, once it has failed with
+            them; from then on it gets pictures on the CPU.
     """
 
     pictures: tuple[OutputPicture, ...] = ()
@@ -71,16 +73,16 @@ class Output:
     on_cpu: list[str] = field(default_factory=list)
 
     def subset(self, ids: NDArray[np.int64]) -> "Output":
-        """The same for samples that are numbered anew."""
+        """The same for these samples, whose new ids are their places in `ids`."""
         if self.skeletons is None:
             return self
         return replace(self, skeletons=[self.skeletons[at] for at in ids.tolist()])
 
     def __call__(self, batch: Batch, seed: tuple[int, ...] = (0,)) -> Any:
-        """Makes a batch.
+        """Makes the old loader's batch from one of ours, on the same device.
 
         Args:
-            seed: of the random numbers that the user's collate function draws.
+            seed: the seed of the random numbers that the user's collate function draws.
         """
         if self.skeletons is None:
             return [batch.images, batch.labels]
@@ -88,17 +90,22 @@ class Output:
         samples = [self.skeletons[at] for at in batch.ids.tolist()]
         pictures = [each.of(batch) for each in self.pictures]
         device = batch.images.device
+
+        # default_collate, extended by slots: they become the pictures of the whole batch
         if self.collate is None:
             known = default_collate_fn_map | {
                 PictureSlot: lambda slots, **_: pictures[slots[0].number],
             }
             return _moved(collate(samples, collate_fn_map=known), device)
+
         if device.type != "cpu" and not self.on_cpu:
             try:
                 return _moved(self._collated(self.collate, samples, pictures, seed), device)
             except (TypeError, RuntimeError, ValueError) as error:
-                # such as .numpy() of a tensor on a GPU; it is tried once
+                # the function was written for pictures on the CPU, such as one that calls .numpy();
+                # it is tried once only
                 self.on_cpu.append(str(error))
+
         pictures = [each.cpu() for each in pictures]
         return _moved(self._collated(self.collate, samples, pictures, seed), device)
 
@@ -109,6 +116,8 @@ class Output:
         pictures: list[torch.Tensor],
         seed: tuple[int, ...],
     ) -> Any:
+        """Calls the user's collate function with whole samples."""
+        # each value has the pictures of all samples for one slot
         values: list[Any] = [
             each.cpu().numpy()
             if form.kind == "array"
@@ -117,6 +126,7 @@ class Output:
             else each
             for each, form in zip(pictures, self.pictures, strict=True)
         ]
+
         filled = [
             fill(skeleton, [each[at] for each in values]) for at, skeleton in enumerate(samples)
         ]
@@ -127,13 +137,14 @@ def call_seeded(
     function: Callable[[list[Any]], Any], samples: list[Any], seed: tuple[int, ...]
 ) -> Any:
     """Calls a collate function; random numbers that it draws depend on the seed only."""
+    # NumPy takes a seed of 32 bits, and SeedSequence makes one of several numbers
     with states_kept():
         seed_all(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         return function(samples)
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    """The same with its tensors on a device."""
+    """The same batch with its tensors on a device."""
     if device.type == "cpu":
         return value
 

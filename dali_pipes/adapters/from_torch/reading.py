@@ -1,5 +1,5 @@
-"""What is read of a live DataLoader: its steps, the transform that does the same, and the error for
-what cannot be carried over.
+"""What is read from a live DataLoader: its steps, the transform that does the same, and the error
+for what cannot be carried over.
 
 The readers of `steps` fill a `Reading`; its `built` then makes the transform.
 """
@@ -17,7 +17,7 @@ from dali_pipes.plan.transforms import (
     Transform,
 )
 
-Size = int | tuple[int, int]  # of a square, or height and width
+Size = int | tuple[int, int]  # the side of a square, or height and width
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Code that multiplies and adds, as a step: scale and offset of each channel, of values from 0
-    to 1.
+    """Code that multiplies and adds, as a step: the scale and the offset of each channel, for
+    values from 0 to 1.
     """
 
     scale: tuple[float, ...]
@@ -74,7 +74,9 @@ def is_of(value: Any, package: str, *names: str) -> bool:
 
 
 def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:
-    # raises with the part, what is wrong with it, and what to do instead
+    """Raises a NotConvertibleError, with what is wrong with a part and what to do instead, unless
+    `holds` is true.
+    """
     if not holds:
         raise NotConvertibleError(part, problem, instead)
 
@@ -84,9 +86,16 @@ class Reading:
     """What has been read of a transform so far.
 
     Attributes:
-        resize: of the shorter side, or height and width; None: the image as it is stored.
-        crop: the kind of the crop, and our transform's options for it.
+        resize: the length of the shorter side, or height and width; None: the image keeps the size
+            in which it is stored.
+        crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
+        options: our transform's options for the crop.
+        flips: the probability of each flip, by our transform's option.
+        augment: the policies with their options.
+        affine: whether a policy rotates or shears.
         tensor, floats: whether the image is a tensor by now, and one of floats.
+        normalized: mean and std, and maybe the dtype; None: there is no Normalize.
+        erased: whether RandomErasing has come.
         geometry: the live steps that move pixels.
         steps: all steps so far.
     """
@@ -121,6 +130,7 @@ class Reading:
             "end it with ToTensor(), or PILToTensor() for bytes",
         )
 
+        # ToTensor without Normalize leaves values from 0 to 1
         values = (
             (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3})
             if self.floats
@@ -141,12 +151,14 @@ class Reading:
             if self.flips or self.augment:
                 return CenterCropTransform(**common, **random, resize=self.resize)
             return EvalTransform(**common, resize=self.resize)
+        # our transform may refuse an option that torchvision takes
         except OptionError as error:
             raise NotConvertibleError("the transform", str(error), "change that in it") from None
 
     def _size(self, uniform: Callable[[], Size | None]) -> Size:
         if self.crop:
             return self.options["size"]
+        # images have one size after Resize((height, width)), or if they are all stored in one
         if not isinstance(self.resize, int) and (size := self.resize or uniform()):
             return size
 

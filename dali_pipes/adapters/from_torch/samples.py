@@ -35,8 +35,9 @@ class DataSetSamples:
     """The samples in the data set's own order.
 
     Attributes:
+        paths: the file of each sample.
         labels: class numbers; None: the samples have none.
-        parts: the data sets that they are from, whose transforms must be alike.
+        parts: the data sets that the samples come from, whose transforms must be alike.
     """
 
     paths: list[str]
@@ -53,7 +54,8 @@ class DataSetSamples:
         Raises:
             NotConvertibleError: some files would be left out.
         """
-        # surrogateescape: a path need not be UTF-8
+        # the name of the saved scan holds a hash of exactly these files and labels;
+        # surrogateescape, since a path need not be UTF-8
         key = hashlib.sha256(
             "\0".join(chain(self.paths, map(str, self.labels or ()))).encode(
                 errors="surrogateescape"
@@ -62,6 +64,7 @@ class DataSetSamples:
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
         manifest = Manifest.load(file) if file and file.exists() else self._scan()
 
+        # a sample that is left out would shift the ids of all that come after it
         if problems := manifest.problems:
             shown = "".join(f"\n  {path}: {why}" for path, why in problems[:_SHOWN])
             more = f"\n  … and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -77,6 +80,7 @@ class DataSetSamples:
         return manifest
 
     def _scan(self) -> Manifest:
+        # the table is in another folder, from which relative paths would be read
         columns: dict[str, Any] = {"path": list(map(os.path.abspath, self.paths))}
         if self.labels is not None:
             columns["label"] = self.labels
@@ -85,6 +89,7 @@ class DataSetSamples:
 
             try:
                 return Manifest.from_table(table.name, with_labels=self.labels is not None)
+            # the temporary file's name would tell the user nothing
             except ManifestError as error:
                 problem = str(error).replace(f"{table.name}: ", "")
                 raise NotConvertibleError(
@@ -154,6 +159,7 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
 
     if type(dataset) is not ImageDataset or type(dataset.reader) is not ReaderImageFolder:
         return []
+    # with other options a sample is something else than an image in RGB and a class number
     plain = (
         dataset.input_img_mode == "RGB"
         and not dataset.load_bytes
@@ -164,10 +170,10 @@ def _timm_samples(dataset: Any) -> list[tuple[str, int]]:
 
 
 def skeletons_of(first: Any, listed: DataSetSamples) -> list[Any]:
-    """The skeletons of listed samples, which are like the first one but for their labels.
+    """The skeletons of listed samples: they are like the first one, each with its own label.
 
     Raises:
-        NotConvertibleError: the first one has not its label in the list.
+        NotConvertibleError: the label of the first one is not the one in the list.
     """
     labels = listed.labels or []
     pair = isinstance(first, tuple) and len(first) == 2
@@ -181,8 +187,8 @@ def skeletons_of(first: Any, listed: DataSetSamples) -> list[Any]:
 
 
 def labels_in(skeletons: Sequence[Any]) -> list[int] | None:
-    """Returns the class number of each sample: beside the picture in a pair, or under a usual key;
-    None: there is none of these, or not in each sample.
+    """Returns the class number of each sample, which is the second value of a tuple or is under a
+    usual key; None: some sample has none.
     """
     numbers = list(map(_label_in, skeletons))
     if any(each is None or not 0 <= each < _MOST_CLASSES for each in numbers):
@@ -196,15 +202,19 @@ def _label_in(skeleton: Any) -> int | None:
         value = skeleton[1]
     elif isinstance(skeleton, dict):
         value = next((skeleton[key] for key in _LABEL_KEYS if key in skeleton), None)
+
     if isinstance(value, torch.Tensor) and value.ndim == 0 and not value.is_floating_point():
         return int(value)
+    # True and False are ints in Python
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return int(value)
     return None
 
 
 def are_pairs(skeletons: Sequence[Any]) -> bool:
-    """Whether default_collate makes a list of images and int64 labels of these."""
+    """Whether default_collate turns samples with these skeletons into a list of images and int64
+    labels, which is what our own batches have.
+    """
     return all(
         type(each) in (tuple, list)
         and len(each) == 2

@@ -23,7 +23,7 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 
-# the steps of timm that are read; its others do something else than a plan
+# timm's steps that are read; its other ones do something that a plan cannot do
 _OF_TIMM = (
     "RandomResizedCropAndInterpolation",
     "MaybeToTensor",
@@ -44,8 +44,8 @@ def read(transform: Any) -> Reading:
     """Reads all steps of a transform.
 
     Raises:
-        NotConvertibleError: a plan has no such step, or not at this place. It is the first such
-            error, and its `steps` are all steps, with every refusal.
+        NotConvertibleError: a plan has no such step, or not at this place. If there are several
+            such errors, it is the first one; its `steps` are all steps, with every refusal.
     """
     return read_steps(_flatten(transform))
 
@@ -97,17 +97,22 @@ def read_prefetched(steps: Iterable[Any], loader: Any) -> Reading:
 
 
 def _reader(step: Any) -> Callable[[Reading, Any], str]:
+    """The function that reads this step."""
     name = type(step).__name__
     if isinstance(step, Affine):
         return _affine_code
+
     if is_of(step, "albumentations"):
         instead = "write the same with torchvision.transforms.v2"
         problem = "its steps resize and draw in another way than ours"
         raise NotConvertibleError(f"albumentations' {name}", problem, instead)
+
+    # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
         instead = "leave it out; docs/from_torch.md lists those there are"
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
+
     return _READERS[name]
 
 
@@ -129,7 +134,8 @@ def _flatten(transform: Any) -> Iterator[Any]:
     if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flatten(each)
-    elif ours and name == "ImageClassification":  # of torchvision's weights
+    # the transform of torchvision's weights: a module that calls functions, and has no steps
+    elif ours and name == "ImageClassification":
         yield transforms.Resize(
             transform.resize_size, transform.interpolation, antialias=transform.antialias
         )
@@ -142,6 +148,7 @@ def _flatten(transform: Any) -> Iterator[Any]:
 
 
 def _text(step: Any) -> str:
+    # some transforms print themselves over several lines
     text = getattr(step, "__name__", " ".join(repr(step).split()))
     return text if len(text) <= 150 else f"{type(step).__name__}(…)"
 
@@ -183,12 +190,14 @@ def _read_interpolation(reading: Reading, step: Any) -> str:
     )
 
     kind = str(getattr(mode, "value", mode))
-    # of PIL images: Pillow takes the pixel at the centre, which torchvision calls nearest-exact
+    # Pillow, which resizes PIL images, takes the pixel at the centre; torchvision calls that
+    # nearest-exact
     if kind == "nearest" and not reading.tensor:
         kind = "nearest-exact"
     known = kind in ("bilinear", "bicubic", "nearest-exact")
     refuse_unless(known, name, f"interpolation={kind}", "choose bilinear, bicubic or nearest-exact")
 
+    # PIL images are always antialiased; for tensors it is an option of the step
     smooth = (
         kind == "nearest-exact" or not reading.tensor or getattr(step, "antialias", True) is True
     )
@@ -235,6 +244,12 @@ def _resize(reading: Reading, step: Any) -> str:
 
 
 def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
+    """Reads what all crops have in common.
+
+    Args:
+        kind: "center", "resized" or "random", as `Reading.built` knows it.
+        options: our transform's options for this kind, without the size.
+    """
     _note_geometry(reading, step)
     name = type(step).__name__
     refuse_unless(
@@ -264,6 +279,7 @@ def _resized_crop(reading: Reading, step: Any) -> str:
 
 
 def _random_crop(reading: Reading, step: Any) -> str:
+    # what is outside of the image is black in a plan
     _check_fill(step, "RandomCrop")
     refuse_unless(
         step.padding_mode == "constant",
@@ -316,6 +332,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 
 
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
+    """Notes a policy of `augment` with its options."""
     _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
     reading.augment.append({"name": name, **options})
     # torchvision keeps the edges of PIL images sharp (docs/from_torch.md)
@@ -338,6 +355,7 @@ def _affine(step: Any) -> str:
 
 def _check_fill(step: Any, name: str) -> None:
     fill = getattr(step, "fill", None)
+    # v2 has a dict of fills by type; either version may have one number for each channel
     values = (
         list(fill.values())
         if isinstance(fill, dict)
@@ -379,6 +397,7 @@ def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
     # torchvision keeps v as [max(0, 1 - v), 1 + v]
     for name in ("brightness", "contrast", "saturation"):
         low, high = getattr(step, name) or (1.0, 1.0)
+        # low is max(0, 1 - v) and high is 1 + v for one v
         fits = math.isclose(low, max(0.0, 2 - high))
         refuse_unless(
             fits,
@@ -475,6 +494,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
 
 
 def _to_bytes(reading: Reading, step: Any) -> str:
+    """Reads a step that makes a tensor of a PIL image, and leaves its bytes as they are."""
     reading.tensor = True
     return "images are tensors"
 
@@ -492,6 +512,7 @@ def _to_floats(reading: Reading, step: Any) -> str:
 
 
 def _to_dtype(reading: Reading, step: Any) -> str:
+    """Reads ToDtype and ConvertImageDtype."""
     kind, name = step.dtype, type(step).__name__
     refuse_unless(
         reading.tensor,
@@ -543,19 +564,24 @@ def _normalize(reading: Reading, step: Any) -> str:
 
 def _affine_code(reading: Reading, step: Affine) -> str:
     """Reads code that multiplies and adds after the transform, as a part of Normalize."""
+    # an erased region is 0 in a plan's batch, and would be `add` in the old loader's
     _refuse_after(reading.erased, step, "RandomErasing")
+
     before = reading.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}
     scale, offset = (values * (3 // len(values)) for values in (step.scale, step.offset))
     rows = list(zip(before["mean"], before["std"], scale, offset, strict=True))
-    # (x - mean) / std * scale + offset
     refuse_unless(
         all(each > 0 for each in scale), repr(step), "it turns light to dark", "leave it out"
     )
+
+    # (x - mean) / std × times + add is (x - (mean - add × std / times)) / (std / times)
     means = tuple(mean - add * std / times for mean, std, times, add in rows)
+    # nine digits, since the numbers are fitted to values of single precision
     reading.normalized = before | {
         "mean": tuple(float(f"{each:.9g}") for each in means),
         "std": tuple(float(f"{std / times:.9g}") for _, std, times, _ in rows),
     }
+
     return _given(reading.normalized)
 
 
@@ -572,6 +598,7 @@ def _erasing(reading: Reading, step: Any) -> str:
 
     Both draw the same regions, of uniform area and log aspect ratio.
     """
+    # timm's RandomErasing has other names for the same options
     if hasattr(step, "probability"):
         plain = (
             not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2
@@ -609,6 +636,7 @@ def _erasing(reading: Reading, step: Any) -> str:
     return f"augment: RandomErasing({_given(options)})"
 
 
+# by the name of a step's class, which v1 and v2 mostly have in common
 _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "Resize": _resize,
     "CenterCrop": _center_crop,

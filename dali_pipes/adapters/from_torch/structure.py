@@ -1,8 +1,7 @@
-"""The structure of a sample: which places of it are pictures, and what else is in it.
+"""The structure of a sample: where its pictures are, and what else is in it.
 
 `take_apart` makes a skeleton of what a data set returns: the same tuples, lists, dicts, named
-tuples and dataclasses, with a `PictureSlot` in the place of each picture. `fill` puts pictures
-there.
+tuples and dataclasses, with a `PictureSlot` in place of each picture. `fill` puts pictures there.
 """
 
 import dataclasses
@@ -31,6 +30,7 @@ class PictureSlot:
     number: int
 
 
+# one object for all samples, since a data set may have millions of skeletons
 @cache
 def slot(number: int) -> PictureSlot:
     return PictureSlot(number)
@@ -41,10 +41,10 @@ class Shown:
     """What a sample has in a slot.
 
     Attributes:
-        matches: the picture; or several, of which it is a stack.
-        is_stacked: whether it is one.
+        matches: the one picture, or those that are stacked along the first axis.
+        is_stacked: whether it is a stack.
         kind: "pil", "tensor" or "array".
-        dtype: of its values, as text.
+        dtype: the dtype of the values as text, or Pillow's mode.
     """
 
     matches: tuple[Match, ...]
@@ -54,10 +54,11 @@ class Shown:
 
 
 def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
-    """The skeleton of a sample, and what is in its slots."""
+    """Returns the skeleton of a sample, and what is in its slots, in their order."""
     shown: list[Shown] = []
 
     def leaf(value: Any) -> Any:
+        # an array that shows no mark is data, such as a mask that was computed
         if not is_picture(value) or (found := _show(value, visit)) is None:
             return value
         shown.append(found)
@@ -72,6 +73,7 @@ def _show(value: Any, visit: Visit) -> Shown | None:
         match = visit.match(value)
         return Shown((match,), False, kind_of(value), dtype) if match else None
 
+    # four axes are a stack of pictures, such as several crops of one
     matches = [find(each, visit.marks) for each in value]
     if not all(matches):
         return None
@@ -81,18 +83,25 @@ def _show(value: Any, visit: Visit) -> Shown | None:
 def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     """A copy of nested containers with `function` of each leaf."""
     kind = type(value)
+    # a PictureSlot is a dataclass too, and is a leaf
     if kind is PictureSlot:
         return function(value)
+
+    # the usual types first, since every sample passes here several times
     if kind is dict:
         return {key: rebuild(function, each) for key, each in value.items()}
     if kind is tuple or kind is list:
         return kind([rebuild(function, each) for each in value])
+
+    # a named tuple takes its values one by one, other tuples take an iterable
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return kind(*(rebuild(function, each) for each in value))
     if isinstance(value, Mapping) or (
         isinstance(value, (tuple, list)) and not isinstance(value, (str, bytes))
     ):
         return _rebuild_other(function, value)
+
+    # `replace` refuses fields that __init__ does not take
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         made = {
             each.name: rebuild(function, getattr(value, each.name))
@@ -100,6 +109,7 @@ def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
             if each.init
         }
         return dataclasses.replace(value, **made)
+
     return function(value)
 
 
@@ -116,6 +126,7 @@ def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
     def leaf(value: Any) -> Any:
         if isinstance(value, PictureSlot):
             return pictures[value.number]
+        # a collate function may write into them, and the skeleton serves every epoch
         if isinstance(value, torch.Tensor):
             return value.clone()
         return value.copy() if isinstance(value, np.ndarray) else value
@@ -124,7 +135,7 @@ def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """All leaves of nested containers, and where they are, as Python writes it."""
+    """All leaves of nested containers, each with its place as Python writes it: "[0]['x']"."""
     if isinstance(value, Mapping):
         return [leaf for key, each in value.items() for leaf in leaves(each, f"{path}[{key!r}]")]
     if isinstance(value, (tuple, list)):
@@ -136,7 +147,9 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Where two skeletons differ, as Python writes it; None: they are equal, in types too."""
+    """The place where two skeletons differ, as Python writes it; None: they are equal, and of equal
+    types.
+    """
     if type(one) is not type(other):
         return path
     if one is other:
@@ -161,6 +174,8 @@ def first_difference(one: Any, other: Any, path: str = "") -> str | None:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two leaves of one type are equal; NaN equals NaN."""
+    # torch.equal says that NaN differs from NaN, so NaN becomes 0 in both
     if isinstance(one, torch.Tensor):
         return (
             one.dtype == other.dtype
@@ -169,11 +184,13 @@ def _are_equal(one: Any, other: Any) -> bool:
             if one.is_floating_point()
             else one.dtype == other.dtype and torch.equal(one, other)
         )
+
     if isinstance(one, (np.ndarray, np.generic)):
         same = one.dtype == other.dtype and one.shape == other.shape
         return bool(same and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
     if isinstance(one, Image.Image):
         return one.mode == other.mode and one.tobytes() == other.tobytes()
+
     if isinstance(one, float):
         return one == other or (one != one and other != other)
     try:

@@ -49,10 +49,12 @@ from dali_pipes.adapters.from_torch.recording.visit import (
 )
 from dali_pipes.adapters.from_torch.structure import Shown, first_difference, take_apart
 
-TRUE_SAMPLES = 8
+TRUE_SAMPLES = 8  # samples that are run with their true pictures, spread over the data set
 # height and width of cheap noise; values that depend on the size differ between the two
 CHEAP_SIZES = (11, 14), (19, 8)
+# Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
+# steps that make the same of one channel as of three equal ones
 _GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
 
 
@@ -61,13 +63,15 @@ class Chain:
     """The way of a picture from its file to the sample.
 
     Attributes:
-        file: the place of its file among those that a visit opens.
+        file: the place of its file among those that a visit opens; -1 if the way does not lead back
+            to a file.
         steps: the transforms in the order of their calls, and conversions between them.
-        keys: of the steps when they were called: equal if they did the same.
+        keys: the keys of the steps when they were called; equal keys mean that they did the same.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
         is_gray: whether the file is gray, and nobody converts it.
-        problem: why it cannot be carried over; "": nothing is known.
+        problem: why the picture cannot be carried over; "": no reason is known.
+        instead: what the user can do about the problem.
     """
 
     file: int
@@ -82,7 +86,13 @@ class Chain:
 
 @dataclass(slots=True)
 class Seen:
-    """One visit of one sample, taken apart."""
+    """One visit of one sample, taken apart.
+
+    Attributes:
+        skeleton: what the data set returned, with a `PictureSlot` in the place of each picture.
+        shown: what is in each slot.
+        chains: the ways of the pictures in each slot, once `Recorder.trace` has added them.
+    """
 
     visit: Visit
     skeleton: Any
@@ -91,7 +101,7 @@ class Seen:
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are no PIL images."""
+        """The chains of all pictures that are not PIL images."""
         return [
             chain
             for shown, chains in zip(self.shown, self.chains, strict=True)
@@ -101,8 +111,11 @@ class Seen:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Of which mark each slot shows a copy, and how: cheaper than `signature`."""
+        """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
+        chains.
+        """
         visit = self.visit
+
         return tuple(
             (
                 shown.kind,
@@ -113,6 +126,7 @@ class Seen:
                         visit.marks.index(match.mark),
                         match.layout,
                         match.channels,
+                        # few digits, since fitted numbers have rounding errors
                         " ".join(f"{each:.3e}" for each in match.line),
                     )
                     for match in shown.matches
@@ -122,10 +136,14 @@ class Seen:
         )
 
     def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
-        """Whether its pictures come about as those of another visit."""
+        """Whether its pictures come about in the same way as those of another visit."""
         other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
         if self.signature() != other.signature():
             return False
+
+        # A key says that there is an Affine, and not which one: its numbers are fitted to the
+        # values of each visit, and have rounding errors. The chains of PIL images may differ in
+        # length, because the signature leaves them out.
         pairs = [
             (one, two)
             for ours, theirs in zip(self.chains, other.chains, strict=True)
@@ -133,6 +151,7 @@ class Seen:
             for one, two in zip(chain.steps, known.steps, strict=False)
             if isinstance(one, Affine) and isinstance(two, Affine)
         ]
+
         return all(
             np.allclose(one.scale, two.scale, rtol=1e-3)
             and np.allclose(one.offset, two.offset, rtol=1e-3, atol=1e-3)
@@ -140,7 +159,7 @@ class Seen:
         )
 
     def signature(self) -> Any:
-        """What must be the same in all visits. PIL images are not looked at: a collate function
+        """What must be the same in all visits. PIL images are left out, because a collate function
         must not use them.
         """
         return tuple(
@@ -162,13 +181,14 @@ class Trace:
     """What a data set does, as far as some samples and made-up pictures show it.
 
     Attributes:
-        name: of the data set, with file and line of its code, for people.
-        slots: what is in each slot, and its chains.
-        skeleton: of the first sample.
+        name: the data set's name, with file and line of its code, for people.
+        slots: what is in each slot, and the chains of its pictures.
+        skeleton: the skeleton of the first sample.
         modes: Pillow's modes of files that are converted to RGB as ours are; None: all are.
-        file_modes: those of the files of the first sample.
-        exif: "apply", "ignore", or "" if the data set was not asked.
-        events: what cheap visits did.
+        exif: "apply", "ignore", or "" if no picture with an EXIF tag could be tried.
+        file_modes: Pillow's modes of the files that one sample opens, a sample in colour if there
+            is one; cheap noise has these modes.
+        events: what the cheap visits did, to be compared with that of other samples.
     """
 
     name: str
@@ -181,14 +201,20 @@ class Trace:
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are no PIL images."""
+        """The chains of all pictures that are not PIL images."""
         return [chain for shown, chains in self.slots for chain in chains if shown.kind != "pil"]
 
 
 class Recorder:
     """Runs a data set under recorders, on a copy of the user's objects.
 
-    Use it as a context manager: in the block the openers and steps are patched.
+    Use it as a context manager: in the block the openers and steps are patched. It may be entered
+    more than once, and then makes a new copy each time.
+
+    Attributes:
+        keys: the keys of all steps that were called so far.
+        known: by the key of a step, an example of what it returns.
+        copy: the copy of the data set that is run.
     """
 
     def __init__(self, dataset: Any):
@@ -199,6 +225,8 @@ class Recorder:
 
     def __enter__(self) -> "Recorder":
         note_files()
+
+        # if one of these fails, leaving the block undoes those before it
         with ExitStack() as stack:
             stack.enter_context(states_kept())
             stack.enter_context(_one_thread())
@@ -208,6 +236,7 @@ class Recorder:
             self._caches = find_caches()
             self._used = used(self._caches)
             self._stack = stack.pop_all()
+
         self.copy = light_copy(self.dataset)
         return self
 
@@ -215,7 +244,7 @@ class Recorder:
         self._stack.close()
 
     def see(self, index: Any, supply: Supply, seed: int) -> Seen:
-        """Visits a sample; an error is that of the user's code."""
+        """Visits a sample. Errors of the user's code come out as they are."""
         while True:
             visit = Visit(supply, self.keys, self.known, seed)
             try:
@@ -223,13 +252,15 @@ class Recorder:
                     sample = get_sample(self.copy, index)
                 skeleton, shown = take_apart(sample, visit)
             finally:
+                # no cache may keep a picture that was made up
                 forgotten = forget(self._caches, self._used) if self._caches else False
-            # the picture may have been in a cache; now it is not
+            # if nothing was opened, a cache may have had the picture; it is empty now, and the
+            # next visit opens the file
             if visit.opened or not forgotten:
                 return Seen(visit, skeleton, shown)
 
     def trace(self, seen: Seen) -> Seen:
-        """Adds the chains of its pictures."""
+        """Adds the chains of a visit's pictures."""
         seen.chains = [
             [chain_of(match, seen.visit) for match in shown.matches] for shown in seen.shown
         ]
@@ -237,7 +268,9 @@ class Recorder:
 
 
 def get_sample(dataset: Any, index: Any) -> Any:
-    """A sample as torch's fetcher takes it out of a data set."""
+    """A sample of a data set, taken as PyTorch's `_MapDatasetFetcher` takes it
+    (torch/utils/data/_utils/fetch.py).
+    """
     if callable(getattr(dataset, "__getitems__", None)):
         return dataset.__getitems__([index])[0]
     return dataset[index]
@@ -255,8 +288,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
-    """The class of a data set, its bases, and those of data sets in it."""
+    """The class of a data set and its bases, and those of the data sets inside it."""
     yield from type(dataset).__mro__[:-1]
+    # ConcatDataset has its parts in `datasets`, Subset has its one in `dataset`
     parts = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
     if depth < 5 and isinstance(parts, (list, tuple)):
         for part in parts:
@@ -265,15 +299,20 @@ def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
 
 
 def chain_of(match: Match, visit: Visit) -> Chain:
-    """The way of a picture, from the sample back to its file."""
+    """Follows a picture from the sample back to its file."""
+    # in reverse order until the end
     steps: list[Any] = []
     keys: list[Any] = []
     is_reversed, is_spread, problem, instead = False, False, "", ""
+
     while True:
-        # after other steps than these a gray picture would not be that of three equal channels
+        # `steps[-1]` was called on the gray picture before somebody spread it to three channels:
+        # steps that change colours do something else to one channel than to three equal ones
         if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
             is_spread = False
         is_spread |= match.channels == "spread"
+
+        # conversions have their names as keys: the numbers of an Affine have rounding errors
         between = list(_conversions(match))[::-1]
         steps += between
         keys += [type(each).__name__ for each in between]
@@ -284,12 +323,14 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
         steps += source.steps[::-1]
         keys += source.keys[::-1]
+        # only a step with one picture as input and one as output can be followed backwards
         before = source.inputs[min(match.mark.place, len(source.inputs) - 1)]
         if before is None or len(source.inputs) > 1 or match.mark.place:
             problem, instead = _describe_break(source, before)
             break
         match = before
 
+    # the first step got the file as a tensor or an array of bytes, which PILToTensor would make
     if match.kind != "pil" and not problem:
         steps.append(_to_bytes())
         keys.append("PILToTensor")
@@ -308,7 +349,9 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
 
 def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str]:
+    """Why a way does not lead back through this call, and what to do about it."""
     step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+
     if before is None:
         return (
             f"what reaches {step}{place} is not the decoded file: code of its own changes the "
@@ -316,11 +359,13 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
             "move that code into the transform, as a step that dali_pipes has, or into "
             "batch_transform= of build_loader",
         )
+
     if len(call.inputs) > 1:
         return (
             f"{step}{place} is called with {len(call.inputs)} pictures at once",
             "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
         )
+
     return (
         f"{step}{place} returns several pictures",
         "use ViewsTransform and build_loader for several crops (docs/views.md)",
@@ -328,21 +373,24 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
 
 
 def _conversions(match: Match) -> Iterator[Any]:
-    """What was done between a mark and a copy of it, as steps, in order."""
+    """What was done between a mark and a copy of it, as the steps that do the same, in order."""
     from torchvision import transforms
 
     mark = match.mark
     is_file = isinstance(mark.source, Opened)
+    # `chain_of` itself adds the conversion of a file
     if not is_file and mark.is_pil and match.kind != "pil":
         yield _to_bytes()
     if not mark.is_pil and match.kind == "pil":
         yield transforms.ToPILImage()
+
     if match.scale is None:
         return
     assert match.offset is not None
     of_bytes = mark.pixels.dtype == np.uint8
     if of_bytes:
         yield transforms.ConvertImageDtype(torch.float)
+    # ConvertImageDtype has divided bytes by 255, so the rest of the scale is 255 times as large
     scale = tuple(each * 255 for each in match.scale) if of_bytes else match.scale
     if not (np.allclose(scale, 1, rtol=1e-6) and np.allclose(match.offset, 0, atol=1e-7)):
         yield Affine(tuple(round(each, 9) for each in scale), tuple(match.offset))
@@ -355,7 +403,8 @@ def _to_bytes() -> Any:
 
 
 def name_of(dataset: Any) -> str:
-    """The innermost data set of the user's own, with the place of its code, for people."""
+    """The name of the user's own data set, with the place of its code, for people."""
+    # a Subset says nothing to the user; the data set inside it does
     inner = dataset
     for _ in range(5):
         part = getattr(inner, "dataset", None)
@@ -364,13 +413,14 @@ def name_of(dataset: Any) -> str:
             break
         inner = part
 
+    # the place of a library's code would help nobody
     kind = type(inner)
     name = f"the data set {kind.__name__}"
     if kind.__module__.partition(".")[0] in ("torch", "torchvision", "timm", "datasets"):
         return name
     try:
         code = inspect.unwrap(kind.__getitem__).__code__
-    except AttributeError:
+    except AttributeError:  # a __getitem__ in C, or none at all
         return name
     return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
@@ -379,7 +429,7 @@ def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
     """Runs samples of a data set, within the recorder's block.
 
     Args:
-        indices: those of the data set, of which some are run.
+        indices: the indices of all samples, of which at most `TRUE_SAMPLES` are run.
 
     Raises:
         NotConvertibleError: the samples cannot be made in the same way.
@@ -393,10 +443,14 @@ def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
     for place in chosen:
         tracer.visit_truly(indices[place])
     tracer.refuse_epochs(recorder.dataset)
+
+    # pictures that no data set has show what depends on pixels
     for number, made_up in enumerate(MADE_UP):
         tracer.visit_made_up(indices[chosen[number % len(chosen)]], made_up)
     exif = tracer.ask_orientation(indices[chosen[0]])
     modes = tracer.ask_modes(indices[chosen[0]])
+
+    # last: in cheap visits a step returns an example of what it returned in a visit before
     for place in chosen:
         tracer.visit_cheaply(indices[place])
 
@@ -424,7 +478,12 @@ def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> None:
 
 
 class _Tracer:
-    """The visits of some samples, each compared with the first."""
+    """The visits of some samples, each compared with the first.
+
+    Attributes:
+        expected: what is in each slot of the first sample, and the chains of its pictures.
+        events, file_modes: as in `Trace`.
+    """
 
     def __init__(self, recorder: Recorder, name: str):
         self._recorder, self._name = recorder, name
@@ -440,6 +499,8 @@ class _Tracer:
         seen = self._see(index, Supply(), 1)
         self._check(seen)
         self._true[index] = seen
+
+        # cheap noise is in colour if any sample is
         modes = tuple(opened.mode for opened in seen.visit.opened)
         if not self.file_modes or "RGB" in modes:
             self.file_modes = modes
@@ -460,6 +521,7 @@ class _Tracer:
                     self.refuse_epochs(part, depth + 1)
 
     def visit_truly(self, index: Any) -> None:
+        """Visits a sample twice with its true picture and different random seeds."""
         seen = self.see_true(index)
         again = self._see(index, Supply(), 2)
         self._compare(
@@ -469,10 +531,12 @@ class _Tracer:
         self._expect(again, f"sample {index}")
 
     def visit_made_up(self, index: Any, made_up: MadeUp) -> None:
+        """Visits a sample with a picture that is made up; a transform may fail for it."""
         true = self.see_true(index)
         modes = [opened.mode for opened in true.visit.opened]
 
         def encode(number: int) -> bytes:
+            # the first file is the image; files after it may be masks, which keep their mode
             mode = modes[number] if 0 < number < len(modes) else "RGB"
             return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
 
@@ -481,11 +545,15 @@ class _Tracer:
             self._expect(seen, made_up.name)
 
     def ask_orientation(self, index: Any) -> str:
-        """Whether pictures are turned as their EXIF tag says."""
+        """Whether pictures are turned as their EXIF tag says: "apply", "ignore", or "" if a
+        transform fails for the picture with a tag.
+        """
         seen = self._try(index, Supply(TURNED.encode), TURNED.name)
         if not seen:
             return ""
         self._expect(seen, TURNED.name)
+
+        # a sample of PIL images alone has no used chains
         turned = {chain.is_upright for chain in seen.used or seen.chains[0]}
         refuse_unless(
             len(turned) < 2,
@@ -493,10 +561,12 @@ class _Tracer:
             "it turns some of its pictures upright, and others not",
             "turn all of them",
         )
+
         return "apply" if turned.pop() else "ignore"
 
     def ask_modes(self, index: Any) -> list[str] | None:
         """The modes that are converted to RGB as ours are; None: all that were tried."""
+        # a mode counts as not converted if one of its formats is not
         others = set()
         for made_up in OTHER_MODES:
             try:
@@ -504,17 +574,21 @@ class _Tracer:
             except (Exception, EndlessError):  # any error of the user's code or of a transform
                 others.add(made_up.mode)
                 continue
+
             fits = seen.does_as(self.expected) and not any(
                 chain.problem or chain.is_gray for chain in seen.used
             )
             if not fits:
                 others.add(made_up.mode)
+
         if not others:
             return None
         return sorted({"RGB", *(each.mode for each in OTHER_MODES)} - others)
 
     def visit_cheaply(self, index: Any) -> None:
+        """Visits a sample with cheap noise of two sizes, as the label pass does for all samples."""
         true = self.see_true(index)
+
         for seed, size in enumerate(CHEAP_SIZES, 5):
             before = random_states()
             try:
@@ -527,14 +601,18 @@ class _Tracer:
                     f"its code fails for pictures of another size ({_short(error)})",
                     "leave sizes out of it",
                 ) from None
+
+            # no transform is carried out here, so whatever draws is the user's own code
             refuse_drawn(self._name, before, random_states())
             self._compare(true, seen, "depends on the pixels, or on the size of the picture")
             self._expect(seen, "noise")
             self.events.add((tuple(seen.visit.events), seen.ends))
 
     def _see(self, index: Any, supply: Supply, seed: int) -> Seen:
+        """Visits a sample with its true picture; any error of its code is a refusal."""
         seed_all(seed)
         recorder = self._recorder
+
         try:
             seen = recorder.see(index, supply, seed)
         except NotConvertibleError:
@@ -543,6 +621,8 @@ class _Tracer:
             raise NotConvertibleError(
                 self._name, f"sample {index} fails ({_short(error)})", "repair it"
             ) from error
+
+        # what each step returned is an example of its results, for cheap visits
         for call in seen.visit.calls:
             recorder.known.setdefault(recorder.keys.of(call.step), call.outputs)
         return recorder.trace(seen)
@@ -552,8 +632,10 @@ class _Tracer:
         seed_all(3)
         recorder = self._recorder
         visit = None
+
         try:
             seen = recorder.see(index, supply, 3)
+        # code that tries the next file after an error gets a picture that fails again
         except EndlessError:
             return None
         except Exception as error:
@@ -562,6 +644,9 @@ class _Tracer:
             # the user's code has caught the error of a transform
             if seen.visit.failed_step is not None:
                 return None
+
+        # A random crop of a tiny picture fails, which says nothing about the data set. Code of the
+        # user's own that fails depends on the pixels or on the size.
         if visit is not None:
             refuse_unless(
                 _is_of_library(visit),
@@ -570,11 +655,13 @@ class _Tracer:
                 "leave what depends on pixels out of it",
             )
             return None
+
         return recorder.trace(seen)
 
     def _check(self, seen: Seen) -> None:
-        """Refuses what is no way from a file to the sample."""
+        """Refuses a sample whose pictures cannot be followed back to whole files."""
         visit = seen.visit
+
         refuse_unless(
             visit.opened,
             self._name,
@@ -583,6 +670,7 @@ class _Tracer:
             "keep your DataLoader if it decodes nothing; or store the images as files "
             "(dali-pipes prepare)",
         )
+
         unknown = next((each for each in visit.opened if each.path is None), None)
         refuse_unless(
             unknown is None,
@@ -590,6 +678,8 @@ class _Tracer:
             f"the bytes that {unknown.opener if unknown else ''} gets are no whole file",
             "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
         )
+
+        # the picture got lost after the last call, or after the opening if there is no call
         last = visit.calls[-1] if visit.calls else None
         refuse_unless(
             seen.shown,
@@ -604,9 +694,11 @@ class _Tracer:
             ),
             "write that code as steps of a transform, or as batch_transform= of build_loader",
         )
+
         self._refuse_broken(seen)
 
     def _refuse_broken(self, seen: Seen) -> None:
+        """Refuses pictures that do not lead back to a file, or whose channels are reversed."""
         for chain in seen.used:
             refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
             refuse_unless(
@@ -617,6 +709,7 @@ class _Tracer:
             )
 
     def _compare(self, one: Seen, other: Seen, problem: str) -> None:
+        """Refuses a sample that opens other files, or has other values, in the second visit."""
         files = [each.path for each in one.visit.opened], [each.path for each in other.visit.opened]
         refuse_unless(
             files[0] == files[1],
@@ -627,6 +720,7 @@ class _Tracer:
             "chooses files",
             "choose the files of each sample once, and keep no pictures in it",
         )
+
         place = first_difference(one.skeleton, other.skeleton)
         refuse_unless(
             place is None,
@@ -636,6 +730,7 @@ class _Tracer:
         )
 
     def _expect(self, seen: Seen, what: str) -> None:
+        """Refuses a visit in which other steps were called than for the first sample."""
         self._refuse_broken(seen)
         refuse_unless(
             seen.does_as(self.expected),
@@ -669,6 +764,7 @@ def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> 
 
 def _is_of_library(error: BaseException) -> bool:
     """Whether an error was raised within a library that the user's code called."""
+    # the innermost frame is the one that raised it
     last = error.__traceback__
     while last and last.tb_next:
         last = last.tb_next

@@ -7,11 +7,13 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_u
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import TrainTransform, Transform, ViewsTransform
 
+# the options that a view has for itself; all others are those of the whole ViewsTransform
 _OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
 
 
 def join_views(transforms: list[Transform]) -> ViewsTransform:
-    """One transform whose views are these, in their order; views of one size have one name.
+    """Joins transforms to one whose views are these, in their order. Views of one size share a
+    name.
 
     Raises:
         NotConvertibleError: they differ in more than views may.
@@ -38,6 +40,8 @@ def join_views(transforms: list[Transform]) -> ViewsTransform:
         "they are normalized in different ways",
         "give all of them one Normalize",
     )
+
+    # ViewsTransform may refuse what each of them allows
     try:
         return ViewsTransform(**shared[0], views=views)
     except ConfigError as error:
@@ -50,7 +54,9 @@ def _name(transform: Transform) -> str:
 
 
 def view_places(transforms: list[Transform]) -> list[tuple[str, int]]:
-    """Where a batch has the picture of each transform: the view's name, and its place there."""
+    """Where a batch has the picture of each transform: the view's name, and the place among the
+    views of that name.
+    """
     if len(transforms) == 1:
         return [("", 0)]
     seen: dict[str, int] = {}

@@ -8,8 +8,8 @@
     program_loader       the one that a program of the user's trains with
 
 The core knows none of them. Those that follow the plan are backends, which are made known to
-`build_loader` here; the others are an `UnplannedLoader`. `arm_of` tells what a comparison must know
-of a loader.
+`build_loader` here; each of the others is an `UnplannedLoader`. `arm_of` returns what a comparison
+must know about a loader.
 """
 
 from dataclasses import dataclass
@@ -42,16 +42,17 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """What a comparison must know of one of these arms.
+    """What a comparison must know about one of these arms.
 
     Attributes:
         name: in conf/arm, where the schema of its options is called NAME_schema.
         config: the class of its options.
         made_by: "module:Class" of its `Backend`, or of its `UnplannedLoader`.
         extra: the extra of this package that installs what it needs.
-        follows_plan: it is a backend, which delivers the samples of the plan.
-        makes_images: it reads and decodes images for each batch, and does not repeat earlier ones.
-        planned_by: the options of the loader that does the same by the plan.
+        follows_plan: whether it is a backend, which delivers the samples of the plan.
+        makes_images: whether it reads and decodes images for each batch, and repeats no earlier
+            ones.
+        planned_by: the options of the loader that does the same by the plan; None: there is none.
     """
 
     name: str
@@ -124,7 +125,7 @@ for _arm in ARMS:
 
 
 def arm_of(config: LoaderConfig) -> Arm | None:
-    """The row whose options these are; None for a loader that one trains with."""
+    """The row with this class of options; None for a loader that one trains with."""
     return next((arm for arm in ARMS if arm.config is type(config)), None)
 
 

@@ -38,6 +38,7 @@ class CachedBackend(Backend):
     _config: CachedConfig
 
     def _prepare(self) -> None:
+        # DALI makes them on the GPU if there is one, and on all cores
         dali = DaliConfig().on_cores()
         self._source = entry_of(dali).load()(
             self._manifest, self._transform, dali, self._batch_size, self._device, self._probe
@@ -74,6 +75,7 @@ class CachedBackend(Backend):
         return self._repeat(planned)
 
     def _repeat(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        # ids are those of the plan, although the images are others
         for batch, groups in zip(planned, itertools.cycle(self._cached_groups)):
             parts = zip(groups, batch.groups, strict=True)
             yield (

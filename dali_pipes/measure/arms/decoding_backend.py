@@ -27,6 +27,7 @@ class DecodingBackend(DaliBackend):
         )
 
     def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+        # the regions are decoded when they arrive, and are dropped here
         for number, _ in regions_of(pipeline):
             planned = in_work.take(number)
             yield planned, self._noise.of(planned)

@@ -35,6 +35,7 @@ class NativeLoader(UnplannedLoader):
         super().__init__(len(manifest), batch_size)
         config, self._device = config.on_cores(), arrival_device(config)
         self._manifest = manifest
+        # whether regions can be decoded on this GPU is tried, as for a planned loader
         probe = partial(try_regions, manifest, transform.exif, config, batch_size, self._device)
         self._backend = DaliNativeBackend(
             manifest, transform, config, batch_size, self._device, probe
@@ -45,6 +46,7 @@ class NativeLoader(UnplannedLoader):
         return self._backend.explain()
 
     def _batches(self) -> Iterator[Batch]:
+        # no planned batches go in; the reader shuffles and repeats without end
         for _, batch in self._backend.stream(iter(())):
             labels = self._manifest.take_labels(batch.ids.cpu().numpy())
             yield Batch(
@@ -117,6 +119,7 @@ def _native_pipeline(
     manifest: Manifest, transform: TrainTransform, decoder: dict[str, Any], region: bool
 ) -> tuple[DataNode, DataNode]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
+    # a file's label is its id, by which the real labels are found
     files = [str(manifest.path(sample_id)) for sample_id in range(len(manifest))]
     encoded, ids = fn.readers.file(
         files=files,
@@ -133,6 +136,7 @@ def _native_pipeline(
         "num_attempts": 10,
     }
 
+    # the decoder draws the crop of a region; else the resize draws it from the whole image
     resize = RESIZE[transform.interpolation] | {"size": transform.shape}
     if region:
         image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)

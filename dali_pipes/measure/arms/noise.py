@@ -19,6 +19,8 @@ class Noise:
         ]
 
     def of(self, planned: PlannedBatch) -> DecodedBatch:
+        """Returns the batch for a planned one: as many images of its sizes, cut out of noise."""
+        # a progressive transform has smaller images in some epochs
         parts = zip(self._groups, planned.groups, strict=True)
         groups = [
             images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]]
@@ -40,6 +42,7 @@ def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tens
         device="cpu",
     )
 
+    # from -1 to 1, which is about the range of normalized images
     images = (
         steps if transform.dtype == "uint8" else steps.to(TORCH_DTYPES[transform.dtype]) / 128 - 1
     )

@@ -11,7 +11,7 @@ from dali_pipes.plan.plan import PlannedBatch
 
 @dataclass(kw_only=True, slots=True)
 class SyntheticConfig(LoaderConfig):
-    """Constant images that lie on the device already, with the plan's ids and labels: the ceiling
+    """Constant images that are on the device already, with the plan's ids and labels: the ceiling
     no loader can exceed.
     """
 

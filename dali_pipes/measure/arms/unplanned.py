@@ -1,4 +1,4 @@
-"""What a trial asks of a loader, for arms that follow no plan."""
+"""What a trial needs from a loader, for arms that follow no plan."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -46,10 +46,12 @@ class UnplannedLoader(ABC):
         return self._count
 
     def __iter__(self) -> Iterator[Batch | DecodedBatch]:
+        # the stream has no epochs: the next one begins where this one ends
         stream = self._stream = self._stream or self._batches()
         self._step = 0
         for step in range(1, self._count + 1):
             batch = next(stream)
+            # counted before the batch is handed out; with the last one a whole epoch is left
             self._step = step % self._count
             yield batch
 

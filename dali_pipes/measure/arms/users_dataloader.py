@@ -43,9 +43,9 @@ class LiveLoader(UnplannedLoader):
     0.
 
     Args:
-        images: of an epoch.
+        images: how many images an epoch has.
         config: the options of the arm.
-        origin: where the DataLoader is from, in words.
+        origin: where the DataLoader comes from, in words.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class LiveLoader(UnplannedLoader):
         return self._decodes
 
     def _batches(self) -> Iterator[DecodedBatch]:
+        # `close` ends the workers of the iterator that is in use
         while True:
             self._iterator = iter(self._loader)
             for batch in self._iterator:

@@ -38,10 +38,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
         if hook is None:
             return None
 
+        # the module is found as without this finder
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec), None)
 
+        # the hook runs when the module's code has run: before that it has no functions to change
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 

@@ -113,6 +113,7 @@ def start_program(
         start_new_session=True,
     )
 
+    # this process must not hold the writing end, or the pipe would never end
     guard = Guard(process.pid)
     os.close(writing)
 

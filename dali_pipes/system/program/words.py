@@ -154,7 +154,9 @@ def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
 
 
 def _note_interpreter(python: str, job: ProgramJob) -> None:
-    """Says so if the program will run in another environment than these words name."""
+    """Says so if the program will run in another environment than these words name: programs run
+    in this process's Python.
+    """
     found = shutil.which(python)
     if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
         job.say(

@@ -1,6 +1,7 @@
 """Runs a user's data set and notes what it does: which files it opens, which transforms it calls.
 
 - `visit.py`: what happens in one call of `dataset[index]`;
+- `keys.py`: numbers that are equal for transforms that do the same, and small pictures;
 - `openers.py`, `steps.py`: functions and transforms of libraries that tell the visit;
 - `marks.py`: pictures that are recognized again by their pixels;
 - `made_up.py`: pictures that no data set has, to see what depends on pixels;

@@ -1,7 +1,7 @@
 """What a transform is, in a form that can be compared; and small pictures in place of its results.
 
-Programs that make their transforms anew in each call have objects that are never the same, and do
-the same all the same.
+Programs that make their transforms anew in each call never have the same objects twice, although
+these do the same.
 """
 
 import enum
@@ -15,6 +15,7 @@ from PIL import Image
 
 from dali_pipes.adapters.from_torch.recording.marks import Pixels, _like, pixels_of
 
+# levels of attributes that are compared, and steps that are remembered
 _DEEPEST, _MOST = 24, 256
 _SIDES = 6, 9  # height and width of small pictures
 
@@ -33,14 +34,16 @@ class StepKeys:
         Args:
             is_cheap: whether attributes are only compared by identity with those seen before.
         """
+        # a lookup by identity costs less than freezing all attributes
         values = tuple(map(id, getattr(step, "__dict__", {}).values()))
         known = self._keys.get(id(step))
         if is_cheap and known is not None and known[0] is step and known[1] == values:
             return known[2]
 
-        if len(self._keys) > _MOST:  # they are made anew in each call
+        # a program that makes its steps anew in each call would fill the memory
+        if len(self._keys) > _MOST:
             self._keys.clear()
-        # albumentations' keep what they have drawn in attributes
+        # albumentations' steps keep what they have drawn in attributes, and do not print it
         is_noted = type(step).__module__.startswith("albumentations.")
         frozen = repr(step) if is_noted else freeze(step)
         number = self._numbers.setdefault(frozen, len(self._numbers))
@@ -49,13 +52,15 @@ class StepKeys:
         return number
 
     def small(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
-        """Noise of the picture's type, mode and dtype in a small size, other for each number; its
-        pixels; and a twin, if it is a PIL image.
+        """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
+        for each number; the noise's pixels; and a twin of it, if it is a PIL image.
         """
         if (known := self._small.get((_form(value), number))) is None:
             made = _small(value, number)
             known = self._small[_form(value), number] = made, pixels_of(made).copy()
         made, pixels = known
+
+        # a copy, since the user's code may write into it
         if isinstance(made, torch.Tensor):
             fresh = made.clone()
             return fresh if type(made) is torch.Tensor else _like(fresh, made), pixels, None
@@ -64,8 +69,10 @@ class StepKeys:
 
 
 def _form(value: Any) -> tuple[Any, ...]:
+    """What two pictures must have in common to be replaced by the same small one."""
     if isinstance(value, Image.Image):
         return ("pil", value.mode)
+    # axes of up to four are channels; 0 stands for a height or width, whatever it is
     axes = tuple(size if size <= 4 else 0 for size in value.shape)
     return (type(value), value.dtype, axes)
 
@@ -101,12 +108,15 @@ def freeze(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
         return (str(array.dtype), array.shape, array.tobytes())
+    # their states change with each draw, and the step stays the same
     if isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
         return "random numbers"
     if isinstance(value, (torch.dtype, torch.device, type)):
         return repr(value)
+    # objects may refer to each other in a circle
     if depth > _DEEPEST:
         return id(value)
+    # a lambda that is made in each call has the same code, and the values of its closure
     if isinstance(value, FunctionType):
         cells = [each.cell_contents for each in value.__closure__ or () if _is_filled(each)]
         return (value.__code__, freeze(cells, depth + 1))
@@ -125,6 +135,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
 
 
 def _is_filled(cell: CellType) -> bool:
+    # the cell of a variable that has no value yet raises ValueError
     try:
         return cell.cell_contents is not None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Pictures that no data set has. What code does to them shows what depends on pixels.
+"""Pictures that no data set has. What a program does with them shows what depends on pixels.
 
 Each of `MADE_UP` is encoded anew for the nth file of a visit, so that two files never look alike.
 """
@@ -21,8 +21,8 @@ class MadeUp:
         size: height and width.
         mode: Pillow's mode of the encoded picture.
         format: Pillow's name of the format.
-        draw: makes the pixels (H, W, 3).
-        orientation: its EXIF tag.
+        draw: makes the pixels (H, W, 3) uint8; None: noise.
+        orientation: the value of its EXIF tag; 1: upright.
     """
 
     name: str
@@ -43,6 +43,7 @@ class MadeUp:
 
 @cache
 def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
+    # other noise for each file and kind, since pictures are recognized by their pixels
     noise = np.random.default_rng([number, len(made_up.name), *made_up.size])
     draw = made_up.draw or _noise
     image = Image.fromarray(draw(noise, made_up.size)).convert(mode)
@@ -50,9 +51,11 @@ def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
     options: dict[str, object] = {}
     if made_up.orientation != 1:
         exif = Image.Exif()
+        # the number of EXIF's tag Orientation
         exif[0x0112] = made_up.orientation
         options["exif"] = exif.tobytes()
     with io.BytesIO() as file:
+        # JPEG keeps these modes only
         is_jpeg = made_up.format == "JPEG" and mode in ("RGB", "L", "CMYK")
         image.save(file, "JPEG" if is_jpeg else "PNG", **options)
         return file.getvalue()
@@ -78,7 +81,8 @@ def _bright(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     return noise.integers(246, 256, (*size, 3), np.uint8)
 
 
-# all of them are in colour, and must reach the transform as they are
+# All of them are in colour, and must reach the transform as they are. Rules of a program's own,
+# such as to crop away what is black or to shrink what is large, show in some of them.
 MADE_UP = (
     MadeUp("noise", (90, 120)),
     MadeUp("a JPEG of noise", (200, 160), format="JPEG"),

@@ -1,8 +1,8 @@
 """Pictures that are recognized by their pixels, wherever the user's code has moved them.
 
 What an opener or a transform returns during a visit is a `Mark`: its pixels are noted, and no two
-marks of a visit have the same ones. `find` says of which mark a value is a copy, and how it is laid
-out. What is no copy has been changed by code that nobody has recorded.
+marks of a visit have the same pixels. `find` says which mark a value is a copy of, and how the copy
+is laid out. What is no copy has been changed by code that nobody has recorded.
 """
 
 import math
@@ -18,7 +18,7 @@ from PIL import Image
 Pixels = NDArray[Any]
 
 _FEWEST = 16  # values of a picture; smaller arrays are data, such as boxes
-# relative, of values that were scaled in single precision
+# relative error of values that were scaled in single precision
 _ROUNDING = 2e-5
 
 
@@ -28,12 +28,13 @@ class Mark:
 
     Attributes:
         value: the picture itself.
-        pixels: (H, W) or (H, W, C); of a file those that it is decoded to, in RGB.
+        pixels: (H, W) or (H, W, C); for a file, what it is decoded to, in RGB.
         source: the `Opened` file or the `TransformCall` that it comes from.
-        place: of several that a call returned.
-        upright: of a file with an EXIF tag, as the tag turns it.
+        place: its place among the pictures that the call returned.
+        upright: the pixels as the EXIF tag of the file turns them; None: there is no tag.
         version: how often PyTorch had changed the tensor in place when it was handed out.
-        twin: a PIL image with the same pixels, to be compared at little cost; None: there is none.
+        twin: a PIL image with the same pixels, which is compared at little cost; None: there is
+            none.
     """
 
     value: Any
@@ -71,9 +72,9 @@ class Match:
     Attributes:
         kind: "pil", "tensor" or "array".
         layout: "HW", "HWC" or "CHW".
-        channels: "same"; "reversed", as BGR is of RGB; "one" of a gray picture; "spread" of one to
-            three.
-        scale, offset: per channel, if the values are value × scale + offset; else None.
+        channels: "same"; "reversed", as BGR is of RGB; "one" if a gray picture has one channel here
+            and three equal ones in the mark; "spread" for the opposite.
+        scale, offset: for each channel, if the values are value × scale + offset; else None.
         is_upright: whether the picture was turned by its EXIF tag.
     """
 
@@ -87,7 +88,7 @@ class Match:
 
     @property
     def line(self) -> tuple[float, ...]:
-        """Scales, then offsets; empty if the values are the mark's own."""
+        """All scales, then all offsets; empty if the values are the mark's own."""
         return (*(self.scale or ()), *(self.offset or ()))
 
 
@@ -109,6 +110,7 @@ def kind_of(value: Any) -> str:
 def to_array(value: Any) -> Pixels:
     """The values of a picture; those of a palette are its indices."""
     if isinstance(value, torch.Tensor):
+        # without the functions of tv_tensors; NumPy has no bfloat16
         plain = value.detach().as_subclass(torch.Tensor)
         return (plain.float() if plain.dtype in (torch.bfloat16,) else plain).cpu().numpy()
     return np.asarray(value)
@@ -125,6 +127,7 @@ def pixels_of(value: Any) -> Pixels:
 def find(value: Any, marks: Sequence[Mark]) -> Match | None:
     """The latest mark that a picture shows; None: it shows none of them."""
     kind, array = kind_of(value), to_array(value)
+    # the latest first: what a step returned is nearly always what reaches the next one
     for pixels, layout in _layouts(array, kind):
         for mark in reversed(marks):
             if found := _compare(pixels, mark, kind, layout):
@@ -133,6 +136,7 @@ def find(value: Any, marks: Sequence[Mark]) -> Match | None:
 
 
 def _layouts(array: Pixels, kind: str) -> Iterator[tuple[Pixels, str]]:
+    """Yields an array as (H, W) or (H, W, C) in each way that it may be meant, the likely first."""
     if array.ndim == 2:
         yield array, "HW"
     elif array.ndim == 3:
@@ -140,7 +144,7 @@ def _layouts(array: Pixels, kind: str) -> Iterator[tuple[Pixels, str]]:
             (array.transpose(1, 2, 0), "CHW", array.shape[0]),
             (array, "HWC", array.shape[2]),
         ]
-        # an array is rather HWC, a tensor rather CHW
+        # both are possible if both axes are short; arrays are usually HWC, tensors CHW
         for pixels, layout, channels in forms if kind == "tensor" else forms[::-1]:
             if channels <= 4:
                 yield pixels, layout
@@ -160,14 +164,18 @@ def _compare(pixels: Pixels, mark: Mark, kind: str, layout: str) -> Match | None
 
 
 def _channels(pixels: Pixels, expected: Pixels) -> Iterator[tuple[tuple[Pixels, Pixels], str]]:
-    """What is compared with what, both (H, W, C), and what that means for the channels."""
+    """Yields pairs to be compared, both (H, W, C), and what it means for the channels if they are
+    equal.
+    """
     ours = pixels[..., None] if pixels.ndim == 2 else pixels
     theirs = expected[..., None] if expected.ndim == 2 else expected
+
     if ours.shape[2] == theirs.shape[2]:
         yield (ours, theirs), "same"
         if ours.shape[2] == 3:
             yield (ours[..., ::-1], theirs), "reversed"
     elif ours.shape[2] == 1 and theirs.shape[2] == 3:
+        # a file's pixels are noted in RGB, also those of a gray file
         if (theirs == theirs[..., :1]).all():
             yield (ours, theirs[..., :1]), "one"
     elif ours.shape[2] == 3 and theirs.shape[2] == 1:
@@ -175,13 +183,17 @@ def _channels(pixels: Pixels, expected: Pixels) -> Iterator[tuple[tuple[Pixels, 
 
 
 def _fit(seen: Pixels, expected: Pixels) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Scale and offset of each channel, if all values are expected × scale + offset."""
+    """The scale and the offset of each channel, if all values seen are expected × scale + offset;
+    None: they are not.
+    """
+    # integers are cut off or wrap around, so code that scales them changes the picture
     if not np.issubdtype(seen.dtype, np.floating) or not np.isfinite(seen).all():
         return None
 
     scales, offsets = [], []
     for channel in range(seen.shape[2]):
         x, y = (each[..., channel].astype(np.float64).ravel() for each in (expected, seen))
+        # the line through the darkest and the brightest pixel, which rounding moves least
         low, high = x.argmin(), x.argmax()
         if x[low] == x[high]:
             return None
@@ -199,6 +211,7 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
     """A picture of the same type, mode, size and dtype whose pixels are noise."""
     if isinstance(value, Image.Image):
         fresh = value.copy()
+        # pixels of several bytes: bytes of noise would be numbers of any size, or NaN
         if value.mode in ("F", "I", "I;16"):
             fresh.paste(Image.fromarray(noise.integers(0, 255, value.size[::-1]).astype(np.int32)))
             return fresh
@@ -206,6 +219,7 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
         fresh.frombytes(noise.bytes(len(value.tobytes())))
         return fresh
 
+    # integers stay below 120, which every integer dtype holds
     shape = tuple(value.shape)
     if isinstance(value, torch.Tensor):
         plain = value.detach().as_subclass(torch.Tensor).clone()
@@ -226,6 +240,7 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
 
 
 def _like(plain: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The same tensor as one of the value's class, such as tv_tensors.Image."""
     if type(value) is torch.Tensor:
         return plain
     from torchvision import tv_tensors

@@ -1,8 +1,8 @@
 """The functions that open pictures, which tell the visit of their thread while they are patched.
 
-PIL's, torchvision's, OpenCV's and accimage's, each only if the user's program has imported it.
-Python functions are patched in their code, so that it does not matter under which name a program
-knows them; OpenCV's, which have no code, in every module that has them.
+They are those of PIL, torchvision, OpenCV and accimage, if the user's program has imported these.
+Functions of Python are patched in their code, so that it does not matter under which name a program
+knows them. OpenCV's functions have no code, so they are replaced in every module that has them.
 """
 
 import io
@@ -24,7 +24,7 @@ from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
 Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
 
 
-_NOBODY = 0.5  # in its place `_patch_code` puts the object whose `tell` is called
+_NOBODY = 0.5  # `_patch_code` puts the object whose `tell` is called in its place
 _STUB = (lambda *args, **options: (0.5).tell(*args, **options)).__code__  # type: ignore[attr-defined]
 
 
@@ -32,6 +32,8 @@ _STUB = (lambda *args, **options: (0.5).tell(*args, **options)).__code__  # type
 def openers_patched() -> Iterator[None]:
     """A block in which the openers tell the active visit, if there is one."""
     undo: list[Callable[[], None]] = []
+
+    # libraries that the program has not imported are not imported here either
     try:
         undo.append(_patch_code(Image.open, _open_pil))
         if torchvision := sys.modules.get("torchvision.io.image"):
@@ -43,6 +45,7 @@ def openers_patched() -> Iterator[None]:
                 undo += _patch_everywhere(getattr(opencv, name), reader)
         if accimage := sys.modules.get("accimage"):
             undo += _patch_everywhere(accimage.Image, _refuse_accimage)
+
         yield
     finally:
         for each in reversed(undo):
@@ -63,7 +66,8 @@ def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
             return original(*args, **options)
         return opener(original, visit, *args, **options)
 
-    # a constant instead of a name: the function has the globals of its own module
+    # a constant, since the function has the globals of its own module; and no closure, since
+    # Python refuses code with another number of free variables than the function has
     constants = tuple(
         SimpleNamespace(tell=tell) if each == _NOBODY else each for each in _STUB.co_consts
     )
@@ -82,7 +86,7 @@ def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]
 
     undo: list[Callable[[], None]] = []
     for module in list(sys.modules.values()):
-        # of a module that is being imported, or that is none, there may be no dict
+        # a module that is being imported, or an object in a module's place, may have no dict
         for name, value in list((getattr(module, "__dict__", None) or {}).items()):
             if value is function:
                 setattr(module, name, tell)
@@ -94,12 +98,14 @@ def _source(file: Any) -> tuple[Any, bytes | None]:
     """The path of what is opened, or its bytes."""
     if isinstance(file, (str, bytes, os.PathLike)):
         return file, None
+    # an open file has the name that it was opened with; a descriptor is a number
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO) and isinstance(raw.name, (str, bytes, os.PathLike)):
         return raw.name, None
     if isinstance(file, io.BytesIO):
         return None, file.getvalue()
 
+    # any other object that Image.open may read, which is then where it was before
     place = file.tell()
     file.seek(0)
     data = file.read()
@@ -119,6 +125,7 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
     with visit.paused():
         encoded = visit.encoded()
         image = original(fp if encoded is None else io.BytesIO(encoded), mode, formats)
+    # as Image.open does with a path
     if encoded is not None and path is not None:
         image.filename = os.fspath(path)
     return visit.hand_out(image, opened)
@@ -126,6 +133,7 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
 
 def _cheap_image(opened: Opened, pixels: Pixels) -> Image.Image:
     image: Any = twin_of(pixels).copy()
+    # a palette of 256 grays, with three values each
     if opened.mode == "P":
         image.putpalette([value // 3 for value in range(768)])
     elif opened.mode == "1":
@@ -151,6 +159,7 @@ def _decode_torchvision(
         if encoded is None:
             decoded = original(input, *args, **options)
         else:
+            # made-up bytes may be a PNG where the program reads a JPEG, and have no path
             bytes_of = torch.from_numpy(np.frombuffer(bytearray(encoded), np.uint8))
             decode = original if is_bytes else sys.modules["torchvision.io.image"].decode_image
             decoded = decode(bytes_of, *args, **options)
@@ -160,11 +169,13 @@ def _decode_torchvision(
 def _read_torchvision(
     name: str, original: Any, visit: Visit, path: Any, *args: Any, **options: Any
 ) -> Any:
+    # it takes a path, which `_decode_torchvision` tells from bytes by its type
     return _decode_torchvision(name, original, visit, str(path), *args, **options)
 
 
 def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
-    visit.read.append(os.fsdecode(path))  # torchvision's own code opens it
+    # torchvision's C++ opens the file, of which Python's audit hook knows nothing
+    visit.read.append(os.fsdecode(path))
     return original(path)
 
 
@@ -184,7 +195,8 @@ _TORCHVISION: dict[str, Any] = {
 
 
 def _read_opencv(original: Any, visit: Visit, filename: Any, *args: Any, **options: Any) -> Any:
-    if args and not isinstance(args[0], int):  # its second way: into an array
+    # imread(filename, dst, flags) reads into an array; its picture is no mark, and is refused
+    if args and not isinstance(args[0], int):
         return original(filename, *args, **options)
     flags = options.get("flags", args[0] if args else None)
     opened = visit.open("cv2.imread", filename, None, (flags,))
@@ -197,6 +209,7 @@ def _decode_opencv(original: Any, visit: Visit, buf: Any, flags: Any, *args: Any
 
 
 def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any]) -> Any:
+    """Returns what imread and imdecode return with these flags."""
     opencv = sys.modules["cv2"]
     flags = opencv.IMREAD_COLOR if flags is None else flags
     if visit.is_cheap:

@@ -1,9 +1,9 @@
 """The transforms of libraries, which tell the visit of their thread while they are patched.
 
 Each class of torchvision's, timm's or albumentations' transforms that defines `__call__` or
-`forward` is patched, if the user's program has imported it. A call inside another one is a part of
-that one. A Compose of torchvision only calls others, and a Lambda only calls the user's function,
-so they are not steps themselves.
+`forward` is patched, if the user's program has imported it. A call inside another call is a part of
+that one. torchvision's Compose only calls other transforms, and its Lambda only calls the user's
+function, so they are not steps themselves.
 """
 
 import sys
@@ -30,6 +30,8 @@ _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
 def steps_patched() -> Iterator[None]:
     """A block in which transforms tell the active visit, if there is one."""
     undo: list[Callable[[], None]] = []
+
+    # classes are patched and not instances, which a program may make anew in each call
     try:
         for kind in _classes():
             _KNOWN.add(kind)
@@ -37,6 +39,7 @@ def steps_patched() -> Iterator[None]:
                 if (method := vars(kind).get(name)) and callable(method):
                     setattr(kind, name, _telling(method))
                     undo.append(partial(setattr, kind, name, method))
+
         yield
     finally:
         for each in reversed(undo):
@@ -62,11 +65,14 @@ def is_transform_class(kind: type) -> bool:
 
 
 def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that tells the active visit of its call."""
+
     @wraps(method)
     def tell(self: Any, *args: Any, **options: Any) -> Any:
         visit = active()
         if visit is None:
             return method(self, *args, **options)
+        # one call for all of them: the label pass calls a Compose for every sample, twice
         if _is_transparent(type(self)):
             if visit.is_cheap and not options and (steps := _whole(self)):
                 is_done, result = visit.call_whole(steps, self, args)
@@ -85,8 +91,10 @@ def _is_transparent(kind: type) -> bool:
 
 
 def _whole(compose: Any) -> list[Any] | None:
-    """The steps of a Compose, also of those in it; None: some are not of a library."""
+    """The steps of a Compose and of those inside it; None: some of them are not of a library."""
     steps: list[Any] = []
+
+    # exact classes: a subclass of the user's own has code of its own
     for each in getattr(compose, "transforms", ()):
         if type(each).__name__ == "Compose" and _is_transparent(type(each)):
             inner = _whole(each)
@@ -97,4 +105,5 @@ def _whole(compose: Any) -> list[Any] | None:
             steps.append(each)
         else:
             return None
+
     return steps

@@ -1,7 +1,8 @@
 """A data set, random states and caches stay as they were while the data set is run.
 
-`light_copy` makes a copy of the user's objects whose attributes may be written; `states_kept`
-restores the random states; `caches_kept` keeps pictures that are made up out of `lru_cache`.
+`light_copy` makes a copy of the user's objects whose attributes may be written. `states_kept`
+restores the random states, and `globals_kept` the containers that are globals of the user's
+modules. `find_caches` and `forget` keep pictures that are made up out of every `lru_cache`.
 """
 
 import functools
@@ -18,8 +19,8 @@ import numpy as np
 import torch
 
 _CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
-_DEEPEST = 5
-# of these no object is copied: they are large, or know who uses them
+_DEEPEST = 5  # levels of objects that are copied
+# no object of these packages is copied: they are large, or know who uses them
 _LIBRARIES = {
     *("torch", "torchvision", "timm", "albumentations", "numpy", "pandas", "PIL", "cv2"),
     *("pyarrow", "datasets", "lmdb", "h5py", "scipy", "builtins", "collections", "io", "pathlib"),
@@ -32,13 +33,15 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
 
     Data sets of torch and torchvision count as the user's own.
     """
+    # objects that refer to each other in a circle are copied once
     done = {} if done is None else done
     if id(value) in done:
         return done[id(value)]
     fresh: Any
     if type(value) in _CONTAINERS:
         done[id(value)] = fresh = copy(value)
-        # the data sets of a ConcatDataset
+        # a short list may hold objects, such as the data sets of a ConcatDataset; a long one holds
+        # paths or labels
         if isinstance(fresh, list) and depth < 2 and len(fresh) <= 64:
             fresh[:] = [light_copy(each, depth + 1, done) for each in fresh]
         return fresh
@@ -53,6 +56,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
     if fresh is value:
         return value
 
+    # noted before its attributes are copied, which may refer to it
     done[id(value)] = fresh
     for name, each in list(attributes.items()):
         attributes[name] = light_copy(each, depth + 1, done)
@@ -60,6 +64,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
 
 
 def _is_users(value: Any) -> bool:
+    """Whether an object is one of the user's own that may keep something in its attributes."""
     if not hasattr(value, "__dict__") or callable(value):
         return False
     if isinstance(value, torch.utils.data.Dataset):
@@ -69,7 +74,7 @@ def _is_users(value: Any) -> bool:
 
 @contextmanager
 def states_kept() -> Iterator[None]:
-    """Restores Python's, NumPy's and torch's random states afterwards."""
+    """Restores Python's and NumPy's random states afterwards, and torch's on the CPU."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -80,13 +85,14 @@ def states_kept() -> Iterator[None]:
 
 
 def seed_all(seed: int) -> None:
+    """Seeds Python's and NumPy's random numbers, and torch's on all devices."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def random_states() -> tuple[Any, ...]:
-    """The states of random numbers, to be compared."""
+    """The states of random numbers, in the order of `STATES`, to be compared."""
     numpy: Any = np.random.get_state()
     return (
         random.getstate(),
@@ -100,6 +106,7 @@ STATES = ("random", "numpy.random", "torch")
 
 def find_caches() -> list[Any]:
     """All functions with an `lru_cache` outside of libraries."""
+    # only the garbage collector has a list of them, since it has all objects
     kind = functools._lru_cache_wrapper
     return [each for each in gc.get_objects() if type(each) is kind and not _is_installed(each)]
 
@@ -137,9 +144,11 @@ def globals_kept(*functions: Any) -> Iterator[None]:
         for name, value in list(space.items())
         if type(value) in _CONTAINERS and not name.startswith("__")
     ]
+
     try:
         yield
     finally:
+        # the container itself is filled again, because functions and other modules have it too
         for value, old in before:
             if len(value) != len(old) or not _same_members(value, old):
                 value.clear()
@@ -153,6 +162,7 @@ def _same_members(value: Any, old: Any) -> bool:
 
 
 def _globals(value: Any) -> dict[str, Any] | None:
+    """The globals of the module that defines a class; None for one of a library."""
     kind = value if isinstance(value, type) else type(value)
     module = sys.modules.get(kind.__module__)
     if module is None or kind.__module__.partition(".")[0] in _LIBRARIES:

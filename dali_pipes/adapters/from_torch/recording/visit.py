@@ -1,9 +1,9 @@
 """What happens in one call of a data set: files that are opened, transforms that are called.
 
-`Visit` is told by the openers and steps of its thread, as long as it is the active one. Openers
-return the true picture, one that is made up, or cheap noise, as the visit says (`Supply`). A
-transform that is called gets the user's picture, and returns noise of the same form, so that the
-order of calls is seen, and whatever is done between them.
+The openers and steps of a thread tell the thread's active `Visit`. Openers return the true picture,
+one that is made up, or cheap noise, as the visit says (`Supply`). A transform that is called gets
+the user's picture, and noise in the form of its result is returned. So the order of the calls is
+seen, and whatever is done between them.
 """
 
 import io
@@ -39,7 +39,9 @@ _MOST_FILES = 100  # that a sample may open
 
 
 class EndlessError(BaseException):
-    """A sample opens files without end: its code tries again whatever fails, also `Exception`."""
+    """A sample opens files without end. It is no `Exception`, since code that tries the next file
+    after any error would catch that.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +53,7 @@ class Opened:
         path: its file; None: it is not known.
         data: the encoded bytes, if they were given instead of a path.
         place: file and line of the user's code, for people.
-        is_whole: whether the picture is the whole file, as far as its size tells.
+        mode: Pillow's mode of the encoded picture.
     """
 
     opener: str
@@ -66,11 +68,13 @@ class TransformCall:
     """A transform of a library that was called.
 
     Attributes:
+        step: the transform, or the Compose.
         inputs: how each picture among its arguments shows a mark; None: it shows none.
         outputs: what it returned, with pictures as examples of their form.
         place: file and line of the user's code, for people.
         steps: the transform, or those of a Compose that was called as one.
-        keys: of the steps, as they were when they were called; code may set their attributes.
+        keys: the keys of the steps at the time of the call, since code may set their attributes
+            later.
     """
 
     step: Any
@@ -101,9 +105,16 @@ class Visit:
     """One call of a data set.
 
     Attributes:
-        known: by the key of a step an example of what it returns, for cheap visits.
+        supply: which pictures the openers return.
+        keys: the keys of steps, which all visits share.
+        known: by the key of a step, an example of what it returns, for cheap visits.
+        seed: the seed of the noise.
+        opened, calls, marks: what was opened and called, and the pictures that were handed out, in
+            order.
         read: files that Python opened, in order.
-        problems: what was done to pictures between recorded steps, in words.
+        events: what was opened and called, in a form that is compared with other visits.
+        depth: how many pauses there are one inside another; nothing is recorded in them.
+        failed_step: the last transform that raised an error; None: none did.
     """
 
     supply: Supply
@@ -131,7 +142,7 @@ class Visit:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A block in which nothing is recorded: a library's own work."""
+        """A block in which nothing is recorded, since a library works on its own."""
         self.depth += 1
         try:
             yield
@@ -144,11 +155,14 @@ class Visit:
         """Notes that a picture is opened, by its path or by its bytes."""
         if len(self.opened) >= _MOST_FILES:
             raise EndlessError(f"it opens more than {_MOST_FILES} files for one sample")
+
         file = None if path is None else os.path.abspath(os.fsdecode(path))
         if file is None and data is not None:
             file = self._file_of(data)
+
         modes, number = self.supply.modes, len(self.opened)
         mode = modes[min(number, len(modes) - 1)] if modes else "RGB"
+        # the walk over the stack is left out in cheap visits, of which there are many
         place = "" if self.is_cheap else place_of_user()
         opened = Opened(opener, file, data, place, mode)
         self.opened.append(opened)
@@ -156,7 +170,8 @@ class Visit:
         return opened
 
     def _file_of(self, data: bytes) -> str | None:
-        """The file that these bytes are the whole of: the latest of that size that was read."""
+        """The file with these contents, the latest of those that were read; None: there is none."""
+        # cheap visits compare sizes only: contents would mean to read each file once more
         for name in reversed(self.read):
             path = os.path.abspath(name)
             try:
@@ -164,7 +179,7 @@ class Visit:
                     self.is_cheap or Path(path).read_bytes() == data
                 ):
                     return path
-            except OSError:
+            except OSError:  # it was a temporary file, or is none
                 continue
         return None
 
@@ -175,6 +190,7 @@ class Visit:
 
     def hand_out(self, value: Any, opened: Opened) -> Any:
         """Marks a picture that an opener returns, by the pixels that the file is decoded to."""
+        # Pillow decodes the file once more, whichever opener it was: Image.open decodes nothing
         with self.paused():
             encoded = self.encoded()
             if encoded is not None:
@@ -198,6 +214,7 @@ class Visit:
 
     def call(self, original: Callable[..., Any], step: Any, args: Any, options: Any) -> Any:
         """Carries out a transform's call, and returns marked noise of the form of its result."""
+        # what is given is compared before the call, which may write into it
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
@@ -208,20 +225,23 @@ class Visit:
             call.outputs = self.known[key]
             return self._renew(call.outputs, call)
 
+        # paused, since steps that a step calls are a part of it
         call.place = place_of_user()
         with self.paused():
             try:
                 result = original(step, *args, **options)
             except Exception:
+                # the user's code may catch the error
                 self.failed_step = step
                 raise
         call.outputs = result
         return self._renew(result, call)
 
     def call_whole(self, steps: list[Any], compose: Any, args: Any) -> tuple[bool, Any]:
-        """The call of a Compose, as one call of its steps, which have no code of the user between
-        them; returns whether that is possible, and the result.
+        """Notes the call of a Compose as one call of all its steps, since no code of the user runs
+        between them. Returns whether that is possible, and the result.
         """
+        # the result has the form of what the last step returns
         numbers = tuple(self.keys.of(step, True) for step in steps)
         if numbers[-1] not in self.known:
             return False, None
@@ -233,7 +253,8 @@ class Visit:
         return True, self._renew(call.outputs, call)
 
     def match(self, value: Any) -> Match | None:
-        """The mark that a picture shows."""
+        """The mark that a picture shows; None: it shows none."""
+        # cheap comparisons come first: with the twin, and by identity
         is_pil = isinstance(value, Image.Image)
         for mark in reversed(self.marks):
             if is_pil and mark.is_shown_by(value):
@@ -251,6 +272,8 @@ class Visit:
             nonlocal count
             if not is_picture(value):
                 return value
+
+            # other noise for each mark, so that no two marks of a visit are equal
             twin = None
             if self.is_cheap:
                 fresh, pixels, twin = self.keys.small(value, len(self.marks))
@@ -258,6 +281,8 @@ class Visit:
                 fresh = with_noise(value, self.noise)
                 # a copy: the user's code may write into what it gets
                 pixels = pixels_of(fresh).copy()
+
+            # PyTorch counts the changes in place of a tensor
             version = fresh._version if isinstance(fresh, torch.Tensor) else 0
             self.marks.append(Mark(fresh, pixels, call, count, None, version, twin))
             count += 1
@@ -275,7 +300,7 @@ def _relation(match: Match | None, visit: Visit) -> Any:
 
 
 def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels:
-    """The pixels of cheap noise, the same each time."""
+    """The pixels of cheap noise, which are the same for the same arguments."""
     key = (seed, number, size, mode)
     if key not in _NOISE:
         shape = size if mode in ("L", "P", "1") else (*size, 3)
@@ -286,6 +311,7 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels
 _NOISE: dict[Any, Pixels] = {}
 
 
+# by the id of the pixels; these are kept beside the image, so that no other array gets the id
 _TWINS: dict[int, tuple[Pixels, Image.Image]] = {}
 
 
@@ -297,7 +323,7 @@ def twin_of(pixels: Pixels) -> Image.Image:
 
 
 def pictures_in(value: Any) -> Iterator[Any]:
-    """All pictures in nested tuples, lists and dicts."""
+    """Yields all pictures in nested tuples, lists and dicts."""
     if isinstance(value, dict):
         for each in value.values():
             yield from pictures_in(each)
@@ -332,14 +358,18 @@ def place_of_user() -> str:
 
 
 def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
-    """The mode of a picture, its pixels in RGB, and those of it as its EXIF tag turns it."""
+    """Returns the mode of a picture, its pixels (H, W, 3) uint8 in RGB, and the same pixels turned
+    as its EXIF tag says (None: there is no tag).
+    """
     with Image.open(source) as image:
         pixels = np.asarray(image.convert("RGB"))
+        # EXIF's tag Orientation; 1: upright
         if image.getexif().get(0x0112, 1) == 1:
             return image.mode, pixels, None
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
 
+# made-up pictures are the same bytes in all visits
 @lru_cache(maxsize=64)
 def _decoded_once(encoded: bytes) -> tuple[str, Pixels, Pixels | None]:
     return _decode(io.BytesIO(encoded))
@@ -369,6 +399,7 @@ def visiting(visit: Visit) -> Iterator[Visit]:
 
 
 def _note_file(event: str, args: tuple[Any, ...]) -> None:
+    # Python calls it at every audit event of every thread, as long as the process lives
     if event == "open" and _ACTIVE.visit is not None and isinstance(args[0], (str, bytes)):
         _ACTIVE.visit.read.append(os.fsdecode(args[0]))
 
