@@ -202,6 +202,7 @@ def test_the_toggle():
         "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
         "tfdata": dp.TfDataConfig(),
         "torch": dp.TorchConfig(),
+        "torch_auto": dp.TorchConfig(decoder="auto"),
         "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
         "torchvision_gpu": dp.TorchvisionGpuConfig(),
     }

@@ -348,7 +348,7 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
     for function in (collate, lambda batch: mix(*default_collate(batch))):
         with torch.random.fork_rng(devices=[]):
             # both draw the same numbers, so equal functions give equal batches
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             try:
                 found.append(function(list(samples)))
             except Exception:  # any error of a function that we do not know

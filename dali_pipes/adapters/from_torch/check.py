@@ -57,7 +57,7 @@ def random_states_kept() -> Iterator[None]:
         with torch.random.fork_rng(devices=[]):
             random.seed(0)
             np.random.seed(0)
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             yield
     finally:
         random.setstate(python)

@@ -5,6 +5,7 @@ In place of torch's default_collate the pictures of a batch are put in as they a
 function of the user's own is called as it is, with the samples of the batch.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,8 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
 from dali_pipes.adapters.from_torch.structure import PictureSlot, fill, rebuild
 from dali_pipes.backends.base import Batch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,18 @@ class Output:
         if device.type != "cpu" and not self.on_cpu:
             try:
                 return _moved(self._collated(self.collate, samples, pictures, seed), device)
+            except torch.OutOfMemoryError:
+                raise
             except (TypeError, RuntimeError, ValueError) as error:
                 # the function was written for pictures on the CPU, such as one that calls .numpy();
                 # it is tried once only
                 self.on_cpu.append(str(error))
+                log.warning(
+                    "the collate function cannot take pictures on %s (%s); from now on it gets "
+                    "them on the CPU, which costs two copies of each batch",
+                    device,
+                    str(error).partition("\n")[0],
+                )
 
         pictures = [each.cpu() for each in pictures]
         return _moved(self._collated(self.collate, samples, pictures, seed), device)
@@ -130,16 +141,23 @@ class Output:
         filled = [
             fill(skeleton, [each[at] for each in values]) for at, skeleton in enumerate(samples)
         ]
-        return call_seeded(function, filled, seed)
+        return call_seeded(function, filled, seed, pictures[0].device if pictures else None)
 
 
 def call_seeded(
-    function: Callable[[list[Any]], Any], samples: list[Any], seed: tuple[int, ...]
+    function: Callable[[list[Any]], Any],
+    samples: list[Any],
+    seed: tuple[int, ...],
+    device: torch.device | None = None,
 ) -> Any:
-    """Calls a collate function; random numbers that it draws depend on the seed only."""
+    """Calls a collate function; random numbers that it draws depend on the seed only.
+
+    Args:
+        device: that of the pictures, on which it may draw too.
+    """
     # NumPy takes a seed of 32 bits, and SeedSequence makes one of several numbers
-    with states_kept():
-        seed_all(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    with states_kept(device):
+        seed_all(int(np.random.SeedSequence(seed).generate_state(1)[0]), device)
         return function(samples)
 
 

@@ -235,9 +235,8 @@ class Recorder:
             stack.enter_context(steps_patched())
             self._caches = find_caches()
             self._used = used(self._caches)
+            self.copy = light_copy(self.dataset)
             self._stack = stack.pop_all()
-
-        self.copy = light_copy(self.dataset)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -245,6 +244,7 @@ class Recorder:
 
     def see(self, index: Any, supply: Supply, seed: int) -> Seen:
         """Visits a sample. Errors of the user's code come out as they are."""
+        is_again = False
         while True:
             visit = Visit(supply, self.keys, self.known, seed)
             try:
@@ -254,10 +254,11 @@ class Recorder:
             finally:
                 # no cache may keep a picture that was made up
                 forgotten = forget(self._caches, self._used) if self._caches else False
-            # if nothing was opened, a cache may have had the picture; it is empty now, and the
-            # next visit opens the file
-            if visit.opened or not forgotten:
+            # If nothing was opened, a cache may have had the picture. It is empty now, and the
+            # second visit opens the file, or there is none to be opened.
+            if visit.opened or not forgotten or is_again:
                 return Seen(visit, skeleton, shown)
+            is_again = True
 
     def trace(self, seen: Seen) -> Seen:
         """Adds the chains of a visit's pictures."""
@@ -324,7 +325,9 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         steps += source.steps[::-1]
         keys += source.keys[::-1]
         # only a step with one picture as input and one as output can be followed backwards
-        before = source.inputs[min(match.mark.place, len(source.inputs) - 1)]
+        before = (
+            source.inputs[min(match.mark.place, len(source.inputs) - 1)] if source.inputs else None
+        )
         if before is None or len(source.inputs) > 1 or match.mark.place:
             problem, instead = _describe_break(source, before)
             break
@@ -595,7 +598,7 @@ class _Tracer:
                 seen = self._recorder.trace(
                     self._recorder.see(index, Supply(size=size, modes=self.file_modes), seed)
                 )
-            except Exception as error:
+            except (Exception, EndlessError) as error:
                 raise NotConvertibleError(
                     self._name,
                     f"its code fails for pictures of another size ({_short(error)})",

@@ -5,8 +5,10 @@ these do the same.
 """
 
 import enum
+import operator
 import random
-from types import CellType, FunctionType
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,14 @@ from dali_pipes.adapters.from_torch.recording.marks import Pixels, _like, pixels
 # levels of attributes that are compared, and steps that are remembered
 _DEEPEST, _MOST = 24, 256
 _SIDES = 6, 9  # height and width of small pictures
+_SHORT = 16  # values of a list or dict that are looked at each time
 
 
 class StepKeys:
     """The keys of steps, and the small pictures, of all visits of one data set."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self._keys: dict[int, tuple[Any, list[Any], int]] = {}
         self._numbers: dict[Any, int] = {}
         self._small: dict[Any, Any] = {}
 
@@ -35,9 +38,9 @@ class StepKeys:
             is_cheap: whether attributes are only compared by identity with those seen before.
         """
         # a lookup by identity costs less than freezing all attributes
-        values = tuple(map(id, getattr(step, "__dict__", {}).values()))
+        values = _parts(step)
         known = self._keys.get(id(step))
-        if is_cheap and known is not None and known[0] is step and known[1] == values:
+        if is_cheap and known is not None and known[0] is step and _are_same(known[1], values):
             return known[2]
 
         # a program that makes its steps anew in each call would fill the memory
@@ -47,7 +50,7 @@ class StepKeys:
         is_noted = type(step).__module__.startswith("albumentations.")
         frozen = repr(step) if is_noted else freeze(step)
         number = self._numbers.setdefault(frozen, len(self._numbers))
-        # the step itself is kept, so that no other one gets its id
+        # the step and its values are kept, so that no other object gets their ids
         self._keys[id(step)] = (step, values, number)
         return number
 
@@ -66,6 +69,23 @@ class StepKeys:
             return fresh if type(made) is torch.Tensor else _like(fresh, made), pixels, None
         is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
         return made.copy(), pixels, made if is_plain else None
+
+
+def _parts(step: Any) -> list[Any]:
+    """The values of a step's attributes, and what is in short lists and dicts among them, where
+    code may put something else.
+    """
+    values = list(getattr(step, "__dict__", {}).values())
+    for value in values[:]:
+        if type(value) is list and len(value) <= _SHORT:
+            values += value
+        elif type(value) is dict and len(value) <= _SHORT:
+            values += value.values()
+    return values
+
+
+def _are_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _form(value: Any) -> tuple[Any, ...]:
@@ -118,8 +138,18 @@ def freeze(value: Any, depth: int = 0) -> Any:
         return id(value)
     # a lambda that is made in each call has the same code, and the values of its closure
     if isinstance(value, FunctionType):
-        cells = [each.cell_contents for each in value.__closure__ or () if _is_filled(each)]
-        return (value.__code__, freeze(cells, depth + 1))
+        values = [
+            *map(_contents, value.__closure__ or ()),
+            value.__defaults__,
+            value.__kwdefaults__,
+        ]
+        return (value.__code__, freeze(values, depth + 1))
+    # neither of these shows in `vars` what it calls; the object of a method is not looked into,
+    # since it may be the data set with all of its paths
+    if isinstance(value, partial):
+        return ("partial", freeze([value.func, value.args, value.keywords], depth + 1))
+    if isinstance(value, MethodType):
+        return (value.__func__, id(value.__self__))
 
     if isinstance(value, dict):
         return tuple(
@@ -134,9 +164,9 @@ def freeze(value: Any, depth: int = 0) -> Any:
     return repr(value)
 
 
-def _is_filled(cell: CellType) -> bool:
+def _contents(cell: CellType) -> Any:
     # the cell of a variable that has no value yet raises ValueError
     try:
-        return cell.cell_contents is not None
+        return cell.cell_contents
     except ValueError:
-        return False
+        return "no value"

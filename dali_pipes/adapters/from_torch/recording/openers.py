@@ -203,9 +203,14 @@ def _read_opencv(original: Any, visit: Visit, filename: Any, *args: Any, **optio
     return _opencv(visit, opened, flags, partial(original, filename, *args, **options))
 
 
-def _decode_opencv(original: Any, visit: Visit, buf: Any, flags: Any, *args: Any) -> Any:
+def _decode_opencv(
+    original: Any, visit: Visit, buf: Any, flags: Any, *args: Any, **options: Any
+) -> Any:
+    # imdecode(buf, flags, dst) decodes into an array; its picture is no mark, and is refused
+    if args or options:
+        return original(buf, flags, *args, **options)
     opened = visit.open("cv2.imdecode", None, np.asarray(buf).tobytes(), (flags,))
-    return _opencv(visit, opened, flags, partial(original, buf, flags, *args))
+    return _opencv(visit, opened, flags, partial(original, buf, flags))
 
 
 def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any]) -> Any:

@@ -13,12 +13,14 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
 
 _CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
+_FUNCTIONS = (FunctionType, MethodType, functools.partial)
 _DEEPEST = 5  # levels of objects that are copied
 # no object of these packages is copied: they are large, or know who uses them
 _LIBRARIES = {
@@ -65,7 +67,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
 
 def _is_users(value: Any) -> bool:
     """Whether an object is one of the user's own that may keep something in its attributes."""
-    if not hasattr(value, "__dict__") or callable(value):
+    if not hasattr(value, "__dict__") or isinstance(value, _FUNCTIONS):
         return False
     if isinstance(value, torch.utils.data.Dataset):
         return True
@@ -73,22 +75,34 @@ def _is_users(value: Any) -> bool:
 
 
 @contextmanager
-def states_kept() -> Iterator[None]:
-    """Restores Python's and NumPy's random states afterwards, and torch's on the CPU."""
+def states_kept(device: torch.device | None = None) -> Iterator[None]:
+    """Restores Python's and NumPy's random states afterwards, and torch's on the CPU and, if it is
+    a GPU, on the device.
+    """
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[device] if _is_gpu(device) else []):
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
 
 
-def seed_all(seed: int) -> None:
-    """Seeds Python's and NumPy's random numbers, and torch's on all devices."""
+def seed_all(seed: int, device: torch.device | None = None) -> None:
+    """Seeds Python's and NumPy's random numbers, and torch's on the CPU and, if it is a GPU, on the
+    device.
+    """
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    # not torch.manual_seed, which seeds all GPUs too, whose states nobody restores
+    torch.default_generator.manual_seed(seed)
+    if _is_gpu(device):
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+def _is_gpu(device: torch.device | None) -> bool:
+    return device is not None and device.type == "cuda"
 
 
 def random_states() -> tuple[Any, ...]:
