@@ -425,7 +425,7 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     ]
     done = benchmark(*arms)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    message = "arm dali_native: DaliNativeConfig supports only the training transform"
+    message = "arm dali_native: DaliNativeConfig supports only TrainTransform"
     assert (
         done.stderr.splitlines()[-1]
         == "error: dali_native failed and has no figures; the reason is above"
