@@ -79,7 +79,7 @@ def test_regions_of_turned_images_are_those_of_the_reference(files, backend):
 
 def test_a_backend_that_cannot_turn_says_so(files):
     manifest, _ = files
-    with pytest.raises(dp.ConfigError, match="exif='apply' needs DaliConfig or TorchConfig"):
+    with pytest.raises(dp.ConfigError, match=r"exif='apply'\) needs DaliConfig or TorchConfig"):
         dp.build_loader(
             manifest,
             dp.TfDataConfig(),
