@@ -567,3 +567,100 @@ def test_patches_are_undone(files):
         except NotConvertibleError:
             assert sample is by_hand
     assert (Image.open.__code__, v1.Resize.forward, read_image.__code__) == before
+
+
+class InMemory(Dataset):
+    """Opens nothing, and looks its labels up in a cache in each call."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), float(index)), label_of(index)
+
+
+@functools.lru_cache
+def label_of(index):
+    return index % 2
+
+
+class Large(Own):
+    """Takes the next image if one is small, however small it is."""
+
+    def __getitem__(self, index):
+        while True:
+            picture = pil_loader(self.files[index])
+            if picture.width >= 16:
+                return self.sample(picture, index)
+            index = (index + 1) % len(self)
+
+
+def of_an_array(picture, at):
+    """A transform that gets no picture returns one."""
+    return v1.ToTensor()(v1.ToPILImage()(np.full((2, 2, 3), at, np.uint8))), at
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample", "message"),
+    [
+        (InMemory, None, "it opens no image"),
+        (Large, lambda x, at: (EVAL(x), at), "opens more than 100 files"),
+        (Own, of_an_array, "is not the decoded file|no picture in its samples"),
+    ],
+    ids=["nothing is opened", "endless", "no picture goes in"],
+)
+@pytest.mark.timeout(60)
+def test_a_refusal_comes_whatever_the_code_does(kind, sample, message, files):
+    dataset = InMemory() if kind is InMemory else kind(files, sample)
+    with pytest.raises(NotConvertibleError, match=message):
+        Conversion.of(DataLoader(dataset, 4))
+
+
+class Counting:
+    """A transform of the user's own that notes its calls."""
+
+    def __init__(self, transform):
+        self.transform, self.calls = transform, 0
+
+    def __call__(self, picture):
+        self.calls += 1
+        return self.transform(picture)
+
+
+def test_objects_that_are_called_stay_as_they_were(files):
+    counting = Counting(EVAL)
+    assert Conversion.of(DataLoader(Counted(files, counting), 4)).transform.size == 32
+    assert counting.calls == 0
+
+
+class Counted(Own):
+    def __getitem__(self, index):
+        return self.sample(pil_loader(self.files[index])), index
+
+
+def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
+    """torch.manual_seed seeds every GPU, and nobody would restore their states."""
+
+    def noise(samples):
+        images, labels = default_collate(samples)
+        return images + torch.randn_like(images), labels
+
+    def refuse(seed):
+        raise AssertionError("all devices are seeded")
+
+    monkeypatch.setattr(torch, "manual_seed", refuse)
+    old = DataLoader(Own(files, lambda x, at: (EVAL(x), at)), 4, collate_fn=noise)
+    with convert(old) as loader:
+        assert len(list(loader)) == 3
+
+
+def test_opencv_decodes_into_an_array_of_the_user_under_the_recorder(files):
+    cv2 = pytest.importorskip("cv2")
+
+    def opener(path):
+        into = np.empty((1, 1, 3), np.uint8)
+        return cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR, dst=into)[..., ::-1]
+
+    own = Own(files, lambda x, at: (EVAL(Image.fromarray(x)), at), opener)
+    with pytest.raises(NotConvertibleError, match="it opens no image"):
+        Conversion.of(DataLoader(own, 4))
