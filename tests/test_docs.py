@@ -77,7 +77,10 @@ def test_the_first_of_readmes_two_commands(tmp_path):
     """The other one runs this test."""
     first, second = (
         line.split("#")[0].split()
-        for line in BLOCK.findall((REPO / "README.md").read_text())[0][1].splitlines()
+        for _, block in BLOCK.findall((REPO / "README.md").read_text())
+        if block.startswith("bash scripts/quickstart.sh ")
+        for line in block.splitlines()
+        if line.startswith("bash scripts/")
     )
     assert second == ["bash", "scripts/test.sh"]
     shorter = ["min_seconds=0.5", "max_warmup_seconds=1", f"out={tmp_path}"]

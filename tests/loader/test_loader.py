@@ -276,11 +276,10 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(
         build(images, SyntheticConfig(), transform=crop)
     first = (
         f"height of 40 and a width of 36 pixels; the first is {images.name(37 - count)}. Set "
-        "transform.pad_if_needed"
+        "pad_if_needed"
     )
-    assert str(error.value).startswith(f"{count} of 37 images are smaller") and first in str(
-        error.value
-    )
+    text = f"RandomCropTransform.size: {count} of 37 images are smaller"
+    assert str(error.value).startswith(text) and first in str(error.value)
     fits = [
         {"size": 32},
         {"size": 40, "padding": 4},

@@ -240,7 +240,8 @@ def test_from_torch_is_a_context(thumbnails):
         assert repr(each).startswith("ConvertedLoader of Loader(") and len(next(iter(each))) == 2
     with pytest.raises(RuntimeError, match="closed"):
         iter(each).__next__()
-    old = DataLoader(ImageFolder(str(thumbnails.root), v2.ElasticTransform()), batch_size=8)
+    elastic = v2.Compose([v2.ElasticTransform(), v2.Resize((16, 16)), v2.ToImage()])
+    old = DataLoader(ImageFolder(str(thumbnails.root), elastic), batch_size=8)
     with pytest.raises(dp.NotConvertibleError, match="ElasticTransform"):
         dp.from_torch(old)
 

@@ -164,9 +164,7 @@ def test_a_cold_trial_says_what_was_in_the_page_cache(trials):
 
 @pytest.mark.slow
 def test_an_arm_that_cannot_be_built_is_named(trials):
-    with pytest.raises(
-        ArmError, match="arm native: DaliNativeConfig supports only TrainTransform"
-    ):
+    with pytest.raises(ArmError, match="arm native: DaliNativeConfig supports only TrainTransform"):
         trials(transform=dp.EvalTransform(size=32, resize=36)).run(
             TrialKey("round", 1, "native"), DaliNativeConfig(device="cpu")
         )

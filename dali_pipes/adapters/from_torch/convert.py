@@ -380,7 +380,7 @@ def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
     """Refuses a collate function that uses PIL images, which do not exist in our batches."""
     # two black images are enough: `Unused` raises an error as soon as it is used
     count = min(2, len(output.skeletons or ()))
-    ids = torch.arange(count, device="cpu")
+    ids = torch.arange(count, dtype=torch.int64, device="cpu")
     images = torch.zeros((count, 3, *transform.shape), dtype=torch.float32, device="cpu")
     try:
         output(Batch(images, ids, ids))

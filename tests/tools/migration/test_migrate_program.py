@@ -112,7 +112,18 @@ def test_what_is_stopped_leaves_no_process_and_runs_nothing_more(tmp_path, numbe
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == 128 + number
-    assert not any(map(psutil.pid_exists, pids)) and not (tmp_path / "saved").exists()
+    # a killed process is there until its new parent has waited for it
+    deadline = time.monotonic() + 10
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_running, pids)) and not (tmp_path / "saved").exists()
+
+
+def is_running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.slow
