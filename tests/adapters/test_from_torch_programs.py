@@ -652,15 +652,3 @@ def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
     old = DataLoader(Own(files, lambda x, at: (EVAL(x), at)), 4, collate_fn=noise)
     with convert(old) as loader:
         assert len(list(loader)) == 3
-
-
-def test_opencv_decodes_into_an_array_of_the_user_under_the_recorder(files):
-    cv2 = pytest.importorskip("cv2")
-
-    def opener(path):
-        into = np.empty((1, 1, 3), np.uint8)
-        return cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR, dst=into)[..., ::-1]
-
-    own = Own(files, lambda x, at: (EVAL(Image.fromarray(x)), at), opener)
-    with pytest.raises(NotConvertibleError, match="it opens no image"):
-        Conversion.of(DataLoader(own, 4))
