@@ -5,8 +5,10 @@
 `ConvertedLoader`, which has the interface of a DataLoader.
 """
 
+import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +23,8 @@ from dali_pipes.adapters.from_torch.check import (
     compare_draws,
     random_states_kept,
 )
+from dali_pipes.adapters.from_torch.data_state import hash_of
+from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.reading import (
@@ -54,6 +58,7 @@ from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cpus import available_cpus
 
 
 @accept_shard
@@ -89,8 +94,9 @@ def from_torch(
         seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with
             `rank`.
         device, on_bad_sample: as for `build_loader`.
-        cache_dir: folder in which the scan of these files is kept; by default each call reads the
-            headers of all images.
+        cache_dir: folder in which the scan of these files is kept, and what the data set returned
+            for each sample; by default each call reads the headers of all images and runs the data
+            set for all samples. A call that is stopped goes on there the next time.
 
     Raises:
         NotConvertibleError: a part cannot be carried over; the text names it. It is a ConfigError.
@@ -196,7 +202,10 @@ class Conversion:
             _refuse_other_transforms(listed.parts)
         with Recorder(dataset) as recorder:
             seen = trace(recorder, indices)
-            labels = None if listed else pass_over(recorder, seen, indices)
+            labels = None
+            if not listed:
+                file = _label_file(cache_dir, dataset, indices, seen)
+                labels = pass_over(recorder, seen, indices, _processes(loader), file)
 
         # PIL images may be in a sample beside other pictures, if the collate function leaves them
         # out; this is decided below
@@ -300,6 +309,30 @@ def _refuse_other_loaders(loader: Any) -> None:
         "use build_loader with a folder, table or shards",
     )
     refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
+
+
+def _processes(loader: DataLoader[Any]) -> int:
+    """How many processes may run the data set: more than one only if the user's own DataLoader
+    runs it in forked workers, and prepares nothing in them.
+    """
+    # asked so that the program may still choose another method; the first one is the default
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    is_forked = loader.num_workers > 0 and method == "fork"
+    if not is_forked or loader.worker_init_fn or multiprocessing.current_process().daemon:
+        return 1
+    return min(loader.num_workers, available_cpus())
+
+
+def _label_file(
+    cache_dir: str | Path | None, dataset: Any, indices: Sequence[Any], seen: Trace
+) -> LabelFile | None:
+    """The file that keeps what a data set has for each sample; None: none does."""
+    if cache_dir is None:
+        return None
+    # a data set that cannot be pickled, such as one with an open file, is not recognized again
+    key = hash_of(dataset, indices, version("dali_pipes"))
+    return None if key is None else LabelFile(cache_dir, key, seen.skeleton)
 
 
 def _count(dataset: Any) -> int:

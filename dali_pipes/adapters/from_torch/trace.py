@@ -114,23 +114,21 @@ class Seen:
         """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
         chains.
         """
-        visit = self.visit
-
         return tuple(
             (
                 shown.kind,
                 shown.dtype,
                 shown.is_stacked,
-                *(
+                *[
                     (
-                        visit.marks.index(match.mark),
+                        match.mark.number,
                         match.layout,
                         match.channels,
                         # few digits, since fitted numbers have rounding errors
-                        " ".join(f"{each:.3e}" for each in match.line),
+                        match.scale and " ".join(f"{each:.3e}" for each in match.line),
                     )
                     for match in shown.matches
-                ),
+                ],
             )
             for shown in self.shown
         )

@@ -32,6 +32,7 @@ class Mark:
         source: the `Opened` file or the `TransformCall` that it comes from.
         place: its place among the pictures that the call returned.
         upright: the pixels as the EXIF tag of the file turns them; None: there is no tag.
+        number: its place among the marks of the visit.
         version: how often PyTorch had changed the tensor in place when it was handed out.
         twin: a PIL image with the same pixels, which is compared at little cost; None: there is
             none.
@@ -42,6 +43,7 @@ class Mark:
     source: Any
     place: int = 0
     upright: Pixels | None = None
+    number: int = 0
     version: int = 0
     twin: Any = None
 
@@ -65,7 +67,8 @@ class Mark:
         return isinstance(self.value, torch.Tensor) and self.value._version == self.version
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, which would make it three times as slow, and there are several for each sample
+@dataclass(slots=True, eq=False)
 class Match:
     """How a value shows the picture of a mark.
 

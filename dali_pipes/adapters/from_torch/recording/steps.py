@@ -24,6 +24,7 @@ _PACKAGES = (
 _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
+_IS_TRANSPARENT: dict[type, bool] = {}
 
 
 @contextmanager
@@ -85,9 +86,11 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_transparent(kind: type) -> bool:
-    return kind.__name__ in _TRANSPARENT and f"{kind.__module__}.".startswith(
-        "torchvision.transforms."
-    )
+    # asked for each step of each sample
+    if (known := _IS_TRANSPARENT.get(kind)) is None:
+        is_of = f"{kind.__module__}.".startswith("torchvision.transforms.")
+        known = _IS_TRANSPARENT[kind] = is_of and kind.__name__ in _TRANSPARENT
+    return known
 
 
 def _whole(compose: Any) -> list[Any] | None:

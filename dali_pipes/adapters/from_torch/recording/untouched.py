@@ -122,12 +122,15 @@ def find_caches() -> list[Any]:
     """All functions with an `lru_cache` outside of libraries."""
     # only the garbage collector has a list of them, since it has all objects
     kind = functools._lru_cache_wrapper
-    return [each for each in gc.get_objects() if type(each) is kind and not _is_installed(each)]
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) is kind and not is_installed(str(getattr(each, "__module__", "") or ""))
+    ]
 
 
-def _is_installed(function: Any) -> bool:
-    """Whether a function is of the standard library, or of a package that is installed."""
-    name = str(getattr(function, "__module__", "") or "")
+def is_installed(name: str) -> bool:
+    """Whether a module is of the standard library, or of a package that is installed."""
     if name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes"):
         return True
     file = getattr(sys.modules.get(name), "__file__", None) or ""

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     find,
     is_picture,
     pixels_of,
+    to_array,
     with_noise,
 )
 
@@ -36,6 +37,8 @@ _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", 
 
 
 _MOST_FILES = 100  # that a sample may open
+# bytes of a small picture, and small pictures whose matches are remembered
+_SMALL, _MOST = 4096, 1024
 
 
 class EndlessError(BaseException):
@@ -112,6 +115,7 @@ class Visit:
         opened, calls, marks: what was opened and called, and the pictures that were handed out, in
             order.
         read: files that Python opened, in order.
+        listed: folders that Python listed.
         events: what was opened and called, in a form that is compared with other visits.
         depth: how many pauses there are one inside another; nothing is recorded in them.
         failed_step: the last transform that raised an error; None: none did.
@@ -125,6 +129,7 @@ class Visit:
     calls: list[TransformCall] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     depth: int = 0
     failed_step: Any = None
@@ -198,7 +203,7 @@ class Visit:
             else:
                 source = io.BytesIO(opened.data) if opened.data else opened.path
                 opened.mode, pixels, upright = _decode(source)
-        self.marks.append(Mark(value, pixels, opened, upright=upright))
+        self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
     def hand_out_noise(self, opened: Opened, make: Callable[[Pixels], Any]) -> Any:
@@ -207,7 +212,7 @@ class Visit:
         pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
         value = make(pixels)
         twin = twin_of(pixels) if isinstance(value, Image.Image) and value.mode != "P" else None
-        self.marks.append(Mark(value, pixels, opened, twin=twin))
+        self.marks.append(Mark(value, pixels, opened, 0, None, len(self.marks), 0, twin))
         return value
 
     # Steps
@@ -219,7 +224,7 @@ class Visit:
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
         self.calls.append(call)
-        self.events.append((key, *(_relation(match, self) for match in call.inputs)))
+        self.events.append((key, *map(_relation, call.inputs)))
 
         if self.is_cheap and key in self.known:
             call.outputs = self.known[key]
@@ -242,13 +247,13 @@ class Visit:
         between them. Returns whether that is possible, and the result.
         """
         # the result has the form of what the last step returns
-        numbers = tuple(self.keys.of(step, True) for step in steps)
+        numbers = self.keys.of_all(steps)
         if numbers[-1] not in self.known:
             return False, None
         inputs = [self.match(each) for each in pictures_in(args)]
         call = TransformCall(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
-        self.events.append((numbers, *(_relation(match, self) for match in call.inputs)))
+        self.events.append((numbers, *map(_relation, inputs)))
         call.outputs = self.known[numbers[-1]]
         return True, self._renew(call.outputs, call)
 
@@ -262,7 +267,19 @@ class Visit:
             if mark.value is value and mark.is_unchanged:
                 layout = "HW" if mark.pixels.ndim == 2 else "CHW"
                 return Match(mark, "tensor", layout)
-        return find(value, self.marks)
+
+        # in cheap visits the same few pictures come again and again
+        contents = _contents(value) if self.is_cheap else None
+        if contents is None:
+            return find(value, self.marks)
+        # the noise of the marks is kept for all visits, so its ids say which one it is
+        key = (contents, *[id(mark.pixels) for mark in self.marks])
+        known = self.keys.matches
+        if key not in known:
+            if len(known) > _MOST:
+                known.clear()
+            known[key] = find(value, self.marks)
+        return replace(same, mark=self.marks[same.mark.number]) if (same := known[key]) else None
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
@@ -284,19 +301,37 @@ class Visit:
 
             # PyTorch counts the changes in place of a tensor
             version = fresh._version if isinstance(fresh, torch.Tensor) else 0
-            self.marks.append(Mark(fresh, pixels, call, count, None, version, twin))
+            number = len(self.marks)
+            self.marks.append(Mark(fresh, pixels, call, count, None, number, version, twin))
             count += 1
             return fresh
 
         return map_pictures(renew, result)
 
 
-def _relation(match: Match | None, visit: Visit) -> Any:
+def _relation(match: Match | None) -> Any:
     """A match as a part of what is compared between visits: which mark, and how."""
-    if match is None:
+    return match and (match.mark.number, match.channels, match.scale is None)
+
+
+def _contents(value: Any) -> Any:
+    """What tells a small picture from others; None: it is not small."""
+    if isinstance(value, Image.Image):
         return None
-    at = next(number for number, mark in enumerate(visit.marks) if mark is match.mark)
-    return at, match.channels, match.scale is None
+    if isinstance(value, np.ndarray):
+        is_small = value.nbytes <= _SMALL and not value.dtype.hasobject
+        return (value.dtype, value.shape, value.tobytes()) if is_small else None
+
+    # NumPy has no bfloat16, and a sparse tensor no bytes
+    if (
+        value.numel() > _SMALL // 8
+        or value.dtype is torch.bfloat16
+        or value.layout is not torch.strided
+        or value.device.type != "cpu"
+    ):
+        return None
+    array = to_array(value)
+    return (value.dtype, array.shape, array.tobytes())
 
 
 def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels:
@@ -388,20 +423,37 @@ def active() -> Visit | None:
     return None if visit is None or visit.depth else visit
 
 
-@contextmanager
-def visiting(visit: Visit) -> Iterator[Visit]:
+class visiting:
     """A block whose openers and steps tell this visit."""
-    before, _ACTIVE.visit = _ACTIVE.visit, visit
-    try:
-        yield visit
-    finally:
-        _ACTIVE.visit = before
+
+    # a class, since a generator's block costs three times as much, and there is one for each sample
+    __slots__ = ("_before", "_visit")
+
+    def __init__(self, visit: Visit):
+        self._visit = visit
+
+    def __enter__(self) -> Visit:
+        self._before, _ACTIVE.visit = _ACTIVE.visit, self._visit
+        return self._visit
+
+    def __exit__(self, *raised: object) -> None:
+        _ACTIVE.visit = self._before
+
+
+_EVENTS = frozenset(("open", "os.listdir", "os.scandir"))
 
 
 def _note_file(event: str, args: tuple[Any, ...]) -> None:
     # Python calls it at every audit event of every thread, as long as the process lives
-    if event == "open" and _ACTIVE.visit is not None and isinstance(args[0], (str, bytes)):
-        _ACTIVE.visit.read.append(os.fsdecode(args[0]))
+    if event not in _EVENTS or (visit := _ACTIVE.visit) is None:
+        return
+    if not isinstance(args[0], (str, bytes, os.PathLike)):
+        return
+    # a log that is only written says nothing of the sample
+    if event == "open" and args[2] & os.O_ACCMODE != os.O_WRONLY:
+        visit.read.append(os.fsdecode(args[0]))
+    elif event != "open":
+        visit.listed.append(os.fsdecode(args[0]))
 
 
 _HOOKED: list[bool] = []
