@@ -720,6 +720,17 @@ def test_absolute_paths_with_blanks(opened, pictures):
     assert [made.path(number) for number in range(2)] == [pictures / "0.png", pictures / "1.png"]
 
 
+def test_an_absolute_path_with_a_blank_is_found_from_a_root_that_is_a_link(pictures, tmp_path):
+    real, link = tmp_path / "disk" / "a" / "real", tmp_path / "link"
+    real.mkdir(parents=True)
+    link.symlink_to(real)
+    for number, file in enumerate((real / "0.png", tmp_path / "1.png", tmp_path / "disk/a/1.png")):
+        Image.new("RGB", (20 + number, 6)).save(file)
+    (link / "t.csv").write_text(f"path,label\n0.png,0\n {tmp_path}/1.png,1\n {link}/0.png,1\n")
+    made = dp.Manifest.open(link / "t.csv", progress=False)
+    assert made.sizes[:, 1].tolist() == [20, 21, 20]
+
+
 def test_numbers_are_paths_too(opened, pictures, tmp_path):
     for name in ("0", "001", "1"):
         (tmp_path / name).write_bytes((pictures / "0.png").read_bytes())

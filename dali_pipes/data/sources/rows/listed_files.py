@@ -116,8 +116,13 @@ def _relative_to_root(cell: bytes, folder: Path, root: Path) -> bytes:
     if root != folder:
         # `join` takes an absolute path as it is
         return os.path.join(os.fsencode(folder), cell).lstrip(b"/")
+    if not cell.startswith(b"/"):
+        return cell
     # a path that was corrected may turn out to be absolute, such as one after a blank
-    return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
+    relative = os.path.relpath(cell, os.fsencode(root))
+    # ".." of a link leads to the folder above what it links to
+    is_below = not relative.startswith(b"..")
+    return relative if is_below else os.path.relpath(cell, os.fsencode(root.resolve()))
 
 
 def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
