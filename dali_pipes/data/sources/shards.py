@@ -217,8 +217,8 @@ def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVer
     entries = list(os.scandir(folder)) if folder.is_dir() else []
     entries = [entry for entry in entries if not is_housekeeping(entry.name)]
     if pattern:
-        chosen = set(pattern.select(entry.name for entry in entries))
-        entries = [entry for entry in entries if entry.name in chosen]
+        matches = set(pattern.select(entry.name for entry in entries))
+        entries = [entry for entry in entries if entry.name in matches]
     elif any(entry.is_dir() for entry in entries):
         return folder, {}
 
