@@ -1,8 +1,9 @@
 """Mistakes of users.
 
-Programs print these errors as one line; anything else is a bug and keeps its traceback. An error
-that names options is an `OptionError`, or its `ChoiceError`. Its text has Python's spelling, and
-the command line writes the same in its own (cli/spelling.py).
+Programs print these errors as one line; anything else is a bug and keeps its traceback. The text
+has Python's spelling, and the command line writes the same in its own (cli/spelling.py). So an
+error about an option is an `OptionError`, or its `ChoiceError`, and one that proposes an argument
+has a `Spelling` of it among its parts.
 """
 
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ class DaliPipesError(Exception):
     Its text says what is wrong, where, and what to do instead.
 
     Attributes:
+        parts: the text in parts, of which some are a `Spelling`.
         status: the exit status of a program that ends with it.
     """
 
     # argparse's status for a wrong command line
     status = 2
+
+    def __init__(self, *parts: object):
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
 
     @property
     def summary(self) -> str:
@@ -37,6 +43,20 @@ class DaliPipesError(Exception):
         error = cls.__new__(cls, *texts)
         vars(error).update(attributes)
         return error
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Words in the text of an error that a command line writes in another way than Python does.
+
+    As text they are Python's.
+    """
+
+    python: str
+    command_line: str
+
+    def __str__(self) -> str:
+        return self.python
 
 
 class ConfigError(DaliPipesError, ValueError):
@@ -72,7 +92,7 @@ class OptionError(ConfigError):
 
     joint: ClassVar[str] = "."  # between the dataclass and what is wrong
 
-    def __init__(self, owner: type, *parts: str | Mention):
+    def __init__(self, owner: type, *parts: str | Mention | Spelling):
         super().__init__(f"{owner.__name__}{self.joint}{''.join(map(str, parts))}")
         self.owner, self.parts = owner, parts
 

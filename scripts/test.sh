@@ -2,7 +2,7 @@
 # What must hold before a change goes in. Sets up .venv first, if it is not there.
 #   bash scripts/test.sh                # lint, types, and the tests of everything users rely on: minutes
 #   bash scripts/test.sh -k plan        # only pytest, with these arguments, in one process; -n logical takes all cores
-#   bash scripts/test.sh all            # with what is slow by nature: whole programs, SLURM, the container image, planted causes
+#   bash scripts/test.sh all            # with what is slow by nature: whole programs, SLURM, the container image, planted causes; and newest
 #   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 #   bash scripts/test.sh dali24         # likewise: DALI 2.4 with nvImageCodec 0.9
@@ -25,7 +25,7 @@ SIMULATED_CONTRACTS=(
   tests/gpu/test_{streams,lifetimes,transfer,waiting,exact,mixing,running_graph}_on_gpu.py tests/backends/test_contract.py
   -k "not kernels_make"
 )
-VARIANTS=(cu13 dali24 newest python3.12 python3.13)
+VARIANTS=(cu13 dali24 python3.12 python3.13)  # those that only a release tries; `all` has newest
 
 # Runs a command, and says at the end of its output how long it took.
 step() {
@@ -74,6 +74,7 @@ all() {
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
   simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
   simulated -n 0 -m "needs_cuda and not gpu_pixels and alone and not release"
+  contracts newest
 }
 
 release() {

@@ -13,10 +13,12 @@ from dali_pipes.errors import (
     NoGpuError,
     OptionError,
     SmallDataError,
+    Spelling,
     WorkerError,
 )
 
 ERRORS = [
+    dp.DaliPipesError("give ", Spelling("task='regression'", "data.task=regression")),
     dp.ConfigError("batch_size is 0"),
     OptionError(dp.TorchConfig, "num_workers is -1; write ", Mention(dp.TorchConfig, "decoder")),
     ChoiceError(dp.TorchConfig, "does not fit"),

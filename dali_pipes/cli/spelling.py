@@ -3,7 +3,7 @@ options with a wrong name.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from dali_pipes.errors import (
     NoGpuError,
     OptionError,
     SmallDataError,
+    Spelling,
 )
 from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
@@ -49,14 +50,12 @@ def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> s
             f"{max(1, error.images // error.ranks)} at most"
         )
 
-    return str(error)
+    return _join(error.parts, config)
 
 
 def _name_option(error: OptionError, config: DictConfig) -> str:
     """Returns the error's text with the full names of options, such as loader.num_threads."""
-    problem = "".join(
-        part if isinstance(part, str) else spell(part, config) for part in error.parts
-    )
+    problem = _join(error.parts, config)
     if isinstance(error, ChoiceError):
         return f"{spell(Mention(error.owner), config)} {problem}"
 
@@ -70,10 +69,19 @@ def _name_option(error: OptionError, config: DictConfig) -> str:
     return f"{place}{problem}{of_training if place == 'eval_transform.' else ''}"
 
 
-def spell(mention: Mention, config: DictConfig) -> str:
+def _join(parts: Iterable[object], config: DictConfig) -> str:
+    return "".join(
+        spell(part, config) if isinstance(part, Mention | Spelling) else str(part) for part in parts
+    )
+
+
+def spell(mention: Mention | Spelling, config: DictConfig) -> str:
     """Returns how a command line writes options of Python: loader=dali, loader.num_threads, or
     loader.num_threads=4.
     """
+    if isinstance(mention, Spelling):
+        return mention.command_line
+
     place = _find_place(mention.owner, config)
     if place is None:
         return str(mention)
@@ -92,7 +100,8 @@ def spell_mentions(record: logging.LogRecord) -> bool:
         # a warning does not know the options of the job: it names what any command line would take
         none = OmegaConf.create({})
         record.args = tuple(
-            spell(value, none) if isinstance(value, Mention) else value for value in record.args
+            spell(value, none) if isinstance(value, Mention | Spelling) else value
+            for value in record.args
         )
     return True
 

@@ -546,7 +546,8 @@ class ImageTable:
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
         # subtracted, since the sum of two numbers of a damaged manifest may be beyond int64
-        if np.any((offset < 0) | (length < 0) | (offset > file_bytes - length)):
+        negative = (offset < 0) | (length < 0) | (file_bytes < 0)
+        if np.any(negative | (offset > file_bytes - length)):
             raise ManifestError(
                 f"{self.root}: the manifest has images that reach beyond their shard; scan the "
                 "images again"

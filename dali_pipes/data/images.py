@@ -81,12 +81,12 @@ def open_images(
     if data.filter is None:
         return manifest
 
-    chosen = manifest.filter(data.filter)
-    if not len(chosen):
+    subset = manifest.filter(data.filter)
+    if not len(subset):
         raise ConfigError(
             f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches"
         )
-    return chosen
+    return subset
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
@@ -96,8 +96,8 @@ def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:
     """
     if len(manifest) <= images:
         return manifest.subset(np.arange(len(manifest)))
-    chosen = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
-    return manifest.subset(np.sort(chosen))
+    ids = np.random.default_rng(seed).choice(len(manifest), images, replace=False)
+    return manifest.subset(np.sort(ids))
 
 
 def repeat_epoch(manifest: Manifest) -> Manifest:

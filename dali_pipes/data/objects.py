@@ -175,10 +175,10 @@ class Objects:
         """(M,) the position of each object's image among the N."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def keep(self, chosen: NDArray[np.bool_]) -> Self:
-        """Only the chosen objects, of the same images."""
-        counts = np.bincount(self.images[chosen], minlength=len(self.counts)).astype(np.int64)
+    def keep(self, mask: NDArray[np.bool_]) -> Self:
+        """Only the objects where the mask is true, of the same images."""
+        counts = np.bincount(self.images[mask], minlength=len(self.counts)).astype(np.int64)
         # all fields after `counts` have one entry for each object
         values = [getattr(self, part.name) for part in fields(self)[1:]]
-        kept: list[Any] = [None if value is None else value[chosen] for value in values]
+        kept: list[Any] = [None if value is None else value[mask] for value in values]
         return type(self)(counts, *kept)

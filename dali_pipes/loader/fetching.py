@@ -25,7 +25,7 @@ from dali_pipes.data.shards.copies import (
     hold_copy,
     release,
 )
-from dali_pipes.errors import ConfigError, Mention, OptionError
+from dali_pipes.errors import ConfigError, Mention, OptionError, Spelling
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential, Windows
 from dali_pipes.plan.windows import Lanes, Window
@@ -48,6 +48,7 @@ def check_room(plan: Plan) -> None:
 
     check_folder()
     sizes, room = plan.manifest.shards.bytes, cache_bytes()
+    instead: str | Spelling
     for lanes in plan.all_lanes:
         # in windows the present and the next one of each lane, in order one shard after the other,
         # else all shards
@@ -68,7 +69,7 @@ def check_room(plan: Plan) -> None:
         else:
             needed, instead = (
                 int(sizes.sum()),
-                "load them with sampling='windows', which needs a few at a time",
+                Spelling("load them with sampling=dp.Windows()", "load them with sampling=windows"),
             )
             what = f"{_gb(needed)} of shards"
 
@@ -77,11 +78,12 @@ def check_room(plan: Plan) -> None:
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache "
                 f"{cache_folder()} may hold {_gb(room)}; set "
                 f"{LIMIT} to {needed / 1e9:.10g} at least, with {FOLDER} on a disk of that "
-                f"size, or {instead}"
+                "size, or ",
+                instead,
             )
             if lanes:
-                raise OptionError(Windows, f"window_gb: {problem}")
-            raise ConfigError(problem)
+                raise OptionError(Windows, "window_gb: ", *problem)
+            raise ConfigError(*problem)
 
 
 def _check_batch(plan: Plan, lanes: Lanes) -> None:

@@ -288,7 +288,7 @@ def run_until_training(
     """
     loaders = ProgramLoaders(reached)
     install_hooks(loaders.hooks() | refuse_processes(fail, "migrate"))
-    sys.dont_write_bytecode = True  # nothing of ours is written into the program's folders
+    sys.dont_write_bytecode = True  # dali_pipes writes nothing into the program's folders
 
     try:
         run_program(words, is_module)

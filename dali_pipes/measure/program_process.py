@@ -31,7 +31,7 @@ class MeasuredProgram(MeasuringProcess):
     """The process of the program.
 
     Args:
-        function: "module:function" of ours that runs the program.
+        function: "module:function" of dali_pipes that runs the program.
         job: what it is given to do; `folder` is one that both processes use.
         flags: options of python.
     """

@@ -191,10 +191,10 @@ def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
     return matrices
 
 
-def _mirror(forward: Float, row: int, chosen: Bool, length: Float) -> None:
+def _mirror(forward: Float, row: int, where: Bool, length: Float) -> None:
     # x becomes length - x: boxes are measured from the corner of the first pixel
-    forward[chosen, row] *= -1
-    forward[chosen, row, 2] += length[chosen]
+    forward[where, row] *= -1
+    forward[where, row, 2] += length[where]
 
 
 def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
@@ -285,19 +285,19 @@ class _Places:
             ((self.points >= 0) & (self.points < canvas)).all(axis=2), self.labels, 0
         )
 
-    def mirror(self, axis: int, chosen: Bool, length: NDArray[np.int64]) -> None:
-        """Mirrors the chosen objects along x (0) or y (1).
+    def mirror(self, axis: int, where: Bool, length: NDArray[np.int64]) -> None:
+        """Mirrors the objects at `where` along x (0) or y (1).
 
         `length` is the width or height of the images, (M,) or one for all.
         """
-        length = np.broadcast_to(length, len(chosen))[chosen, None]
+        length = np.broadcast_to(length, len(where))[where, None]
         # the two corners change places too, so that the smaller stays the first
-        self.boxes[chosen, :, axis] = length - self.boxes[chosen, ::-1, axis]
-        self.points[chosen, :, axis] = length - 1 - self.points[chosen, :, axis]
+        self.boxes[where, :, axis] = length - self.boxes[where, ::-1, axis]
+        self.points[where, :, axis] = length - 1 - self.points[where, :, axis]
 
-    def swap_axes(self, chosen: Bool) -> None:
+    def swap_axes(self, where: Bool) -> None:
         self.boxes, self.points = (
-            np.where(chosen[:, None, None], points[..., ::-1], points)
+            np.where(where[:, None, None], points[..., ::-1], points)
             for points in (self.boxes, self.points)
         )
 

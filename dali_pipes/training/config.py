@@ -62,7 +62,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         check_options(self)
         if self.nesterov and not self.momentum:
-            raise OptionError(type(self), "nesterov=true needs a momentum greater than 0")
+            raise OptionError(type(self), "nesterov needs a momentum greater than 0")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -127,30 +127,33 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
     if fabric.world_size == 1:
         return action()
 
-    result, error, status = None, None, DaliPipesError.status
+    result, error = None, cast(DaliPipesError | None, None)
     for turn in (True, False):  # rank 0, then the others
         if (fabric.global_rank == 0) == turn:
             try:
                 result = action()
             except DaliPipesError as problem:
-                error, status = str(problem), problem.status
+                error = problem
             except OSError as problem:
                 # a full disk and an object store may name no file
-                error = str(problem) or repr(problem)
+                text = str(problem) or repr(problem)
                 if problem.filename is not None:
-                    error = f"{problem.filename}: {problem.strerror}"
+                    text = f"{problem.filename}: {problem.strerror}"
+                error = DaliPipesError(text)
         fabric.barrier()
 
     # one message for the run, and not one from each rank
-    errors = all_gather(fabric, (error, status))
-    failed = next((rank for rank, (error, _) in enumerate(errors) if error is not None), None)
+    errors = all_gather(fabric, error and (str(error), error.status))
+    failed = next((rank for rank, problem in enumerate(errors) if problem), None)
     if failed is None:
         return result  # type: ignore[return-value]
 
-    text, status = errors[failed]
+    text, status = errors[failed]  # type: ignore[misc]
     if fabric.global_rank:
         sys.exit(status)
-    failure = DaliPipesError(f"rank {failed}: {text}" if failed else str(text))
+    if error and not failed:
+        raise error
+    failure = DaliPipesError(f"rank {failed}: {text}")
     failure.status = status
     raise failure
 

@@ -189,10 +189,10 @@ def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | Non
 
     Returns None if neither is configured.
     """
-    chosen = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
+    kinds = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
     mixes = [
         kind(alpha=alpha, num_classes=num_classes, probability=config.probability)
-        for kind, alpha in chosen
+        for kind, alpha in kinds
         if alpha
     ]
     return RandomChoice(mixes) if len(mixes) > 1 else next(iter(mixes), None)

@@ -9,7 +9,8 @@ import datetime
 import json
 import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -109,22 +110,20 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         Interrupt() as interrupt,
         alive as heartbeat,
     ):
-        trainer = Trainer(config, fabric, images, val, folder)
+        with _explain_out_of_memory(folder, fabric):
+            trainer = Trainer(config, fabric, images, val, folder)
         # before the folder is made: a checkpoint that is refused leaves nothing behind
         if path:
-            on_all_ranks(fabric, lambda: trainer.restore(checkpoint.load(path), path))
+            on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
 
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
             _log_start(config, fabric, trainer, images, log, folder, cpus)
             try:
-                trainer.fit(log, interrupt, heartbeat)
+                with _explain_out_of_memory(folder, fabric):
+                    trainer.fit(log, interrupt, heartbeat)
             except Interrupted:
                 _stop_after_signal(fabric, folder, log, interrupt)
-            except torch.OutOfMemoryError as error:
-                raise TrainingError(
-                    explain(error, folder / f"out_of_memory_rank{fabric.global_rank}.pickle")
-                ) from None
             finally:
                 trainer.close()
 
@@ -183,6 +182,24 @@ def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
     return None if config.resume == "auto" and not last.exists() else path
 
 
+def _restore(trainer: Trainer, path: Path, folder: Path, fabric: Any) -> None:
+    with _explain_out_of_memory(folder, fabric):
+        trainer.restore(checkpoint.load(path), path)
+
+
+@contextmanager
+def _explain_out_of_memory(folder: Path, fabric: Any) -> Iterator[None]:
+    """Turns an OutOfMemoryError into a TrainingError that says who holds the GPU's memory, and
+    keeps what PyTorch holds in `folder`.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        folder.mkdir(parents=True, exist_ok=True)
+        snapshot = folder / f"out_of_memory_rank{fabric.global_rank}.pickle"
+        raise TrainingError(explain(error, snapshot)) from None
+
+
 def _log_start(
     config: TrainConfig,
     fabric: Any,
@@ -237,7 +254,7 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     module = build_network(config.model, len(val.classes))
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
 
-    with alive as heartbeat:
+    with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):
         evaluation = validate(config, module.to(fabric.device), val, fabric, heartbeat)
 
     if fabric.global_rank == 0:

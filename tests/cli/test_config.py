@@ -333,7 +333,7 @@ def test_defaults_in_conf_are_those_of_python():
         ),
         (
             lambda: OptimizerConfig(nesterov=True, momentum=0),
-            "OptimizerConfig.nesterov=true needs a momentum greater than 0",
+            "OptimizerConfig.nesterov needs a momentum greater than 0",
         ),
         (lambda: OptimizerConfig(beta2=1), "OptimizerConfig.beta2 is 1"),
         (lambda: OptimizerConfig(name="lamb"), "OptimizerConfig.name is 'lamb'"),

@@ -16,14 +16,19 @@ from dali_pipes.backends.registry import list_backends
 from dali_pipes.cli.conf import conf_folder, register
 from dali_pipes.cli.messages import print_warnings_on_stderr
 from dali_pipes.cli.spelling import explain_in_options, spell
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ChoiceError, Mention, OptionError
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
 
+PACKAGE = Path(dp.__file__).parent
 CORE = [
-    Path(dp.__file__).parent / folder for folder in ("plan", "backends", "loader", "measure/arms")
+    PACKAGE / folder
+    for folder in ("plan", "backends", "loader", "measure/arms", "data", "adapters")
 ]
+# the options of the group `data`, which only jobs have
+OF_JOBS = [PACKAGE / "data" / f"{name}.py" for name in ("config", "images", "demo")]
 
 
 def composed_config(job, *words):
@@ -109,12 +114,59 @@ def test_an_error_crosses_processes():
     assert type(again) is ChoiceError and str(again) == str(error) and again.parts == error.parts
 
 
+@pytest.mark.parametrize(
+    ("files", "python", "command_line"),
+    [
+        (
+            {"t.csv": "path,label\n1.jpg,é\n".encode("latin-1")},
+            "encoding='latin-1', or",
+            "data.encoding=latin-1, or",
+        ),
+        ({"t.csv": b"file,label\n1.jpg,a\n"}, "path_column='file'", "data.path_column=file"),
+        ({"t.csv": b"1.jpg 3\n"}, "give delimiter=' '", "give data.delimiter=' '"),
+        ({"t.csv": b"path,label\n1.jpg,1\n"}, "images= of open", "data.train_images= or"),
+        (
+            {"images/1.jpg": b"", "masks/1.png": b""},
+            "Manifest.from_masks('{root}/images', '{root}/masks')",
+            "data.train={root}/images data.train_masks={root}/masks",
+        ),
+        (
+            {"annotations/a.json": b'{"images": []}', "train/1.jpg": b""},
+            "Manifest.open('{root}/annotations/a.json', images='{root}/train')",
+            "data.train={root}/annotations/a.json data.train_images={root}/train",
+        ),
+        (
+            {"Annotations/1.xml": b"", "JPEGImages/1.jpg": b"", "SegmentationClass/1.png": b""},
+            "'{root}/SegmentationClass', missing='skip')",
+            "data.train_masks={root}/SegmentationClass data.missing=skip",
+        ),
+    ],
+)
+def test_an_argument_of_the_images_has_the_name_of_its_reader(
+    files, python, command_line, tmp_path
+):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+
+    source = tmp_path / "t.csv" if "t.csv" in files else tmp_path
+    with pytest.raises(dp.ManifestError) as caught:
+        dp.Manifest.open(source)
+    assert python.format(root=tmp_path) in str(caught.value)
+    assert "data." not in str(caught.value)
+
+    text = explained(caught.value)
+    assert command_line.format(root=tmp_path) in text
+    assert python.format(root=tmp_path) not in text
+
+
 def test_the_core_spells_no_option_as_a_command_line_does():
     """Its readers may be Python's; an `OptionError` is spelled anew for a command line."""
     groups = {
         "transform": TRANSFORMS.values(),
         "sampling": SAMPLINGS.values(),
         "loader": [entry.config for entry in list_backends().values()],
+        "data": [DataConfig],
     }
     options = [
         rf"{group}\.{field.name}\b"
@@ -122,11 +174,18 @@ def test_the_core_spells_no_option_as_a_command_line_does():
         for each in classes
         for field in fields(each)
     ]
-    choices = rf"\b({'|'.join(groups)})=[a-z]"
+    choices = r"\b(transform|sampling|loader)=[a-z]"
     pattern = re.compile("|".join([*sorted(set(options)), choices]))
 
-    for module in (file for folder in CORE for file in folder.rglob("*.py")):
+    modules = [file for folder in CORE for file in folder.rglob("*.py") if file not in OF_JOBS]
+    for module in modules:
         tree = ast.parse(module.read_text())
+        spellings = [
+            text
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Spelling"
+            for text in ast.walk(node)
+        ]
         docstrings = [
             node.body[0].value
             for node in ast.walk(tree)
@@ -139,5 +198,6 @@ def test_the_core_spells_no_option_as_a_command_line_does():
             if isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and node not in docstrings
+            and node not in spellings
         ]
         assert not [text for text in texts if pattern.search(text)], module

@@ -59,9 +59,13 @@ def test_counting_an_evaluation_never_waits_for_the_gpu():
     assert totals[3] == 6 * 16
 
 
-def test_running_out_of_memory_is_reported_with_a_snapshot(image_folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("fraction", [0.0005, 0.002, 0.004])
+def test_running_out_of_memory_is_reported_with_a_snapshot(
+    fraction, image_folder, tmp_path, monkeypatch
+):
+    """Wherever it happens: where the network is built, where the optimizer is, in a step."""
     monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images, device: None)
-    torch.cuda.set_per_process_memory_fraction(0.002)
+    torch.cuda.set_per_process_memory_fraction(fraction)
     options = {
         "data": DataConfig(train=str(image_folder), val=str(image_folder)),
         "transform": dp.TrainTransform(),

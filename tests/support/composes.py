@@ -225,6 +225,11 @@ TRAINING: dict[str, Callable] = {
     "SimCLR": simclr,
     "MoCo v2": moco_v2,
     "DINO, local": dino_local,
+    "BYOL, second view": lambda: tensor_end(
+        v1.RandomResizedCrop(224),
+        v1.RandomHorizontalFlip(),
+        v1.RandomSolarize(threshold=127.2, p=0.2),
+    ),
     "timm": timm_train,
     "timm, jitter and erasing": partial(timm_train, color_jitter=0.4, re_prob=0.25),
     "timm, both flips": partial(timm_train, vflip=0.5, interpolation="bilinear"),

@@ -441,6 +441,12 @@ def _random_grayscale(reading: Reading, step: Any) -> str:
     return _policy(reading, step, "RandomGrayscale", p=float(step.p))
 
 
+def _solarize(reading: Reading, step: Any) -> str:
+    # values from the threshold on are inverted, and values are whole numbers from 0 to 255
+    threshold = min(max(math.ceil(step.threshold), 0), 256)
+    return _policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
+
+
 def _blur(reading: Reading, step: Any, **options: Any) -> str:
     kernel = set(step.kernel_size)
     refuse_unless(
@@ -651,6 +657,7 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "ColorJitter": _color_jitter,
     "Grayscale": _grayscale,
     "RandomGrayscale": _random_grayscale,
+    "RandomSolarize": _solarize,
     "GaussianBlur": _blur,
     "RandomRotation": _rotation,
     "RandomApply": _random_apply,

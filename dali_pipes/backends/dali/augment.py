@@ -39,7 +39,7 @@ class SlotInputs(Generic[Input]):
     slot: Slot
     shape: Pair  # height and width of the images
     # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
-    chosen: dict["Function", Input]
+    is_of_sample: dict["Function", Input]
     parameter: Input | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
     matrix: Input | None = None  # of the affine operations, FLOAT of shape (2, 3)
     mask: Input | None = None  # the bits that Posterize keeps, a UINT8 scalar
@@ -56,10 +56,10 @@ def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
     Call it where DALI's conditionals are enabled.
     """
     for inputs in slots:
-        for function, chosen in inputs.chosen.items():
+        for function, is_of_sample in inputs.is_of_sample.items():
             # DALI makes a branch of the graph of this `if`. The functions have no such branch, and
             # DALI could convert only a part of Python.
-            if chosen:
+            if is_of_sample:
                 image = do_not_convert(function)(image, inputs)
     return image
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.errors import ManifestError
+from dali_pipes.errors import ManifestError, Spelling
 
 
 class LabelCells(NamedTuple):
@@ -19,7 +19,7 @@ class LabelCells(NamedTuple):
     values: pa.Array
     rows: NDArray[np.int64]
 
-    def refuse(self, bad: NDArray[np.bool_], why: str, instead: str) -> None:
+    def refuse(self, bad: NDArray[np.bool_], why: str, *instead: str | Spelling) -> None:
         """Raises ManifestError for the first bad cell, if there is one.
 
         Args:
@@ -29,7 +29,7 @@ class LabelCells(NamedTuple):
         if bad.any():
             first = int(bad.argmax())
             what = why.format(value=self.values[first].as_py())
-            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); {instead}")
+            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); ", *instead)
 
 
 def simplify(values: pa.Array) -> pa.Array:

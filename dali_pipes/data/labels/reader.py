@@ -20,6 +20,7 @@ from dali_pipes.data.labels.classes import number_classes
 from dali_pipes.data.labels.stored import MAX_CLASSES
 from dali_pipes.data.labels.texts import read_text
 from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
+from dali_pipes.data.spelling import argument
 from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -151,10 +152,11 @@ def _refuse_whole_fractions(cells: LabelCells) -> None:
         raise ManifestError(
             f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
             f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell "
-            "was empty; "
-            "give task='classification' if they are class numbers, or task='regression' if "
-            "they are "
-            "to be predicted (data.task=classification, data.task=regression)"
+            "was empty; give ",
+            argument("task", "classification"),
+            " if they are class numbers, or ",
+            argument("task", "regression"),
+            " if they are to be predicted",
         )
 
 
@@ -195,7 +197,9 @@ def _whole_numbers(cells: LabelCells) -> LabelCells:
     cells.refuse(
         ~np.isfinite(values) | (values != np.floor(values)),
         "the label {value} is not a whole number",
-        "give task='regression' if labels are numbers to predict (data.task=regression)",
+        "give ",
+        argument("task", "regression"),
+        " if labels are numbers to predict",
     )
     # so that all fit into int64; those beyond are refused later
     values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels.cells import LabelCells
+from dali_pipes.data.spelling import argument
 
 # how numbers are written, as regular expressions
 _WHOLE = "0|-?[1-9][0-9]*"
@@ -79,7 +80,8 @@ def read_text(
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
             "the label {value!r} has a comma, and all labels are numbers",
-            "write fractions with a point, or split several classes with label_separator=','",
+            "write fractions with a point, or split several classes with ",
+            argument("label_separator", ","),
         )
 
     if task is None:
@@ -118,10 +120,9 @@ def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
         cells.refuse(
             odd.to_numpy(zero_copy_only=False),
             "the label {value!r} is no number, and others are",
-            (
-                "correct it or leave it empty, or give task='classification' if all are names "
-                "(data.task=classification)"
-            ),
+            "correct it or leave it empty, or give ",
+            argument("task", "classification"),
+            " if all are names",
         )
 
 

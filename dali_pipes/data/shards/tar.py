@@ -101,7 +101,7 @@ def list_images(
         faults.append((total, ShardMember(problem=str(damage))))
 
     # the members of a key may be anywhere, so samples are formed at the end
-    chosen = [
+    samples = [
         one
         for fields in by_key.values()
         for one in _choose(descriptor, fields, targets, with_labels)
@@ -110,7 +110,7 @@ def list_images(
     yield from (
         part
         for _, part in sorted(
-            [(one.offset, one) for one in chosen] + faults, key=lambda pair: pair[0]
+            [(one.offset, one) for one in samples] + faults, key=lambda pair: pair[0]
         )
     )
 

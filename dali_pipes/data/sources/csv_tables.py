@@ -19,6 +19,7 @@ import pyarrow.csv
 
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.sources.table_columns import missing_error
+from dali_pipes.data.spelling import Text, argument
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -101,7 +102,7 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
     if mark == codecs.BOM_UTF8:
         if not is_utf8:
             what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
-            raise ManifestError(f"{file}: {what}; leave out encoding (data.encoding)")
+            raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
         content = content[len(mark) :]
 
     # block by block, so that a large table is not in memory a second time as text
@@ -113,28 +114,31 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
             is_last = start + _BLOCK > len(content)
             text = decoder.decode(content[start : start + _BLOCK], is_last)
             if "\0" in text:
-                raise ManifestError(f"{file}: {_nul_problem(content, mark)}")
+                raise ManifestError(f"{file}: ", *_nul_problem(content, mark))
             if not is_utf8:
                 blocks.append(text.encode())
     except UnicodeError:
-        raise ManifestError(f"{file}: {_encoding_problem(content, encoding, options)}") from None
+        problem = _encoding_problem(content, encoding, options)
+        raise ManifestError(f"{file}: ", *problem) from None
     return content if is_utf8 else b"".join(blocks).removeprefix(codecs.BOM_UTF8)
 
 
-def _nul_problem(content: bytes, mark: bytes) -> str:
+def _nul_problem(content: bytes, mark: bytes) -> Text:
     if _MARKS.get(mark) == "utf-32":
-        return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
+        return "is text in UTF-32; give ", argument("encoding", "utf-32")
     wide = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
     return (
         "has characters of the value 0, which no text has; if it is UTF-16 without a byte-order "
-        f"mark, give encoding='{wide}' (data.encoding={wide}), or else write it again as text"
+        "mark, give ",
+        argument("encoding", wide),
+        ", or else write it again as text",
     )
 
 
-def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> str:
+def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> Text:
     """Returns which row is not of this encoding, and what to do."""
     if any(content.startswith(mark) for mark, name in _MARKS.items() if name == "utf-32"):
-        return "is text in UTF-32; give encoding='utf-32' (data.encoding=utf-32)"
+        return "is text in UTF-32; give ", argument("encoding", "utf-32")
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -146,10 +150,11 @@ def _encoding_problem(content: bytes, encoding: str, options: TableOptions) -> s
     number = _count_rows(before, options) - 1
     row = "some row" if not before else "the header" if number < 1 else f"row {number}"
     if options.encoding:
-        return f"{row} is not text in {encoding}; give the file's encoding (data.encoding)"
+        return f"{row} is not text in {encoding}; give the file's encoding: ", argument("encoding")
     return (
-        f"{row} is not text in {encoding.upper()}; give the encoding that the file has, such as "
-        "encoding='latin-1' (data.encoding=latin-1), or write it again in UTF-8"
+        f"{row} is not text in {encoding.upper()}; give the encoding that the file has, such as ",
+        argument("encoding", "latin-1"),
+        ", or write it again in UTF-8",
     )
 
 
@@ -181,20 +186,20 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     names = [_bare(name) for name in headers[delimiter]]
     _refuse_no_header(file, start, names, delimiter, options)
     hint = _other_delimiter(start, options)
-    raise missing_error(file, names, {options.path_column: "path_column"}, hint)
+    raise missing_error(file, names, {options.path_column: "path_column"}, *hint)
 
 
-def _other_delimiter(start: str, options: TableOptions) -> str:
+def _other_delimiter(start: str, options: TableOptions) -> Text:
     """Returns a hint at the delimiter, or the line below, that has the column of paths."""
     for other in (*TableOptions().delimiters, " ", ":"):
         for place, row in enumerate(itertools.islice(_rows(start, other), _LINES)):
             if options.path_column not in map(_bare, row):
                 continue
             if not place:
-                return f"give delimiter={other!r} (data.delimiter), which parts its names"
+                return "give ", argument("delimiter", other), ", which parts its names"
             line = other.join(row)[:_SHOWN]
-            return f"the line {line!r} below has it; remove what is above that line"
-    return ""
+            return (f"the line {line!r} below has it; remove what is above that line",)
+    return ()
 
 
 def _refuse_no_header(
@@ -213,16 +218,17 @@ def _refuse_no_header(
         return
 
     line = start.lstrip("\r\n").splitlines()[0][:_SHOWN]
-    also = ""
+    also: Text = ()
     if len(names) == 1 and len(words) == 2:
-        delimiter, also = " ", " and give delimiter=' ' (data.delimiter=' ')"
+        delimiter, also = " ", (" and give ", argument("delimiter", " "))
     elif len(names) == 1:
-        also = ", and separate the cells as it does"
+        also = (", and separate the cells as it does",)
 
     header = delimiter.join((options.path_column, options.label_column))
     raise ManifestError(
         f"{file}: has no header: its first line is {line!r}, which names no column "
-        f"{options.path_column!r}; write a first line of names, such as {header!r}{also}"
+        f"{options.path_column!r}; write a first line of names, such as {header!r}",
+        *also,
     )
 
 

@@ -225,7 +225,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             "unpack it to a .tar"
         )
 
-    raise ManifestError(describe_no_classes(root))
+    raise ManifestError(*describe_no_classes(root))
 
 
 def list_folders(

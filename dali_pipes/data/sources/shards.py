@@ -217,8 +217,8 @@ def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVer
     entries = list(os.scandir(folder)) if folder.is_dir() else []
     entries = [entry for entry in entries if not is_housekeeping(entry.name)]
     if pattern:
-        chosen = set(pattern.select(entry.name for entry in entries))
-        entries = [entry for entry in entries if entry.name in chosen]
+        matches = set(pattern.select(entry.name for entry in entries))
+        entries = [entry for entry in entries if entry.name in matches]
     elif any(entry.is_dir() for entry in entries):
         return folder, {}
 
@@ -245,8 +245,8 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
     try:
         with _open(file, version) as number:
             stat = os.fstat(number)
-            # a copy in the cache has the size and the time of its version (copies.py)
-            size, mtime_ns = stat.st_size, stat.st_mtime_ns
+            # a copy has the time of its version, which some file systems round to seconds
+            size, mtime_ns = version if is_remote(file) else (stat.st_size, stat.st_mtime_ns)
             parts = kind.list_images(number, size, check.targets, check.with_labels)
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.spelling import Text, argument
+from dali_pipes.errors import ManifestError, Spelling
 
 _SHOWN = 20  # columns in an error
 _NEAR = {  # other names that these columns often have
@@ -35,7 +36,7 @@ def missing_error(
     file: Path | str,
     names: Sequence[str],
     needed: Mapping[str, str],
-    hint: str = "",
+    *hint: str | Spelling,
 ) -> ManifestError:
     """Returns the error that says which of the needed columns are missing, and which ones there
     are.
@@ -50,16 +51,19 @@ def missing_error(
 
     option = needed[missing[0]]
     others = [name for name in names if name not in needed]
+    instead: Text = hint
     if hint:
-        instead = hint
+        pass
     elif near := nearest(missing[0], others, _NEAR.get(option, ())):
-        instead = f"did you mean {near!r}? Give {option}={near!r} (data.{option}={near})"
+        instead = f"did you mean {near!r}? Give ", argument(option, near)
     else:
-        instead = f"rename one, or name it with {option} (data.{option})"
-    if len(missing) < len(needed):
-        instead = f"{' and '.join(missing)} is missing: {instead}"
+        instead = "rename one, or name it with ", argument(option)
+
     columns = " and ".join(needed)
-    return ManifestError(f"{file}: not a table with the columns {columns}; it has {has}; {instead}")
+    what = f"{file}: not a table with the columns {columns}; it has {has}; "
+    if len(missing) < len(needed):
+        what += f"{' and '.join(missing)} is missing: "
+    return ManifestError(what, *instead)
 
 
 def nearest(wanted: str, names: Collection[str], known: Sequence[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Starts a user's program in a process of its own, and ends it with all its descendants.
 
-The process calls a function of ours with the job, which runs the program and answers through a pipe
+The process calls our function with the job, which runs the program and answers through a pipe
 with lines of JSON (`Answers`).
 """
 
@@ -96,8 +96,8 @@ def start_program(
     process is killed before, its group is ended.
 
     Args:
-        function: "module:function" of ours, which reads the job, and the pipe in it, as JSON from
-            the first word of its command line.
+        function: "module:function" of dali_pipes, which reads the job, and the pipe in it, as JSON
+            from the first word of its command line.
         flags: options of python.
     """
     reading, writing = os.pipe()

@@ -77,7 +77,7 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
         _rows(axes, arms)
         axes.set_xlabel(f"× the images/s of {result['baseline']}")
 
-    return _svg(draw, 0.9 + 0.42 * len(arms))
+    return _svg("ratios", draw, 0.9 + 0.42 * len(arms))
 
 
 def standalone(chart: str) -> str:
@@ -117,7 +117,7 @@ def per_trial(
         _rows(axes, arms)
         axes.set_xlabel(label)
 
-    return _svg(draw, 0.9 + 0.42 * len(arms))
+    return _svg(figure, draw, 0.9 + 0.42 * len(arms))
 
 
 def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
@@ -148,7 +148,7 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
         axes.set_ylabel("% of batches")
         axes.legend(frameon=False, fontsize=10)
 
-    return _svg(draw, 3.2)
+    return _svg("waits", draw, 3.2)
 
 
 def timeline(result: Result, trial: Trial) -> str:
@@ -179,7 +179,7 @@ def timeline(result: Result, trial: Trial) -> str:
 
         _add_gpu(axes, samples, at)
 
-    return _svg(draw, 2.0)
+    return _svg(f"timeline {trial['arm']}", draw, 2.0)
 
 
 def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
@@ -217,9 +217,10 @@ def _log_axis(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _svg(draw: Callable[[Axes], None], height: float) -> str:
-    # the salt makes the ids of elements, which must differ between the charts of a page
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": repr(draw)}):
+def _svg(name: str, draw: Callable[[Axes], None], height: float) -> str:
+    # the salt makes the ids of elements, which must differ between the charts of a page, and be the
+    # same when the page is written again
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
         out = io.StringIO()

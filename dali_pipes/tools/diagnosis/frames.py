@@ -24,7 +24,7 @@ def breaking_frame() -> FrameType | None:
     An exception that leaves the loop is at another opcode.
     """
     frame: FrameType | None = sys._getframe(1)
-    # frames of ours and of libraries, such as tqdm's generator, are above the program's own
+    # frames of dali_pipes and of libraries, such as tqdm's generator, are above the program's own
     while frame is not None and (
         _is_ours(frame.f_code.co_filename) or "site-packages" in frame.f_code.co_filename
     ):

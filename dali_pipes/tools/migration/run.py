@@ -156,22 +156,22 @@ def migrate_program(
             kept = _save(run.out, result, proposal)
             _print(proposal, kept)
 
-            chosen = _choose(loaders, run.number)
-            if not chosen.converts:
-                raise ConfigError(f"{chosen.origin.place(Path.cwd())}: {chosen.report.refusal}")
+            target = _choose(loaders, run.number)
+            if not target.converts:
+                raise ConfigError(f"{target.origin.place(Path.cwd())}: {target.report.refusal}")
             if not run.measure:
                 print_json(result)
                 return
 
-            assert chosen.work is not None, "the program's process has saved it"
-            if chosen.report.mixes:
+            assert target.work is not None, "the program's process has saved it"
+            if target.report.mixes:
                 say(console, "The loaders compared with yours are measured without its mixing.")
             yours = ProgramLoaderConfig(
                 words=program.words,
-                place=chosen.origin.place(Path.cwd()),
-                num_workers=chosen.work["workers"],
+                place=target.origin.place(Path.cwd()),
+                num_workers=target.work["workers"],
             )
-            compare(of_work(config, chosen.work), yours, process, kept)
+            compare(of_work(config, target.work), yours, process, kept)
 
 
 def _propose(loaders: Sequence[ProgramLoader]) -> Proposal:

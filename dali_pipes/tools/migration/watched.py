@@ -73,7 +73,7 @@ def run_and_measure(controller: Controller) -> NoReturn:
 def _without_loader() -> str:
     source = "tf.data" if "tensorflow" in sys.modules else "images that a program reads itself"
     return (
-        "it ended and has made no DataLoader, which is what migrate replaces; in the place of "
+        "it ended and has made no DataLoader, which is what migrate replaces; instead of "
         f"{source} write dali_pipes.build_loader (docs/tutorials/first-run.md)"
     )
 

@@ -26,7 +26,7 @@ NAME = "_predict.json"  # readers of a folder of Parquet files skip names that b
 
 
 def claim(
-    out: Path, facts: dict[str, Any], chosen: dict[str, Any], known: dict[str, Any]
+    out: Path, facts: dict[str, Any], choice: dict[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
     """Records what the folder `out` is made from, or checks that it is made from the same.
 
@@ -34,7 +34,7 @@ def claim(
 
     Args:
         facts: what decides the outputs, in values that JSON does not change.
-        chosen: facts that later processes take from the folder, unless `facts` has them.
+        choice: facts that later processes take from the folder, unless `facts` has them.
         known: more that readers may want.
 
     Returns:
@@ -54,7 +54,7 @@ def claim(
         )
 
     try:
-        aside.write_text(json.dumps({"facts": chosen | facts, **known}, indent=1))
+        aside.write_text(json.dumps({"facts": choice | facts, **known}, indent=1))
         with contextlib.suppress(FileExistsError):
             # complete at once, and unlike a rename it never replaces what another process wrote
             os.link(aside, file)

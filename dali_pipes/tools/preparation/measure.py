@@ -62,9 +62,9 @@ def pixel_difference(
 
 
 def _pairs(
-    source: Manifest, ids: list[int], written: Manifest, chosen: NDArray[np.int64]
+    source: Manifest, ids: list[int], written: Manifest, sample: NDArray[np.int64]
 ) -> tuple[Manifest, Manifest]:
-    return source.subset(np.array(ids)[chosen]), written.subset(chosen)
+    return source.subset(np.array(ids)[sample]), written.subset(sample)
 
 
 def _pixels(config: PrepareConfig, manifest: Manifest, transform: Transform) -> torch.Tensor:
@@ -102,9 +102,9 @@ def measure(
     Raises:
         ArmError: a trial failed.
     """
-    chosen = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
+    sample = np.sort(np.random.default_rng(config.seed).permutation(len(ids))[: config.images])
     folder = make_run_folder(Path(config.report))
-    images = zip((BEFORE, AFTER), _pairs(source, ids, written, chosen), strict=True)
+    images = zip((BEFORE, AFTER), _pairs(source, ids, written, sample), strict=True)
 
     # each arm has images of its own, and `Trials` has one set of them
     trials = {arm: Trials(config, manifest, folder / arm) for arm, manifest in images}

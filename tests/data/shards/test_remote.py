@@ -271,6 +271,23 @@ def test_threads_that_waited_for_a_shard_share_its_failure(store, cache, monkeyp
     assert read(url, stamp)
 
 
+def test_a_cache_that_keeps_whole_seconds_only(store, cache, monkeypatch):
+    original = os.utime
+    monkeypatch.setattr(
+        local.os,
+        "utime",
+        lambda file, ns: original(file, ns=tuple(time // 10**9 * 10**9 for time in ns)),
+    )
+    shards = sorted(store.glob("*.tar"))
+    for shard in shards:
+        original(shard, ns=(0, 10**18 + 123_456_000))
+    far = scan(store)
+    assert set(far.samples["mtime_ns"].to_pylist()) == {stamp_of(f"file://{shards[0]}")[1]}
+    for path in cache.iterdir():
+        path.unlink()
+    assert far.read(0).size
+
+
 def test_an_object_that_was_replaced_is_refused_but_its_copy_is_good(store, cache):
     far = scan(store)
     first = far.read(0).tobytes()

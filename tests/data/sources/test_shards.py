@@ -96,7 +96,10 @@ def test_a_manifest_from_before_there_were_shards(manifest, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("offset", -1), ("offset", 2**62), ("bytes", 2**62), ("bytes", -5), ("file_bytes", 10)],
+    [
+        *(("offset", -1), ("offset", 2**62), ("bytes", 2**62), ("bytes", -5)),
+        *(("file_bytes", 10), ("file_bytes", -(2**63))),
+    ],
 )
 def test_a_manifest_that_would_read_outside_its_shard_is_refused(folder, column, value):
     table = scan(folder).table

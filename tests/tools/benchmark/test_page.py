@@ -1,4 +1,5 @@
 import json
+import re
 from functools import cache
 from html.parser import HTMLParser
 
@@ -106,6 +107,15 @@ def test_it_shows_every_picture_that_is_promised(page):
     assert len(tags.named("figure")) == 6
     assert all(svg["aria-label"] and "viewbox" in svg for svg in tags.named("svg"))
     assert len(tags.named("img")) == 3 + 3 + 3  # torch is the reference and has no difference
+
+
+def test_it_is_the_same_when_it_is_written_again_and_no_id_is_there_twice(page):
+    text = page(note="")
+    assert text == page(note="")
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    # the parts of a figure have the same names in all charts, and nothing refers to them
+    referred = {name for name in re.findall(r"#([\w-]+)", text) if name in ids}
+    assert referred and all(ids.count(name) == 1 for name in referred)
 
 
 def test_its_colours_follow_light_and_dark(page):

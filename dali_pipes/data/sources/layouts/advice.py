@@ -10,9 +10,10 @@ from dali_pipes.data.sources.layouts.descriptions import YOLO
 from dali_pipes.data.sources.layouts.files import is_coco
 from dali_pipes.data.sources.layouts.tree import LOOKED_AT, Tree, has_image_name
 from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.spelling import Text, images_folder
 
 
-def describe_no_classes(root: Path) -> str:
+def describe_no_classes(root: Path) -> Text:
     """Returns why a folder without subfolders, shards and Parquet files is no data set, and what it
     may be.
     """
@@ -22,22 +23,20 @@ def describe_no_classes(root: Path) -> str:
     tables = [name for name in files if name.lower().endswith((".csv", ".tsv"))]
 
     if not files:
-        return f"{start}, it is empty; give a folder with a subfolder of images for each class"
+        do = "give a folder with a subfolder of images for each class"
+        return (f"{start}, it is empty; {do}",)
     if not images:
         hint = f"; did you mean the table {root / tables[0]}?" if tables else ""
-        return f"{start}; put the images of each class into a separate subfolder{hint}"
+        return (f"{start}; put the images of each class into a separate subfolder{hint}",)
 
     # a file beside the images may say what they are
     coco = [name for name in files if name.lower().endswith(".json") and is_coco(root / name)]
     if coco or tables:
         file = root / (coco or tables)[0]
-        both = (
-            f"Manifest.open('{file}', images='{root}'), or data.train={file} "
-            f"data.train_images={root}"
-        )
-        return f"{start}, only images side by side, and {file.name}, which may list them: {both}"
+        what = f"{start}, only images side by side, and {file.name}, which may list them: "
+        return what, images_folder(file, root)
     if labels := _labels_of(root):
-        return f"{start}: {YOLO[0]} (the labels are in {labels}); {YOLO[1]}{root}"
+        return (f"{start}: {YOLO[0]} (the labels are in {labels}); {YOLO[1]}{root}",)
 
     # most likely one class folder was named instead of the folder that holds all
     meant = ""
@@ -48,7 +47,8 @@ def describe_no_classes(root: Path) -> str:
         "put the images of each class into a separate subfolder, or list them in a table "
         "(path,label)"
     )
-    return f"{start}, only images side by side; {do}; dali-pipes predict takes it as it is{meant}"
+    takes = "dali-pipes predict takes it as it is"
+    return (f"{start}, only images side by side; {do}; {takes}{meant}",)
 
 
 def describe_missing(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 import os
 
-from dali_pipes.errors import ManifestError
+from dali_pipes.errors import ManifestError, Spelling
 
 AS_FILES = (
     "write each image as JPEG or PNG into a folder for its class, or pack them into .tar shards"
@@ -36,6 +36,6 @@ ONE_IMAGE = (
 )
 
 
-def refuse(place: str | os.PathLike[str], what: str, do: str) -> None:
+def refuse(place: str | os.PathLike[str], what: str, *do: str | Spelling) -> None:
     verb = "" if what.startswith("is ") else "is "
-    raise ManifestError(f"{os.fspath(place)}: {verb}{what}; {do}")
+    raise ManifestError(f"{os.fspath(place)}: {verb}{what}; ", *do)

@@ -21,6 +21,7 @@ from dali_pipes.data.sources.layouts.files import chunk_library, kind_of_file
 from dali_pipes.data.sources.layouts.tree import Tree, has_image_name, join, place_of
 from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.data.sources.shards import is_shard
+from dali_pipes.data.spelling import Text, images_folder, masks_folder
 
 # names of folders in lower case
 _IMAGES = ("images", "image", "imgs", "img", "jpegimages")
@@ -101,11 +102,12 @@ def _find_voc(tree: Tree) -> None:
 
         masks = tree.named(("segmentationclass",), part)
         place = place_of(tree, part)
-        also = ""
+        also: Text = ()
         if masks:
-            command = _masks_command(f"{place}/{images}", f"{place}/{masks}")
-            also = f"; for masks: {command} data.missing=skip"
-        refuse(place, VOC[0], f"{VOC[1]}{also}")
+            # VOC has masks of some images only
+            command = masks_folder(f"{place}/{images}", f"{place}/{masks}", only_both=True)
+            also = "; for masks: ", command
+        refuse(place, *VOC, *also)
 
 
 def _find_coco(tree: Tree) -> None:
@@ -130,8 +132,8 @@ def _find_coco(tree: Tree) -> None:
     file, folder = next(iter([*preferred, *both]), (files[0], folders[0]))
 
     file, images = f"{tree.root}/{notes}/{file}", f"{tree.root}/{folder}"
-    do = f"give a file of annotations and its images: Manifest.open('{file}', images='{images}')"
-    refuse(tree.root, "COCO's layout", f"{do}, or data.train={file} data.train_images={images}")
+    do = "give a file of annotations and its images: "
+    refuse(tree.root, "COCO's layout", do, images_folder(file, images))
 
 
 def _find_masks(tree: Tree) -> None:
@@ -160,9 +162,9 @@ def _find_masks(tree: Tree) -> None:
 
     for images, there in with_masks:
         if there:
-            both = _masks_command(f"{tree.root}/{images}", f"{tree.root}/{there}")
+            both = masks_folder(f"{tree.root}/{images}", f"{tree.root}/{there}")
             what = f"a folder of images and one of masks, {images} and {there}"
-            refuse(tree.root, what, f"give both, with a mask of the name of each image: {both}")
+            refuse(tree.root, what, "give both, with a mask of the name of each image: ", both)
 
 
 def _masks_of(tree: Tree, images: str, masks: str) -> str | None:
@@ -226,10 +228,3 @@ _LAYOUTS: tuple[Callable[[Tree], None], ...] = (
     _find_masks,
     _find_containers,
 )
-
-
-def _masks_command(images: str, masks: str) -> str:
-    return (
-        f"Manifest.from_masks('{images}', '{masks}'), or data.train={images} "
-        f"data.train_masks={masks}"
-    )

@@ -154,9 +154,9 @@ def _columns(
     # One JSON list for each image, joined as text: the outlines are JSON already.
     if objects.outlines is not None:
         ends = np.append(0, counts.cumsum()).tolist()
-        chosen = [text for text, good in zip(objects.outlines, keep, strict=True) if good]
+        outlines = [text for text, good in zip(objects.outlines, keep, strict=True) if good]
         columns["outlines"] = pa.array(
-            [f"[{', '.join(chosen[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"]
+            [f"[{', '.join(outlines[a:b])}]" for a, b in pairwise(ends)], TYPES["outlines"]
         )
 
     columns["dropped"] = pa.array(dropped, TYPES["dropped"])

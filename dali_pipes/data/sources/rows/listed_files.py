@@ -11,12 +11,15 @@ from pathlib import Path
 
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS, Header, ScanOptions
 from dali_pipes.data.sources.rows.files import read_headers
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.spelling import Text
+from dali_pipes.errors import ManifestError, Spelling
 
 # the problems of headers of files that are not there
 MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
 _EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(extension.upper() for extension in IMAGE_EXTENSIONS)]
-_FOLDER_OPTIONS = "root= of from_table, images= of open, data.train_images= or data.val_images="
+_FOLDER_OPTIONS = Spelling(
+    "root= of from_table, images= of open", "data.train_images= or data.val_images="
+)
 _LOOKED_AT = 10_000  # names of a folder that are compared
 _FOLDERS = 100  # subfolders of a folder that are looked into
 
@@ -113,8 +116,13 @@ def _relative_to_root(cell: bytes, folder: Path, root: Path) -> bytes:
     if root != folder:
         # `join` takes an absolute path as it is
         return os.path.join(os.fsencode(folder), cell).lstrip(b"/")
+    if not cell.startswith(b"/"):
+        return cell
     # a path that was corrected may turn out to be absolute, such as one after a blank
-    return os.path.relpath(cell, os.fsencode(root)) if cell.startswith(b"/") else cell
+    relative = os.path.relpath(cell, os.fsencode(root))
+    # ".." of a link leads to the folder above what it links to
+    is_below = not relative.startswith(b"..")
+    return relative if is_below else os.path.relpath(cell, os.fsencode(root.resolve()))
 
 
 def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
@@ -141,22 +149,22 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     rows = "its only row" if count == 1 else f"none of its {count:,} rows"
     has = "names a file that is not there" if count == 1 else "names a file that is there"
 
+    instead: Text
     if "://" in first:
-        instead = "paths are of this machine; copy the images to it, or read shards"
+        instead = ("paths are of this machine; copy the images to it, or read shards",)
     elif first.startswith("~"):
-        instead = "write the whole path: nothing replaces ~"
+        instead = ("write the whole path: nothing replaces ~",)
     elif not folder.is_dir():
-        instead = f"there is no such folder; give that of the images: {_FOLDER_OPTIONS}"
+        instead = "there is no such folder; give that of the images: ", _FOLDER_OPTIONS
     else:
-        instead = (
-            _suggest_path(folder, first) or f"give the folder of the images: {_FOLDER_OPTIONS}"
-        )
+        other = "give the folder of the images: ", _FOLDER_OPTIONS
+        instead = _suggest_path(folder, first) or other
 
     where = f"the first is {first!r}, looked for in {folder}"
-    return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
+    return ManifestError(f"{file}: {rows} {has}; {where}; ", *instead)
 
 
-def _suggest_path(folder: Path, first: str) -> str | None:
+def _suggest_path(folder: Path, first: str) -> Text | None:
     """Returns what else the first path may mean; a few folders around are looked at. None: nothing
     found.
     """
@@ -165,10 +173,10 @@ def _suggest_path(folder: Path, first: str) -> str | None:
             if not _is_file(os.path.join(place, name)):
                 continue
             if not how:
-                return f"it is in {place}; give this folder: {_FOLDER_OPTIONS}"
+                return f"it is in {place}; give this folder: ", _FOLDER_OPTIONS
             where = "" if place == str(folder) else f" in {place}"
             meant = f"did you mean {name}{where}? {how}"
-            return f"{meant}; another folder is given with {_FOLDER_OPTIONS}"
+            return f"{meant}; another folder is given with ", _FOLDER_OPTIONS
     return None
 
 

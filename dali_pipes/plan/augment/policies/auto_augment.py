@@ -29,10 +29,10 @@ class AutoAugment(Policy):
         )
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        chosen, *_ = draws.uniform(first)
+        place, *_ = draws.uniform(first)
         # a draw for each of the two operations; torchvision compares with <= too
         happens, sign, _, _ = draws.uniform(np.arange(first + 1, first + 3))
-        pair = (chosen * len(operations.IMAGENET_PAIRS)).astype(int)
+        pair = (place * len(operations.IMAGENET_PAIRS)).astype(int)
         ops = np.where(
             happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0
         ).astype(np.int8)

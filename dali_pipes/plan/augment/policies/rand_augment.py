@@ -40,8 +40,8 @@ class RandAugment(Policy):
         return (Slot(RANDOM_OPS[1:], self.interpolation),) * self.num_ops
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        chosen, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
-        ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
+        place, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
+        ops = RANDOM_CODES[(place * len(RANDOM_CODES)).astype(int)]
         return ops, sign_magnitudes(
             ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign
         )

@@ -25,7 +25,7 @@ class TrivialAugmentWide(Policy):
         return (Slot(RANDOM_OPS[1:], self.interpolation),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        chosen, bin, sign, _ = draws.uniform(first)
+        place, bin, sign, _ = draws.uniform(first)
         # torchvision's constants of the wide space
         magnitudes = operations.space(
             self.num_magnitude_bins,
@@ -36,7 +36,7 @@ class TrivialAugmentWide(Policy):
             bits=6,
         )
 
-        ops = RANDOM_CODES[(chosen * len(RANDOM_CODES)).astype(int)]
+        ops = RANDOM_CODES[(place * len(RANDOM_CODES)).astype(int)]
         magnitudes = sign_magnitudes(
             ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign
         )

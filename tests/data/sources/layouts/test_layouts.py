@@ -77,7 +77,7 @@ ROOTS = {
             "VOC2012/JPEGImages/1.jpg": JPEG,
             "VOC2012/SegmentationClass/1.png": PNG,
         },
-        "Pascal VOC.*data.train_masks=.*SegmentationClass",
+        "Pascal VOC.*from_masks.*SegmentationClass', missing='skip'",
     ),
     "voc of kaggle": ({"images/1.jpg": JPEG, "annotations/1.xml": "<a/>"}, "Pascal VOC"),
     "coco": (
@@ -87,7 +87,7 @@ ROOTS = {
             "train2017/1.jpg": JPEG,
             "val2017/1.jpg": JPEG,
         },
-        "instances_train2017.json data.train_images=.*/train2017$",
+        "instances_train2017.json', images='.*/train2017'.$",
     ),
     "coco below images": (
         {"annotations/a.json": COCO, "images/train2017/1.jpg": JPEG},
@@ -95,11 +95,11 @@ ROOTS = {
     ),
     "masks": (
         {"images/1.jpg": JPEG, "masks/1.png": PNG},
-        "from_masks.*data.train=.*/images data.train_masks=.*/masks",
+        "from_masks.'.*/images', '.*/masks'.$",
     ),
     "pets": (
         {"images/a_1.jpg": JPEG, "annotations/trimaps/a_1.png": PNG},
-        "data.train_masks=.*/annotations/trimaps",
+        "from_masks.*/annotations/trimaps",
     ),
     "ade20k": ({"images/training/1.jpg": JPEG, "annotations/training/1.png": PNG}, "from_masks"),
     "camvid": (
@@ -148,11 +148,11 @@ ROOTS = {
     ),
     "flat with a table": (
         {"1.jpg": JPEG, "train.csv": "path,label\n1.jpg,0"},
-        "data.train=.*/train.csv data.train_images=",
+        "Manifest.open.'.*/train.csv', images=",
     ),
     "flat with coco": (
         {"1.jpg": JPEG, "_annotations.coco.json": COCO},
-        "data.train=.*/_annotations.coco.json",
+        "Manifest.open.'.*/_annotations.coco.json'",
     ),
     "flat with yolo": ({"1.jpg": JPEG, "1.txt": BOX}, "no class folders in it: YOLO"),
     "a table alone": ({"train.csv": "path,label\n1.jpg,0"}, "did you mean the table .*train.csv"),
