@@ -324,6 +324,34 @@ def test_a_folder_that_cannot_be_written_is_done_without(files, tmp_path):
 
 # Stopped
 
+
+def test_a_pass_that_was_stopped_goes_on(files, tmp_path, visits, monkeypatch):
+    monkeypatch.setattr(label_pass, "_MOST", 8)
+    table, left, visit = Table(files), [0], label_pass._Visitor.run
+    wanted = run(table)
+    visits()
+
+    def stopping(self, index, which):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return visit(self, index, which)
+
+    monkeypatch.setattr(label_pass._Visitor, "run", stopping)
+    state, code = random.getstate(), Image.open.__code__
+    # in the first visits, and then in the second ones, which are in the opposite order
+    for count in (50, label_pass._TRIED + 12 + 30):
+        left[0] = count
+        with pytest.raises(KeyboardInterrupt):
+            run_kept(table, tmp_path / "cache")
+        assert random.getstate() == state and Image.open.__code__ is code
+    visits()
+    left[0] = 1000
+    assert_same(run_kept(table, tmp_path / "cache"), wanted)
+    # of at most 8 samples in the chunk that was stopped nothing is known
+    assert 0 <= visits() - (label_pass._TRIED + 30) < 8
+
+
 PROGRAM = """
     import os, random, signal, sys, time
     from pathlib import Path
@@ -332,6 +360,7 @@ PROGRAM = """
     from torch.utils.data import DataLoader, Dataset
     from torchvision import transforms
     import dali_pipes as dp
+    from dali_pipes.adapters.from_torch import label_pass
 
     files, cache, log, workers, again = sys.argv[1].split("|"), *sys.argv[2:]
     EVAL = transforms.Compose(
@@ -354,6 +383,8 @@ PROGRAM = """
 
     loader = DataLoader(Slow(), 8, num_workers=int(workers))
     options = {"device": "cpu", "cache_dir": cache, "check": False}
+    # in several processes from the first chunk on, if there may be any
+    label_pass._ALONE_S = label_pass._HELP_S = -1.0
     random.seed(3)
     before = random.getstate(), torch.get_rng_state(), torch.get_num_threads(), Image.open.__code__
     try:
@@ -377,7 +408,8 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize(("workers", "again"), [(0, "no"), (2, "yes")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "again"), [(0, "no"), (2, "no"), (2, "yes")])
 def test_ctrl_c_leaves_all_clean_and_the_next_call_goes_on(files, tmp_path, workers, again):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))

@@ -261,7 +261,8 @@ class _Visitor:
         if done not in self._events:
             self._check(index, seen)
             self._events.add(done)
-        self._read.update(seen.visit.read, seen.visit.listed)
+        if (visit := seen.visit).read or visit.listed:
+            self._read.update(visit.read, visit.listed)
         return self._files(index, seen), seen.skeleton
 
     def _check(self, index: Any, seen: Seen) -> None:

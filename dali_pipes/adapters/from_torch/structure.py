@@ -79,11 +79,15 @@ def _show(value: Any, visit: Visit) -> Shown | None:
 _name = cache(str)
 
 
+# the usual types of leaves, which are looked at first
+_LEAVES = {PictureSlot, torch.Tensor, int, str, float, bool, type(None), np.ndarray, np.int64}
+
+
 def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     """A copy of nested containers with `function` of each leaf."""
     kind = type(value)
     # a PictureSlot is a dataclass too, and is a leaf
-    if kind is PictureSlot:
+    if kind in _LEAVES:
         return function(value)
 
     # the usual types first, since every sample passes here several times

@@ -7,7 +7,7 @@ these do the same.
 import enum
 import operator
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from types import CellType, FunctionType, MethodType
@@ -115,36 +115,40 @@ class _Values:
 
     def __init__(self, steps: Sequence[Any]):
         # the steps and their values are kept, so that no other object gets their ids
-        self._steps = tuple(step for step in steps if hasattr(step, "__dict__"))
         self._all = tuple(steps)
-        self._spaces: tuple[dict[str, Any], ...] = tuple([vars(each) for each in self._steps])
+        self._steps = [step for step in steps if hasattr(step, "__dict__")]
+        self._spaces: list[dict[str, Any]] = [vars(step) for step in self._steps]
         values: list[Any] = list(chain.from_iterable(map(dict.values, self._spaces)))
-        self._containers = tuple(each for each in values if type(each) in (list, dict))
-        self._lengths = self._count()
+        containers = [each for each in values if type(each) in (list, dict)]
 
-        short = [each for each in self._containers if len(each) <= _SHORT]
-        self._dicts: tuple[dict[Any, Any], ...] = (
-            *self._spaces,
-            *(each for each in short if type(each) is dict),
-        )
-        self._lists = tuple(each for each in short if type(each) is list)
-        self._values = tuple(self._now())
+        # most of them are empty: a Module has ten dicts for hooks
+        self._empty = [each for each in containers if not each]
+        self._full = [*self._spaces, *(each for each in containers if each)]
+        self._lengths = list(map(len, self._full))
+        short = [each for each in self._full[len(self._spaces) :] if len(each) <= _SHORT]
+        dicts: list[dict[Any, Any]] = [each for each in short if type(each) is dict]
+        self._dicts = [*self._spaces, *dicts]
+        self._lists = [each for each in short if type(each) is list]
+        self._values = self._now()
 
     def are_same(self) -> bool:
         """Whether the steps have the same values now."""
-        return (
-            all(map(operator.is_, map(vars, self._steps), self._spaces))
-            and self._count() == self._lengths
-            and all(map(operator.is_, self._now(), self._values))
-        )
+        # lists are equal if they have the same objects, which is looked at first; objects that
+        # cannot be compared are others
+        try:
+            return (
+                not any(self._empty)
+                and list(map(len, self._full)) == self._lengths
+                and self._now() == self._values
+                and all(map(operator.is_, map(vars, self._steps), self._spaces))
+            )
+        except Exception:  # of any class that we do not know
+            return False
 
-    def _count(self) -> list[int]:
-        return [*map(len, self._spaces), *map(len, self._containers)]
-
-    def _now(self) -> Iterator[Any]:
-        return chain(
-            chain.from_iterable(map(dict.values, self._dicts)), chain.from_iterable(self._lists)
-        )
+    def _now(self) -> list[Any]:
+        values = list(chain.from_iterable(map(dict.values, self._dicts)))
+        values.extend(chain.from_iterable(self._lists))
+        return values
 
 
 def _form(value: Any) -> tuple[Any, ...]:

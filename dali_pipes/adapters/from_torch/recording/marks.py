@@ -97,6 +97,12 @@ class Match:
 
 def is_picture(value: Any) -> bool:
     """Whether a value may be a picture: one of PIL's, or an array of two to four axes."""
+    # most values of samples
+    kind = type(value)
+    if kind is torch.Tensor:
+        return 2 <= value.ndim <= 4 and value.numel() >= _FEWEST
+    if kind is int or kind is str:
+        return False
     if isinstance(value, Image.Image):
         return True
     if not isinstance(value, (torch.Tensor, np.ndarray)) or not 2 <= value.ndim <= 4:

@@ -6,6 +6,7 @@ that one. torchvision's Compose only calls other transforms, and its Lambda only
 function, so they are not steps themselves.
 """
 
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
 _IS_TRANSPARENT: dict[type, bool] = {}
+# by the id of a Compose: itself, so that no other object gets its id, its list, and its steps
+_WHOLES: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+_MOST = 64  # of them
 
 
 @contextmanager
@@ -43,6 +47,7 @@ def steps_patched() -> Iterator[None]:
 
         yield
     finally:
+        _WHOLES.clear()
         for each in reversed(undo):
             each()
 
@@ -75,7 +80,7 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **options)
         # one call for all of them: the label pass calls a Compose for every sample, twice
         if _is_transparent(type(self)):
-            if visit.is_cheap and not options and (steps := _whole(self)):
+            if visit.is_cheap and not options and (steps := _known_whole(self)):
                 is_done, result = visit.call_whole(steps, self, args)
                 if is_done:
                     return result
@@ -91,6 +96,23 @@ def _is_transparent(kind: type) -> bool:
         is_of = f"{kind.__module__}.".startswith("torchvision.transforms.")
         known = _IS_TRANSPARENT[kind] = is_of and kind.__name__ in _TRANSPARENT
     return known
+
+
+def _known_whole(compose: Any) -> list[Any] | None:
+    """The same as `_whole`, which is remembered as long as the Compose has the same steps."""
+    parts = getattr(compose, "transforms", ())
+    known = _WHOLES.get(id(compose))
+    # equal lists have the same objects in nearly all cases; those that are only equal do the same
+    if known is not None and known[0] is compose and known[1] == parts:
+        return known[2]
+    steps = _whole(compose)
+    # one inside another may get other steps, and this one's list stays the same
+    if steps is None or len(steps) != len(parts) or any(map(operator.is_not, steps, parts)):
+        return steps
+    if len(_WHOLES) > _MOST:
+        _WHOLES.clear()
+    _WHOLES[id(compose)] = compose, list(parts), steps
+    return steps
 
 
 def _whole(compose: Any) -> list[Any] | None:

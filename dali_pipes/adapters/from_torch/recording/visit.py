@@ -211,7 +211,8 @@ class Visit:
         assert self.supply.size
         pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
         value = make(pixels)
-        twin = twin_of(pixels) if isinstance(value, Image.Image) and value.mode != "P" else None
+        # also for an array, of which code may make a PIL image
+        twin = None if opened.mode in ("P", "1") else twin_of(pixels)
         self.marks.append(Mark(value, pixels, opened, 0, None, len(self.marks), 0, twin))
         return value
 
@@ -250,7 +251,8 @@ class Visit:
         numbers = self.keys.of_all(steps)
         if numbers[-1] not in self.known:
             return False, None
-        inputs = [self.match(each) for each in pictures_in(args)]
+        is_one = len(args) == 1 and is_picture(args[0])
+        inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
         call = TransformCall(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
@@ -306,7 +308,7 @@ class Visit:
             count += 1
             return fresh
 
-        return map_pictures(renew, result)
+        return renew(result) if is_picture(result) else map_pictures(renew, result)
 
 
 def _relation(match: Match | None) -> Any:
