@@ -225,6 +225,9 @@ TRAINING: dict[str, Callable] = {
     "SimCLR": simclr,
     "MoCo v2": moco_v2,
     "DINO, local": dino_local,
+    "flip, then the centre": lambda: tensor_end(
+        v1.RandomHorizontalFlip(), v1.Resize(120), v1.CenterCrop(111)
+    ),
     "BYOL, second view": lambda: tensor_end(
         v1.RandomResizedCrop(224),
         v1.RandomHorizontalFlip(),
@@ -316,6 +319,10 @@ REFUSED: dict[str, tuple[Callable, str]] = {
             [v2.RandomResizedCrop(32), v2.ToImage(), v2.RandomErasing(), v2.ColorJitter(0.5)]
         ),
         "ColorJitter",
+    ),
+    "flips on both sides of the centre": (
+        lambda: tensor_end(v1.RandomHorizontalFlip(), v1.CenterCrop(32), v1.RandomVerticalFlip()),
+        "RandomVerticalFlip .* put both on one side",
     ),
     "lopsided padding after a flip": (
         lambda: v2.Compose(

@@ -264,9 +264,9 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
-    # a flip makes no difference only before a random crop
-    _refuse_after(reading.flips, step, "a flip")
-    return f"central crop, {_crop(reading, step, 'center')}"
+    # before a random crop it makes no difference
+    flipped = {"flip_before_crop": True} if reading.flips else {}
+    return f"central crop, {_crop(reading, step, 'center', **flipped)}"
 
 
 def _resized_crop(reading: Reading, step: Any) -> str:
@@ -321,6 +321,12 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             type(step).__name__,
             "it is there twice",
             "leave one of them out",
+        )
+        refuse_unless(
+            not reading.options.get("flip_before_crop"),
+            type(step).__name__,
+            "it comes after CenterCrop, and the other flip before it",
+            "put both on one side",
         )
         # after colours and blur it makes no difference, so these may come before it
         _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
