@@ -228,6 +228,14 @@ TRAINING: dict[str, Callable] = {
     "flip, then the centre": lambda: tensor_end(
         v1.RandomHorizontalFlip(), v1.Resize(120), v1.CenterCrop(111)
     ),
+    "one operation each": lambda: tensor_end(
+        v1.RandomResizedCrop(224),
+        v1.RandomPosterize(3, 0.4),
+        v1.RandomInvert(0.3),
+        v1.RandomAutocontrast(),
+        v1.RandomEqualize(),
+        v1.RandomAdjustSharpness(1.5, 0.7),
+    ),
     "BYOL, second view": lambda: tensor_end(
         v1.RandomResizedCrop(224),
         v1.RandomHorizontalFlip(),

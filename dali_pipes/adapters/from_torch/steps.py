@@ -453,6 +453,24 @@ def _solarize(reading: Reading, step: Any) -> str:
     return _policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
 
 
+def _posterize(reading: Reading, step: Any) -> str:
+    return _policy(reading, step, "RandomPosterize", bits=int(step.bits), p=float(step.p))
+
+
+def _sharpness(reading: Reading, step: Any) -> str:
+    factor = float(step.sharpness_factor)
+    return _policy(reading, step, "RandomAdjustSharpness", sharpness_factor=factor, p=float(step.p))
+
+
+def _alone(note: str = "") -> Callable[[Reading, Any], str]:
+    """Returns the reader of an operation that has no option but its probability."""
+
+    def read(reading: Reading, step: Any) -> str:
+        return _policy(reading, step, type(step).__name__, p=float(step.p)) + note
+
+    return read
+
+
 def _blur(reading: Reading, step: Any, **options: Any) -> str:
     kernel = set(step.kernel_size)
     refuse_unless(
@@ -664,6 +682,11 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "Grayscale": _grayscale,
     "RandomGrayscale": _random_grayscale,
     "RandomSolarize": _solarize,
+    "RandomPosterize": _posterize,
+    "RandomInvert": _alone(),
+    "RandomAutocontrast": _alone(),
+    "RandomEqualize": _alone(_EQUALIZE),
+    "RandomAdjustSharpness": _sharpness,
     "GaussianBlur": _blur,
     "RandomRotation": _rotation,
     "RandomApply": _random_apply,
