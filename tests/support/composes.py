@@ -236,6 +236,11 @@ TRAINING: dict[str, Callable] = {
         v1.RandomEqualize(),
         v1.RandomAdjustSharpness(1.5, 0.7),
     ),
+    "applied at random": lambda: tensor_end(
+        v1.RandomResizedCrop(224),
+        v1.RandomApply([v1.RandomSolarize(128, 0.5)], 0.4),
+        v1.RandomApply([v1.Grayscale(3)], 0.3),
+    ),
     "BYOL, second view": lambda: tensor_end(
         v1.RandomResizedCrop(224),
         v1.RandomHorizontalFlip(),
