@@ -61,14 +61,24 @@ class Geometry:
         return Geometry(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
-def center_crop(source: Int, resize: Resize, shape: Pair, flips: NDArray[np.bool_]) -> Geometry:
-    """The geometry of torchvision's Resize(resize) and CenterCrop(shape), with (2, N) flips.
+def center_crop(
+    source: Int,
+    resize: Resize,
+    shape: Pair,
+    flips: NDArray[np.bool_],
+    flip_before_crop: bool = False,
+) -> Geometry:
+    """The geometry of torchvision's Resize(resize) and CenterCrop(shape), with (2, N) flips after
+    it, or before it.
 
     As in torchvision the offset is rounded half to even. If the image is too small, half of what is
     missing is black at the top and the left, rounded down.
     """
     room = resize_sizes(source, resize) - shape
     crop = np.where(room < 0, -(-room // 2), np.rint(room / 2)).astype(np.int64)
+    if flip_before_crop:
+        # what is cropped of a mirrored image; in one that is not, it is as far from the other side
+        crop = np.where(flips[::-1].T, room - crop, crop)
     return crop_geometry(source, resize, crop, shape, flips)
 
 

@@ -36,7 +36,7 @@ from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.plan.augment.policies import ColorJitter, RandomSolarize
+from dali_pipes.plan.augment.policies import ColorJitter, RandomGrayscale, RandomSolarize
 from dali_pipes.plan.philox import Draws
 
 EVAL = composes.torchvision_eval(40, 32)
@@ -121,6 +121,10 @@ def test_every_training_transform_is_read():
     assert found["SimCLR"].augment[0] == ColorJitter(
         brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p=0.8
     )
+    assert found["applied at random"].augment == [
+        RandomSolarize(threshold=128, p=0.2),
+        RandomGrayscale(p=0.3),
+    ]
     # pixels are whole numbers, so those from 127.2 on are those from 128 on
     assert found["BYOL, second view"].augment == [RandomSolarize(threshold=128, p=0.2)]
     assert (

@@ -175,6 +175,11 @@ POLICIES = {
         {"name": "RandomGrayscale", "p": 0.2},
         {"name": "GaussianBlur", "kernel_size": 9, "p": 0.5},
     ],
+    "one operation each": ["RandomInvert", "RandomAutocontrast", "RandomAdjustSharpness"],
+    "steps of values": [
+        {"name": "RandomPosterize", "p": 0.2},
+        {"name": "RandomEqualize", "p": 0.2},
+    ],
     "rotation": [{"name": "RandomRotation", "degrees": 15, "interpolation": "bilinear"}],
 }
 

@@ -38,6 +38,13 @@ AUGMENT = [
         "GaussianBlur",
         "RandomSolarize",
     ],
+    [
+        "RandomPosterize",
+        "RandomInvert",
+        "RandomAutocontrast",
+        "RandomEqualize",
+        "RandomAdjustSharpness",
+    ],
 ]
 AFTER = [[], ["RandomErasing"], ["RandomRotation", "RandomErasing"]]
 HALF = types.DALIDataType.FLOAT16

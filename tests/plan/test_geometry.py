@@ -246,3 +246,24 @@ def test_flips_mirror_rows_and_columns():
             expected = v2.functional.horizontal_flip(expected) if flip else expected
             expected = v2.functional.vertical_flip(expected) if vertical else expected
             np.testing.assert_array_equal(found, expected.permute(1, 2, 0).numpy())
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.tuples(*[st.integers(1, 24)] * 2))
+@pytest.mark.parametrize("first", [False, True])
+def test_flips_before_the_central_crop_and_after_it(first, height, width, shape):
+    """As torchvision's of an image whose pixels are all different, and 0 where there is none."""
+    image = torch.arange(1, height * width + 1).reshape(1, height, width)
+    options = {"size": shape, "resize": None, "flip": 1.0, "vertical_flip": 1.0}
+    transform = CenterCropTransform(**options, flip_before_crop=first)
+    geometry = transform.geometry(np.array([[height, width]]), Draws(0, 0, np.arange(1))).take(0)
+
+    steps = [lambda image: image.flip(1, 2), v2.CenterCrop(shape)]
+    theirs = v2.Compose(steps if first else steps[::-1])(image)[0]
+
+    top, left, rows, columns = geometry.region
+    ours = torch.zeros(shape, dtype=torch.int64)
+    for y, x in np.ndindex(shape):
+        row, column = y + geometry.crop[0], x + geometry.crop[1]
+        if 0 <= row < rows and 0 <= column < columns:
+            ours[y, x] = image[0, top + row, left + column]
+    assert torch.equal(ours.flip(0, 1), theirs)

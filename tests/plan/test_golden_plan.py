@@ -56,6 +56,16 @@ TRANSFORMS = {
     "RandomSolarize": TrainTransform(
         size=96, augment=[{"name": "RandomSolarize", "threshold": 100, "p": 0.3}]
     ),
+    "one operation each": TrainTransform(
+        size=96,
+        augment=[
+            "RandomPosterize",
+            "RandomInvert",
+            "RandomAutocontrast",
+            "RandomEqualize",
+            "RandomAdjustSharpness",
+        ],
+    ),
     "views": ViewsTransform(
         views={
             "global": {"count": 2},
@@ -78,6 +88,7 @@ GOLDEN = {
     "RandomErasing": "369ef44f41ea255d",
     "all": "8a46ddb145c05aab",
     "RandomSolarize": "acfa3ca93923cc5d",
+    "one operation each": "faffa287becf66ea",
     "views": "c25664ca2e69e831",
 }
 

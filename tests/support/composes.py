@@ -225,6 +225,22 @@ TRAINING: dict[str, Callable] = {
     "SimCLR": simclr,
     "MoCo v2": moco_v2,
     "DINO, local": dino_local,
+    "flip, then the centre": lambda: tensor_end(
+        v1.RandomHorizontalFlip(), v1.Resize(120), v1.CenterCrop(111)
+    ),
+    "one operation each": lambda: tensor_end(
+        v1.RandomResizedCrop(224),
+        v1.RandomPosterize(3, 0.4),
+        v1.RandomInvert(0.3),
+        v1.RandomAutocontrast(),
+        v1.RandomEqualize(),
+        v1.RandomAdjustSharpness(1.5, 0.7),
+    ),
+    "applied at random": lambda: tensor_end(
+        v1.RandomResizedCrop(224),
+        v1.RandomApply([v1.RandomSolarize(128, 0.5)], 0.4),
+        v1.RandomApply([v1.Grayscale(3)], 0.3),
+    ),
     "BYOL, second view": lambda: tensor_end(
         v1.RandomResizedCrop(224),
         v1.RandomHorizontalFlip(),
@@ -316,6 +332,10 @@ REFUSED: dict[str, tuple[Callable, str]] = {
             [v2.RandomResizedCrop(32), v2.ToImage(), v2.RandomErasing(), v2.ColorJitter(0.5)]
         ),
         "ColorJitter",
+    ),
+    "flips on both sides of the centre": (
+        lambda: tensor_end(v1.RandomHorizontalFlip(), v1.CenterCrop(32), v1.RandomVerticalFlip()),
+        "RandomVerticalFlip",
     ),
     "lopsided padding after a flip": (
         lambda: v2.Compose(

@@ -92,6 +92,7 @@ class Reading:
         options: our transform's options for the crop.
         flips: the probability of each flip, by our transform's option.
         augment: the policies with their options.
+        applied: the probability of the RandomApply around the step that is read.
         affine: whether a policy rotates or shears.
         tensor, floats: whether the image is a tensor by now, and one of floats.
         normalized: mean and std, and maybe the dtype; None: there is no Normalize.
@@ -106,6 +107,7 @@ class Reading:
     interpolation: str = "bilinear"
     flips: dict[str, float] = field(default_factory=dict)
     augment: list[dict[str, Any]] = field(default_factory=list)
+    applied: float = 1.0
     affine: bool = False
     tensor: bool = False
     floats: bool = False

@@ -23,6 +23,19 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 
+# steps that become one policy with a probability, which a RandomApply around them lowers
+_APPLIED = (
+    "ColorJitter",
+    "GaussianBlur",
+    "Grayscale",
+    "RandomGrayscale",
+    "RandomSolarize",
+    "RandomPosterize",
+    "RandomInvert",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomAdjustSharpness",
+)
 # timm's steps that are read; its other ones do something that a plan cannot do
 _OF_TIMM = (
     "RandomResizedCropAndInterpolation",
@@ -264,9 +277,9 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
-    # a flip makes no difference only before a random crop
-    _refuse_after(reading.flips, step, "a flip")
-    return f"central crop, {_crop(reading, step, 'center')}"
+    # before a random crop it makes no difference
+    flipped = {"flip_before_crop": True} if reading.flips else {}
+    return f"central crop, {_crop(reading, step, 'center', **flipped)}"
 
 
 def _resized_crop(reading: Reading, step: Any) -> str:
@@ -322,6 +335,12 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             "it is there twice",
             "leave one of them out",
         )
+        refuse_unless(
+            not reading.options.get("flip_before_crop"),
+            type(step).__name__,
+            "it comes after CenterCrop, and the other flip before it",
+            "put both on one side",
+        )
         # after colours and blur it makes no difference, so these may come before it
         _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
@@ -334,6 +353,8 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     """Notes a policy of `augment` with its options."""
     _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
+    if reading.applied < 1:
+        options["p"] = reading.applied * options.get("p", 1.0)
     reading.augment.append({"name": name, **options})
     # torchvision keeps the edges of PIL images sharp (docs/from_torch.md)
     edges = options.get("interpolation") == "bilinear" and not reading.tensor
@@ -392,7 +413,7 @@ def _auto_augment(*names: str) -> Callable[[Reading, Any], str]:
     return read
 
 
-def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
+def _color_jitter(reading: Reading, step: Any) -> str:
     found = {}
     # torchvision keeps v as [max(0, 1 - v), 1 + v]
     for name in ("brightness", "contrast", "saturation"):
@@ -420,9 +441,7 @@ def _color_jitter(reading: Reading, step: Any, **options: Any) -> str:
     }
 
     return (
-        _policy(reading, step, "ColorJitter", **found, **options)
-        if found
-        else "nothing: it changes nothing"
+        _policy(reading, step, "ColorJitter", **found) if found else "nothing: it changes nothing"
     )
 
 
@@ -447,7 +466,25 @@ def _solarize(reading: Reading, step: Any) -> str:
     return _policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
 
 
-def _blur(reading: Reading, step: Any, **options: Any) -> str:
+def _posterize(reading: Reading, step: Any) -> str:
+    return _policy(reading, step, "RandomPosterize", bits=int(step.bits), p=float(step.p))
+
+
+def _sharpness(reading: Reading, step: Any) -> str:
+    factor = float(step.sharpness_factor)
+    return _policy(reading, step, "RandomAdjustSharpness", sharpness_factor=factor, p=float(step.p))
+
+
+def _alone(note: str = "") -> Callable[[Reading, Any], str]:
+    """Returns the reader of an operation that has no option but its probability."""
+
+    def read(reading: Reading, step: Any) -> str:
+        return _policy(reading, step, type(step).__name__, p=float(step.p)) + note
+
+    return read
+
+
+def _blur(reading: Reading, step: Any) -> str:
     kernel = set(step.kernel_size)
     refuse_unless(
         len(kernel) == 1,
@@ -462,7 +499,6 @@ def _blur(reading: Reading, step: Any, **options: Any) -> str:
         "GaussianBlur",
         kernel_size=kernel.pop(),
         sigma=tuple(map(float, step.sigma)),
-        **options,
     )
 
 
@@ -483,7 +519,6 @@ def _rotation(reading: Reading, step: Any) -> str:
 
 def _random_apply(reading: Reading, step: Any) -> str:
     inner = list(step.transforms)
-    readers = {"ColorJitter": _color_jitter, "GaussianBlur": _blur}
     name = (
         type(inner[0]).__name__
         if len(inner) == 1 and is_of(inner[0], "torchvision.transforms")
@@ -491,12 +526,16 @@ def _random_apply(reading: Reading, step: Any) -> str:
     )
 
     refuse_unless(
-        name in readers,
+        name in _APPLIED,
         _text(step),
-        "only one ColorJitter or GaussianBlur can be applied at random",
+        "only one step that changes colours or blurs can be applied at random",
         "apply each alone",
     )
-    return readers[name](reading, inner[0], p=float(step.p))
+
+    reading.applied = float(step.p)
+    text = _READERS[name](reading, inner[0])
+    reading.applied = 1.0
+    return text
 
 
 def _to_bytes(reading: Reading, step: Any) -> str:
@@ -658,6 +697,11 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "Grayscale": _grayscale,
     "RandomGrayscale": _random_grayscale,
     "RandomSolarize": _solarize,
+    "RandomPosterize": _posterize,
+    "RandomInvert": _alone(),
+    "RandomAutocontrast": _alone(),
+    "RandomEqualize": _alone(_EQUALIZE),
+    "RandomAdjustSharpness": _sharpness,
     "GaussianBlur": _blur,
     "RandomRotation": _rotation,
     "RandomApply": _random_apply,

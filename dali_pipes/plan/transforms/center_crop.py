@@ -15,16 +15,18 @@ from dali_pipes.plan.transforms.base import RandomTransform, check_pixels
 
 @dataclass(kw_only=True, slots=True)
 class CenterCropTransform(RandomTransform):
-    """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, then random flips.
+    """torchvision's Resize(resize) and CenterCrop(size) as `EvalTransform`, with random flips.
 
     Attributes:
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
             stored.
+        flip_before_crop: the flips come before the crop. Where an odd number of pixels is cropped
+            away, that moves a flipped image by one pixel.
     """
 
     resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    flip_before_crop: bool = False
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        return center_crop(
-            source, self.resize, self.shape, self.flips(draws.uniform(FLIP_DRAW)[:2])
-        )
+        flips = self.flips(draws.uniform(FLIP_DRAW)[:2])
+        return center_crop(source, self.resize, self.shape, flips, self.flip_before_crop)
