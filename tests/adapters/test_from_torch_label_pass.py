@@ -23,8 +23,9 @@ from dali_pipes.adapters.from_torch import label_pass
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.structure import first_difference
+from dali_pipes.adapters.from_torch.structure import first_difference, slot
 from dali_pipes.adapters.from_torch.trace import Recorder, trace
+from dali_pipes.data.reader import Extent
 
 EVAL = composes.torchvision_eval(40, 32)
 
@@ -315,6 +316,20 @@ def test_nothing_in_a_file_is_executed(files, tmp_path, monkeypatch):
     (tmp_path / "from_torch-labels-key").write_bytes(head + encoded)
     run_kept(Table(files), tmp_path)
     assert not (tmp_path / "harm").exists()
+
+
+def test_parts_of_files_are_kept_as_well(tmp_path):
+    database, example = tmp_path / "data.mdb", (slot(0), 3)
+    database.write_bytes(b"1")
+    records = [((Extent(str(database), "byte 5", 5, 9, (1, 2)),), example)]
+    with LabelFile(tmp_path, "key", example) as file:
+        file.add(records, [])
+    with LabelFile(tmp_path, "key", example) as file:
+        assert file.read(4) == (records, 0)
+
+    database.write_bytes(b"12")
+    with LabelFile(tmp_path, "key", example) as file:
+        assert file.read(4) == ([], 0)
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(files, tmp_path):

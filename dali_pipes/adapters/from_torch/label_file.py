@@ -25,10 +25,12 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.from_torch.structure import PictureSlot, slot
+from dali_pipes.data.reader import Extent
 
 log = logging.getLogger(__name__)
 
-Record = tuple[tuple[str, ...], Any]  # the files of a sample, and its skeleton
+# the files of a sample, paths or parts of files, and its skeleton
+Record = tuple[tuple[Any, ...], Any]
 
 _HEAD = struct.Struct("<Q16s")  # the length of an entry, and its hash
 # what pickles of NumPy's arrays and numbers, and ours of a slot and a tensor, are made of
@@ -45,6 +47,7 @@ _TYPES = {
     ),
     (__name__, "_tensor"),
     (slot.__module__, "slot"),
+    (Extent.__module__, "Extent"),
 }
 
 
@@ -120,7 +123,8 @@ class LabelFile:
         Args:
             read: further files that were opened, and folders that were listed.
         """
-        paths = {path for files, _ in records for path in files}.union(map(os.path.abspath, read))
+        paths = set(map(os.path.abspath, read))
+        paths.update(_path_of(file) for files, _ in records for file in files)
         stamps = {path: _stamp(path) for path in paths if path not in self._stamps}
         self._stamps |= stamps
         self._write({"records": records, "stamps": stamps})
@@ -239,6 +243,10 @@ def _is_plain(kind: type) -> bool:
     return kind.__module__ != "builtins" and (
         issubclass(kind, tuple) or "__dataclass_fields__" in vars(kind)
     )
+
+
+def _path_of(file: str | Extent) -> str:
+    return file.file if isinstance(file, Extent) else file
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
