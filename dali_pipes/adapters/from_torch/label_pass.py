@@ -5,12 +5,13 @@ twice, the second time in the opposite order and with other noise and random see
 must have the same files and values, and do what the samples of the trace did.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.untouched import random_states, seed_all
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
@@ -21,6 +22,7 @@ from dali_pipes.adapters.from_torch.trace import (
     Trace,
     describe_steps,
     refuse_drawn,
+    refuse_unknown_bytes,
 )
 from dali_pipes.system.progress import track
 
@@ -34,11 +36,11 @@ class ItemRecords:
     """What a data set has for each of some samples, in their order.
 
     Attributes:
-        files: the files that each sample opens.
+        files: the files, or parts of files, that each sample opens.
         skeletons: what the data set returns for each sample, with slots in place of pictures.
     """
 
-    files: list[tuple[str, ...]]
+    files: list[tuple[Place, ...]]
     skeletons: list[Any]
 
 
@@ -81,7 +83,7 @@ class _Visitor:
         seed_all(11)
         self._states = random_states()
 
-    def run(self, index: Any, which: int) -> tuple[tuple[str, ...], Any]:
+    def run(self, index: Any, which: int) -> tuple[tuple[Place, ...], Any]:
         """Visits a sample, and returns its files and its skeleton.
 
         Args:
@@ -117,24 +119,19 @@ class _Visitor:
             "treat all samples alike, or load those that differ with a loader of their own",
         )
 
-    def _files(self, index: Any, seen: Seen) -> tuple[str, ...]:
-        files = tuple([each.path or "" for each in seen.visit.opened])
-        if "" in files:
-            opened = seen.visit.opened[files.index("")]
-            raise NotConvertibleError(
-                self._trace.name,
-                f"sample {index} gives {opened.opener} bytes that are no whole file",
-                "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
-            )
-        return files
+    def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
+        opened = seen.visit.opened
+        refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
+        return tuple([each.path for each in opened if each.path is not None])
 
     def compare(self, index: Any, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
         """Refuses a sample with other files or values the second time."""
         refuse_unless(
-            one[0] == other[0],
+            one[0] == other[0] or hold_the_same(one[0], other[0]),
             self._trace.name,
             f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
-            "choose the files of each sample once, and keep no pictures in the data set",
+            "choose the files of each sample in __init__ (about 3 lines), and keep no pictures in "
+            "the data set",
         )
 
         if (place := first_difference(one[1], other[1])) is not None:
@@ -142,7 +139,8 @@ class _Visitor:
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
                 "is random, or depends on pixels, or on what was loaded before",
-                "compute it from the batch in your loop",
+                "return what it is computed from, and compute it in the collate function (about 3 "
+                "lines)",
             )
 
     def refuse_drawn(self) -> None:
@@ -154,5 +152,5 @@ class _Visitor:
         self._states = random_states()
 
 
-def _names(files: tuple[str, ...]) -> str:
-    return ", ".join(map(os.path.basename, files)) or "no file"
+def _names(files: tuple[Place, ...]) -> str:
+    return ", ".join(Path(str(each)).name for each in files) or "no file"
