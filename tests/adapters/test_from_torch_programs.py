@@ -416,13 +416,13 @@ def of_classes(picture, at, other=v1.Compose([v1.Resize((32, 32)), v1.ToTensor()
 
 
 DEFECTS = {
-    "changes it after that; write": (Own, by_hand),
+    "changes it after that; return what it returned": (Own, by_hand),
     r"code of its own draws random numbers \(of torch\)": (Own, rarely_by_hand),
     "keeps pictures": (Cached, lambda x, at: (EVAL(x), at)),
     "differs each time|loaded before": (Previous, lambda x, at: (EVAL(x), at)),
     r"sample\[1\]|another value": (Counting, None),
     "which files it opens|random numbers of random": (Chosen, None),
-    "not the decoded file: code of its own changes the pixels": (Blended, None),
+    "is not the decoded file, but .* made by code before it": (Blended, None),
     "what reaches Resize": (thumbnail, None),
     "what reaches Resize ": (drafted, None),
     "what reaches  ?Resize": (without_frame, None),

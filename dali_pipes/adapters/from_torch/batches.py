@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from dali_pipes.adapters.from_torch.orders import read_program_order
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
@@ -101,13 +102,15 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
         else batches
     )
 
-    plain = type(batches) is BatchSampler
-    name = (
-        f"the batch_sampler {type(batches).__name__}" if batches is not None else "batch_size=None"
-    )
     refuse_unless(
-        plain, name, "it makes batches of its own", "use batch_size, sampler and drop_last"
+        batches is not None,
+        "batch_size=None",
+        "the data set makes batches of its own",
+        "let it return single samples, and use batch_size (about 2 lines)",
     )
+    # a class that is not known is run, to see what it does
+    if type(batches) is not BatchSampler or not _is_known(batches.sampler):
+        return _read_program(batches, count, rank)
 
     # its samples become a manifest of their own, of which all are drawn
     indices = None
@@ -135,6 +138,15 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
 
     sampling, seed, own, text, even = _read_sampler(batches.sampler, loader)
     count = sampling.epoch_size or count
+
+    # the sampler leaves out what it cannot share evenly, also where the DataLoader keeps the rest
+    kept = count // own.count * own.count if own and even == "drop" else count
+    if kept < count and not batches.drop_last:
+        shuffled = isinstance(sampling, Uniform)
+        sampling = Uniform(epoch_size=kept) if shuffled else sampling
+        indices = None if shuffled else list(range(kept))
+        text += f", {count - kept} of {count:,} left out{' in turn' * shuffled}"
+        count = kept
 
     # Lightning and Accelerate give ranks to the sampler of a DataLoader later, but not to ours
     if own is None:
@@ -170,15 +182,44 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
 
     if drop and even == "pad" and -(-count // ranks) % batches.batch_size == 0:
         last = "pad"  # the DistributedSampler's own padding fills the last global batch
-    elif not drop and even == "drop" and count % ranks:
-        instead = "give the DataLoader drop_last=True too, or the sampler drop_last=False"
-        raise NotConvertibleError(
-            "DistributedSampler(drop_last=True)", "our plan drops whole batches only", instead
-        )
     else:
         # "even" repeats samples until all ranks have equally many, as a DistributedSampler does
         last = "drop" if drop else "even" if count % ranks else "partial"
     return SamplerOrder(text, batches.batch_size, sampling, seed % 2**64, own, last, indices)
+
+
+def _is_known(sampler: Any) -> bool:
+    """Whether a sampler's class says what its order is."""
+    kinds = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+    of_timm = ("OrderedDistributedSampler", "RepeatAugSampler")
+    return type(sampler) in (*kinds, DistributedSampler) or is_of(sampler, "timm.data", *of_timm)
+
+
+def _read_program(batches: Any, count: int, rank: Rank | None) -> SamplerOrder:
+    """Reads a batch sampler of the user's own, or a sampler of the user's own in torch's."""
+    is_of_torch = type(batches) is BatchSampler
+    sampling, size, text = read_program_order(batches.sampler if is_of_torch else batches, count)
+
+    # which samples other processes take is known to it alone
+    name = sampling.runner.name
+    refuse_unless(
+        rank is None and Rank.from_env().count == 1,
+        f"{name} in several processes",
+        "what the others load is in its code",
+        "use a DistributedSampler, or build_loader with rank=",
+    )
+    if is_of_torch:
+        size = batches.batch_size
+    elif size is None:
+        raise NotConvertibleError(name, "it gives single samples", "use it as sampler=")
+    last = "drop" if is_of_torch and batches.drop_last else "partial"
+    refuse_unless(
+        last == "partial" or (sampling.epoch_size or 0) >= size,
+        f"{sampling.epoch_size} samples",
+        f"they make no batch of {size}",
+        "use a smaller batch_size",
+    )
+    return SamplerOrder(text, size, sampling, torch.initial_seed() % 2**64, Rank(), last)
 
 
 def _read_sampler(
@@ -232,23 +273,15 @@ def _read_sampler(
     if is_of(sampler, "timm.data", "RepeatAugSampler"):
         return _read_repeat_aug(sampler)
 
-    if kind is DistributedSampler or is_of(sampler, "timm.data", "OrderedDistributedSampler"):
-        shuffle = bool(kind is DistributedSampler and sampler.shuffle)
-        text = (
-            f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of "
-            f"{sampler.num_replicas}"
-        )
-        even = "drop" if getattr(sampler, "drop_last", False) else "pad"
-        rank = Rank(sampler.rank, sampler.num_replicas)
-        return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), rank, text, even
-
-    known = (
-        "RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler or "
-        "DistributedSampler"
+    assert is_of(sampler, "timm.data", "OrderedDistributedSampler") or kind is DistributedSampler
+    shuffle = bool(kind is DistributedSampler and sampler.shuffle)
+    text = (
+        f"{'a permutation each epoch' if shuffle else 'in order'}, rank {sampler.rank} of "
+        f"{sampler.num_replicas}"
     )
-    raise NotConvertibleError(
-        f"the sampler {kind.__name__}", "our plan has no such order", f"use {known}"
-    )
+    even = "drop" if getattr(sampler, "drop_last", False) else "pad"
+    rank = Rank(sampler.rank, sampler.num_replicas)
+    return Uniform() if shuffle else Sequential(), getattr(sampler, "seed", 0), rank, text, even
 
 
 def _read_repeat_aug(sampler: Any) -> tuple[Sampling, int, Rank, str, str]:

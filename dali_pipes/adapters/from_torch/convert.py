@@ -8,7 +8,9 @@
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,13 +45,14 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched, read_steps
-from dali_pipes.adapters.from_torch.trace import Recorder, Trace, trace, visit_more
+from dali_pipes.adapters.from_torch.trace import Chain, Recorder, Trace, trace, visit_more
 from dali_pipes.adapters.from_torch.views import join_views, view_places
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.checks import LARGEST_SEED
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
@@ -201,7 +204,7 @@ class Conversion:
         if listed:
             _refuse_other_transforms(listed.parts)
         with Recorder(dataset) as recorder:
-            seen = trace(recorder, indices)
+            seen = trace(recorder, indices, partial(_read, prefetch=prefetch))
             labels = None
             if not listed:
                 file = _label_file(cache_dir, dataset, indices, seen)
@@ -226,10 +229,7 @@ class Conversion:
         with recorder:
             visit_more(recorder, seen, [indices[at] for at in _extremes(manifest)])
 
-        readings = [
-            read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
-            for chain in seen.used
-        ]
+        readings = _read(seen.used, prefetch)
         exif = _exif_of(seen, manifest)
         views = _transforms(readings, manifest, exif)
         transform = views[0] if len(views) == 1 else join_views(views)
@@ -297,6 +297,14 @@ class Conversion:
         return "; ".join(draws)
 
 
+def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
+    """Reads the steps of each picture, and those of timm's PrefetchLoader, if there is one."""
+    return [
+        read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
+        for chain in chains
+    ]
+
+
 def _refuse_other_loaders(loader: Any) -> None:
     # a subclass with an __iter__ of its own may do anything to batches
     plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
@@ -304,11 +312,13 @@ def _refuse_other_loaders(loader: Any) -> None:
     plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
     refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
 
-    streams, instead = (
-        isinstance(loader.dataset, IterableDataset),
-        "use build_loader with a folder, table or shards",
+    refuse_unless(
+        not isinstance(loader.dataset, IterableDataset),
+        f"an IterableDataset, {type(loader.dataset).__name__},",
+        "which samples there are, and in which order, is in its code",
+        "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
+        "of WebDataset (docs/shards.md)",
     )
-    refuse_unless(not streams, "an IterableDataset", "its order is in its code", instead)
 
 
 def _processes(loader: DataLoader[Any]) -> int:
@@ -372,8 +382,9 @@ def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
     refuse_unless(
         len(files) == 1,
         seen.name,
-        "its samples have pictures of several files",
-        "load each kind with a loader of its own, from one table and with one seed",
+        f"its samples have pictures of {len(files)} files",
+        "make a data set for each of these files, convert a DataLoader of each with the same "
+        f"seed=, and loop over zip of the {len(files)} loaders (about 8 lines)",
     )
     place = files.pop()
     return DataSetSamples([each[place] for each in labels.files], labels_in(labels.skeletons))
@@ -441,14 +452,16 @@ def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
         return
 
     # the manifest does not hold Pillow's modes, so each file is opened, and none is decoded
+    reader = Reader()
     for sample in range(len(manifest)):
-        path = manifest.path(sample)
-        with Image.open(path) as image:
+        place = manifest.extent(sample)
+        file = BytesIO(reader.read(place).tobytes()) if place.member else place.file
+        with Image.open(file) as image:
             mode = image.mode
         refuse_unless(
             mode in seen.modes,
             seen.name,
-            f"it does not convert {path}, of mode {mode}, to RGB, as dali_pipes does",
+            f"it does not convert {place}, of mode {mode}, to RGB, as dali_pipes does",
             'open images with Image.open(path).convert("RGB")',
         )
 
@@ -548,9 +561,10 @@ class ConvertedLoader(RefusesMisuse):
         batch_size: images of a full batch of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
             `len(sampler)` is this process's samples.
+        batch_sampler: the same for batches.
     """
 
-    _set_once = ("loader", "dataset", "batch_size", "sampler")
+    _set_once = ("loader", "dataset", "batch_size", "sampler", "batch_sampler")
 
     def __init__(self, loader: Loader, conversion: Conversion, found: str):
         self.loader, self.dataset, self.batch_size = (
@@ -558,7 +572,7 @@ class ConvertedLoader(RefusesMisuse):
             conversion.dataset,
             conversion.order.batch_size,
         )
-        self.sampler = _EpochSampler(loader)
+        self.sampler, self.batch_sampler = _EpochSampler(loader), _EpochBatchSampler(loader)
         self._output = conversion.output
         self._steps, self._found = conversion.steps, found
 
@@ -622,3 +636,10 @@ class _EpochSampler:
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""
         self._loader.set_epoch(epoch)
+
+
+class _EpochBatchSampler(_EpochSampler):
+    """The same part of a batch sampler."""
+
+    def __len__(self) -> int:
+        return len(self._loader)

@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.untouched import (
     light_copy,
     random_states,
@@ -35,6 +37,7 @@ from dali_pipes.adapters.from_torch.trace import (
     Trace,
     describe_steps,
     refuse_drawn,
+    refuse_unknown_bytes,
 )
 from dali_pipes.errors import WorkerError
 from dali_pipes.system.progress import track
@@ -55,11 +58,11 @@ class ItemRecords:
     """What a data set has for each of some samples, in their order.
 
     Attributes:
-        files: the files that each sample opens.
+        files: the files, or parts of files, that each sample opens.
         skeletons: what the data set returns for each sample, with slots in place of pictures.
     """
 
-    files: list[tuple[str, ...]]
+    files: list[tuple[Place, ...]]
     skeletons: list[Any]
 
 
@@ -277,24 +280,21 @@ class _Visitor:
             "treat all samples alike, or load those that differ with a loader of their own",
         )
 
-    def _files(self, index: Any, seen: Seen) -> tuple[str, ...]:
-        files = tuple([each.path or "" for each in seen.visit.opened])
-        if "" in files:
-            opened = seen.visit.opened[files.index("")]
-            raise NotConvertibleError(
-                self._trace.name,
-                f"sample {index} gives {opened.opener} bytes that are no whole file",
-                "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
-            )
-        return files
+    def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
+        opened = seen.visit.opened
+        places = [each.path for each in opened]
+        if None in places:
+            refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
+        return tuple([each for each in places if each is not None])
 
     def compare(self, index: Any, one: Record, other: Record) -> None:
         """Refuses a sample with other files or values the second time."""
-        if one[0] != other[0]:
+        if one[0] != other[0] and not hold_the_same(one[0], other[0]):
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
-                "choose the files of each sample once, and keep no pictures in the data set",
+                "choose the files of each sample in __init__ (about 3 lines), and keep no pictures "
+                "in the data set",
             )
 
         if (place := first_difference(one[1], other[1])) is not None:
@@ -302,7 +302,8 @@ class _Visitor:
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
                 "is random, or depends on pixels, or on what was loaded before",
-                "compute it from the batch in your loop",
+                "return what it is computed from, and compute it in the collate function (about 3 "
+                "lines)",
             )
 
 
@@ -322,5 +323,5 @@ class _DrawingRefused:
             refuse_drawn(self._name, self._before, random_states())
 
 
-def _names(files: tuple[str, ...]) -> str:
-    return ", ".join(map(os.path.basename, files)) or "no file"
+def _names(files: tuple[Place, ...]) -> str:
+    return ", ".join(Path(str(each)).name for each in files) or "no file"

@@ -21,8 +21,11 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
+from dali_pipes.adapters.from_torch.recording.containers import Place
 from dali_pipes.adapters.from_torch.structure import PictureSlot
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Extent
+from dali_pipes.data.sources.extents import read_extents
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 5  # most files that an error lists
@@ -35,12 +38,12 @@ class DataSetSamples:
     """The samples in the data set's own order.
 
     Attributes:
-        paths: the file of each sample.
+        paths: the file of each sample, or the part of a file that it is.
         labels: class numbers; None: the samples have none.
         parts: the data sets that the samples come from, whose transforms must be alike.
     """
 
-    paths: list[str]
+    paths: Sequence[Place]
     labels: list[int] | None
     parts: list[Any] = field(default_factory=list)
 
@@ -57,7 +60,7 @@ class DataSetSamples:
         # the name of the saved scan holds a hash of exactly these files and labels;
         # surrogateescape, since a path need not be UTF-8
         key = hashlib.sha256(
-            "\0".join(chain(self.paths, map(str, self.labels or ()))).encode(
+            "\0".join(chain(map(_describe, self.paths), map(str, self.labels or ()))).encode(
                 errors="surrogateescape"
             )
         )
@@ -80,8 +83,12 @@ class DataSetSamples:
         return manifest
 
     def _scan(self) -> Manifest:
+        if not all(isinstance(place, str) for place in self.paths):
+            extents = [Extent(place) if isinstance(place, str) else place for place in self.paths]
+            return Manifest.of(read_extents("the data set", extents, self.labels))
+
         # the table is in another folder, from which relative paths would be read
-        columns: dict[str, Any] = {"path": list(map(os.path.abspath, self.paths))}
+        columns: dict[str, Any] = {"path": [os.path.abspath(str(place)) for place in self.paths]}
         if self.labels is not None:
             columns["label"] = self.labels
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
@@ -95,6 +102,11 @@ class DataSetSamples:
                 raise NotConvertibleError(
                     "the data set", problem, "its samples must be images with class numbers from 0"
                 ) from None
+
+
+def _describe(place: Place) -> str:
+    """A place as text that is another one for each place, and for each version of its file."""
+    return place if isinstance(place, str) else repr(tuple(place))
 
 
 def listed_samples(dataset: Any) -> DataSetSamples | None:
@@ -118,7 +130,7 @@ def listed_samples(dataset: Any) -> DataSetSamples | None:
             if part is None:
                 return None
             joined = DataSetSamples(
-                joined.paths + part.paths,
+                [*joined.paths, *part.paths],
                 (joined.labels or []) + (part.labels or []),
                 joined.parts + part.parts,
             )

@@ -47,9 +47,15 @@ _EQUALIZE = (
     "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's "
     "(docs/augmentation.md)"
 )
+_KEEP = "else keep your DataLoader"
 _AS_OURS = (
-    "put the steps in this order: resize and crop, flips, augmentation, ToTensor, Normalize, "
-    "RandomErasing"
+    "put the steps in this order if your training may change so: resize and crop, flips, "
+    f"augmentation, ToTensor, Normalize, RandomErasing; {_KEEP}"
+)
+# a step that we do not have can be left to the collate function, once images have one size
+_TO_COLLATE = (
+    "end the transform before it with PILToTensor(), and apply it and what follows to the images "
+    "in the collate function, which is called as it is (about 4 lines)"
 )
 
 
@@ -68,7 +74,7 @@ def read_steps(steps: Iterable[Any]) -> Reading:
     reading, refusals = Reading(), list[NotConvertibleError]()
     for step in (each for outer in steps for each in _flatten(outer)):
         try:
-            by = _reader(step)(reading, step)
+            by = _reader(reading, step)(reading, step)
         except NotConvertibleError as error:
             refusals.append(error)
             by = f"REFUSED: {error.problem}; {error.instead}"
@@ -109,24 +115,43 @@ def read_prefetched(steps: Iterable[Any], loader: Any) -> Reading:
     return reading
 
 
-def _reader(step: Any) -> Callable[[Reading, Any], str]:
+def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
     """The function that reads this step."""
     name = type(step).__name__
     if isinstance(step, Affine):
         return _affine_code
-
     if is_of(step, "albumentations"):
-        instead = "write the same with torchvision.transforms.v2"
-        problem = "its steps resize and draw in another way than ours"
-        raise NotConvertibleError(f"albumentations' {name}", problem, instead)
+        raise _of_albumentations(step)
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
-        instead = "leave it out; docs/from_torch.md lists those there are"
+        has_one_size = reading.crop or isinstance(reading.resize, tuple)
+        instead = (
+            _TO_COLLATE
+            if has_one_size and not reading.floats
+            else f"move it behind the crop if your training may change so, then {_TO_COLLATE}; "
+            f"{_KEEP}"
+            if not has_one_size
+            else "apply it and what follows to the images in the collate function, which is called "
+            "as it is (about 3 lines)"
+        )
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
     return _READERS[name]
+
+
+def _of_albumentations(step: Any) -> NotConvertibleError:
+    # a Compose of albumentations is a step, since it calls its parts in a way of its own
+    parts = [type(each).__name__ for each in getattr(step, "transforms", None) or [step]]
+    shown = f"{type(step).__name__}({', '.join(parts)})" if len(parts) > 1 else parts[0]
+    lines = f"about {len(parts)} {'lines' if len(parts) > 1 else 'line'}"
+    return NotConvertibleError(
+        f"albumentations' {shown}",
+        "its steps resize and draw in another way than ours",
+        f"write the same with torchvision.transforms.v2 ({lines}); pixels then differ as those of "
+        "the two libraries do",
+    )
 
 
 def _flatten(transform: Any) -> Iterator[Any]:
@@ -199,7 +224,7 @@ def _read_interpolation(reading: Reading, step: Any) -> str:
         not isinstance(mode, (tuple, list)),
         name,
         "its interpolation is random",
-        "choose bilinear or bicubic",
+        f"choose bilinear or bicubic if your training may change so (1 line); {_KEEP}",
     )
 
     kind = str(getattr(mode, "value", mode))
@@ -269,7 +294,7 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
         not reading.crop,
         name,
         "it is the second crop, and our plan has one",
-        "leave one of them out",
+        f"crop once if your training may change so; {_KEEP}",
     )
 
     reading.crop, reading.options = kind, {"size": _simplify_size(step.size), **options}
@@ -284,7 +309,14 @@ def _center_crop(reading: Reading, step: Any) -> str:
 
 def _resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
-    refuse_unless(reading.resize is None, type(step).__name__, wrong, "leave the Resize out")
+    # `prepare` resizes as Resize does, once and for all epochs
+    instead = (
+        f"resize the files once (dali-pipes prepare resize={reading.resize}, docs/prepare.md) and "
+        "remove the Resize (1 line)"
+        if isinstance(reading.resize, int)
+        else f"remove the Resize if your training may change so (1 line); {_KEEP}"
+    )
+    refuse_unless(reading.resize is None, type(step).__name__, wrong, instead)
 
     note = _read_interpolation(reading, step)
     made = _crop(reading, step, "resized", scale=tuple(step.scale), ratio=tuple(step.ratio))
@@ -333,7 +365,7 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             option not in reading.flips,
             type(step).__name__,
             "it is there twice",
-            "leave one of them out",
+            "flip once, with the probability p + q - 2 p q (1 line)",
         )
         refuse_unless(
             not reading.options.get("flip_before_crop"),

@@ -7,7 +7,7 @@ else in the sample must stay the same.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.made_up import (
     MADE_UP,
@@ -39,6 +40,7 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     used,
 )
 from dali_pipes.adapters.from_torch.recording.visit import (
+    GRAY,
     EndlessError,
     Opened,
     Supply,
@@ -47,7 +49,12 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     note_files,
     visiting,
 )
-from dali_pipes.adapters.from_torch.structure import Shown, first_difference, take_apart
+from dali_pipes.adapters.from_torch.structure import (
+    Shown,
+    first_difference,
+    leaves,
+    take_apart,
+)
 
 TRUE_SAMPLES = 8  # samples that are run with their true pictures, spread over the data set
 # height and width of cheap noise; values that depend on the size differ between the two
@@ -56,6 +63,20 @@ CHEAP_SIZES = (11, 14), (19, 8)
 _MASK_MODES = ("L", "P", "1")
 # steps that make the same of one channel as of three equal ones
 _GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
+
+
+# what a user can do about code of their own, in the order in which one would try it
+_INSTEAD_OF_CODE_BEFORE = (
+    "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
+    "(about 6 lines); else keep your DataLoader"
+)
+_INSTEAD_OF_GRAY = (
+    'open it with convert("RGB"), and make the images gray in the collate function, by '
+    "torchvision.transforms.v2.functional.rgb_to_grayscale (about 3 lines); values then differ by "
+    "rounding"
+)
+_IN_COLLATE = "in the collate function, which is called as it is"
+_INTO_COLLATE = "into the collate function, which is called as it is (as many lines as it has)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +233,16 @@ class Recorder:
     Attributes:
         keys: the keys of all steps that were called so far.
         known: by the key of a step, an example of what it returns.
-        copy: the copy of the data set that is run.
+        containers: files that hold many pictures.
+        copy: the copy of the data set that is run; None outside of a block.
     """
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
         self.keys = StepKeys()
         self.known: dict[Any, Any] = {}
+        self.containers = Containers()
+        self.copy: Any = None
         self._stack = ExitStack()
 
     def __enter__(self) -> "Recorder":
@@ -238,13 +262,16 @@ class Recorder:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        # it may have opened a file that can be open only once, such as an LMDB
+        self.copy = None
+        self.containers.close()
         self._stack.close()
 
     def see(self, index: Any, supply: Supply, seed: int) -> Seen:
         """Visits a sample. Errors of the user's code come out as they are."""
         is_again = False
         while True:
-            visit = Visit(supply, self.keys, self.known, seed)
+            visit = Visit(supply, self.keys, self.known, seed, self.containers)
             try:
                 with visiting(visit):
                     sample = get_sample(self.copy, index)
@@ -355,10 +382,9 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
 
     if before is None:
         return (
-            f"what reaches {step}{place} is not the decoded file: code of its own changes the "
-            "pixels before",
-            "move that code into the transform, as a step that dali_pipes has, or into "
-            "batch_transform= of build_loader",
+            f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
+            "made by code before it",
+            _INSTEAD_OF_GRAY if call.strange == GRAY else _INSTEAD_OF_CODE_BEFORE,
         )
 
     if len(call.inputs) > 1:
@@ -368,8 +394,9 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
         )
 
     return (
-        f"{step}{place} returns several pictures",
-        "use ViewsTransform and build_loader for several crops (docs/views.md)",
+        f"{step}{place} returns several pictures of one",
+        "let the data set return the image at one size, such as by Resize((256, 256)), and apply "
+        f"{step} in the collate function, which is called as it is (about 3 lines)",
     )
 
 
@@ -426,11 +453,17 @@ def name_of(dataset: Any) -> str:
     return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
 
-def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
+def trace(
+    recorder: Recorder,
+    indices: Sequence[Any],
+    accept: Callable[[list[Chain]], Any] = lambda chains: None,
+) -> Trace:
     """Runs samples of a data set, within the recorder's block.
 
     Args:
         indices: the indices of all samples, of which at most `TRUE_SAMPLES` are run.
+        accept: gets the chains of the first sample, and refuses steps that cannot be carried over,
+            before anything else is run.
 
     Raises:
         NotConvertibleError: the samples cannot be made in the same way.
@@ -441,6 +474,7 @@ def trace(recorder: Recorder, indices: Sequence[Any]) -> Trace:
 
     first = tracer.see_true(indices[chosen[0]])
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
+    accept(first.used)
     for place in chosen:
         tracer.visit_truly(indices[place])
     tracer.refuse_epochs(recorder.dataset)
@@ -663,22 +697,47 @@ class _Tracer:
         """Refuses a sample whose pictures cannot be followed back to whole files."""
         visit = seen.visit
 
-        refuse_unless(
-            visit.opened,
+        if not visit.opened:
+            raise self._without_image(visit)
+        refuse_unknown_bytes(self._name, visit.opened)
+
+        self._refuse_lost(seen)
+        self._refuse_broken(seen)
+
+    def _without_image(self, visit: Visit) -> NotConvertibleError:
+        """The error for a sample for which no image is opened."""
+        # modules are read when code imports them
+        read = [name for name in visit.read if not name.endswith((".py", ".pyc", ".so"))]
+        where = (
+            f"it reads {Path(read[-1]).name}, in a form that dali_pipes does not know"
+            if read
+            else "its pixels are in memory, or in a form that dali_pipes does not know"
+        )
+        kind = self._name.rpartition(" ")[2].lower()
+        prepared = (
+            f"dali-pipes prepare source={kind} archive=…"
+            if kind in ("cifar10", "cifar100")
+            else "as PNG or JPEG, in folders of their classes"
+        )
+        return NotConvertibleError(
             self._name,
-            "it opens no image: its pixels are in memory, or in a form that dali_pipes does not "
-            "know",
-            "keep your DataLoader if it decodes nothing; or store the images as files "
-            "(dali-pipes prepare)",
+            f"it opens no image: {where}",
+            "keep your DataLoader if it decodes nothing, since nothing would be gained; or store "
+            f"the images as files ({prepared})",
         )
 
-        unknown = next((each for each in visit.opened if each.path is None), None)
-        refuse_unless(
-            unknown is None,
-            self._name,
-            f"the bytes that {unknown.opener if unknown else ''} gets are no whole file",
-            "store the images as files, or in shards that dali_pipes reads (docs/shards.md)",
-        )
+    def _refuse_lost(self, seen: Seen) -> None:
+        """Refuses a sample without a picture that leads back to a file."""
+        visit = seen.visit
+        if any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
+            instead = "use build_loader with targets.boxes, which moves boxes too (docs/objects.md)"
+        elif visit.calls:
+            instead = f"return what it returned, and move the code after it {_INTO_COLLATE}"
+        else:
+            instead = (
+                "write it with transforms of torchvision (docs/from_torch.md lists them), or "
+                f"{_INSTEAD_OF_CODE_BEFORE}"
+            )
 
         # the picture got lost after the last call, or after the opening if there is no call
         last = visit.calls[-1] if visit.calls else None
@@ -693,10 +752,8 @@ class _Tracer:
                 else f"{visit.opened[-1].opener} ({visit.opened[-1].place}) decoded: all pixel "
                 "code is its own"
             ),
-            "write that code as steps of a transform, or as batch_transform= of build_loader",
+            instead,
         )
-
-        self._refuse_broken(seen)
 
     def _refuse_broken(self, seen: Seen) -> None:
         """Refuses pictures that do not lead back to a file, or whose channels are reversed."""
@@ -713,13 +770,15 @@ class _Tracer:
         """Refuses a sample that opens other files, or has other values, in the second visit."""
         files = [each.path for each in one.visit.opened], [each.path for each in other.visit.opened]
         refuse_unless(
-            files[0] == files[1],
+            hold_the_same(*files),
             self._name,
             f"which files it opens {problem}"
             if len(files[0]) == len(files[1])
             else f"it opens {len(files[0])} files, then {len(files[1])}: it keeps pictures, or "
             "chooses files",
-            "choose the files of each sample once, and keep no pictures in it",
+            "choose the files of each sample in __init__ (about 3 lines), and keep no pictures; "
+            "or form pairs and triplets among the samples of a batch, by sampling=PerClass(…) of "
+            "build_loader (docs/sampling.md)",
         )
 
         place = first_difference(one.skeleton, other.skeleton)
@@ -727,7 +786,7 @@ class _Tracer:
             place is None,
             self._name,
             f"sample{place} {problem}",
-            "compute it from the batch in your loop",
+            f"return what it is computed from, and compute it {_IN_COLLATE} (about 3 lines)",
         )
 
     def _expect(self, seen: Seen, what: str) -> None:
@@ -740,6 +799,25 @@ class _Tracer:
             f"{describe_steps(seen)}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+
+
+def refuse_unknown_bytes(name: str, opened: Sequence[Opened], what: str = "what") -> None:
+    """Refuses bytes that are no file, and lie in no file as they are.
+
+    Args:
+        what: "what", or which sample it is.
+    """
+    unknown = next((each for each in opened if each.path is None), None)
+    if unknown is None:
+        return
+    place = f" ({unknown.place})" if unknown.place else ""
+    raise NotConvertibleError(
+        name,
+        f"{what} {unknown.opener}{place} gets lies in no file that is open: it is unpacked by its "
+        "code, or was read into memory before",
+        'write each image to a file of its own (about 3 lines: Path(f"{index}.jpg").write_bytes('
+        "data) for all), or to shards that dali_pipes reads (docs/shards.md)",
+    )
 
 
 def describe_steps(seen: Seen) -> str:
@@ -759,7 +837,7 @@ def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> 
         not drawn,
         name,
         f"code of its own draws random numbers (of {' and '.join(drawn)})",
-        "let transforms draw them, or draw them in your loop",
+        f"let transforms draw them, or draw them {_IN_COLLATE} (about 3 lines)",
     )
 
 

@@ -18,7 +18,7 @@ _PACKAGE = "dali_pipes"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # attributes of a DataLoader that our loaders do not have
 _ABSENT = (
-    *("num_workers", "batch_sampler", "collate_fn", "drop_last", "generator", "pin_memory"),
+    *("num_workers", "collate_fn", "drop_last", "generator", "pin_memory"),
     *("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"),
     "worker_init_fn",
 )
@@ -295,11 +295,12 @@ class _Source:
 
     def _follow_sampler(self, node: ast.Call, name: str) -> None:
         """Lets the program set the epoch of our loader, where it sets that of the old sampler."""
-        samplers = [word.value for word in node.keywords if word.arg == "sampler"]
-        if len(samplers) != 1 or not isinstance(samplers[0], (ast.Name, ast.Attribute)):
+        samplers = [word for word in node.keywords if word.arg in ("sampler", "batch_sampler")]
+        if len(samplers) != 1 or not isinstance(samplers[0].value, (ast.Name, ast.Attribute)):
             return
 
-        sampler, here = ast.unparse(samplers[0]), self._function_of(node)
+        kind, sampler = samplers[0].arg, ast.unparse(samplers[0].value)
+        here = self._function_of(node)
         for call in ast.walk(self._tree):
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
@@ -308,11 +309,11 @@ class _Source:
             owner = call.func.value
             # the loader has this name there: in the same function, as a global, or as an attribute
             if self._function_of(call) is here or here is None or name.startswith("self."):
-                self._edit(self._place(owner), self._end(owner), f"{name}.sampler")
+                self._edit(self._place(owner), self._end(owner), f"{name}.{kind}")
             else:
                 self.notes.append(
                     f"{call.lineno}: {sampler}.set_epoch sets the epoch of the old sampler only; "
-                    "call .sampler.set_epoch of the loader"
+                    f"call .{kind}.set_epoch of the loader"
                 )
 
     def _function_of(self, node: ast.AST) -> ast.AST | None:

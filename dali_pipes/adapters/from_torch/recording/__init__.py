@@ -2,6 +2,7 @@
 
 - `visit.py`: what happens in one call of `dataset[index]`;
 - `keys.py`: numbers that are equal for transforms that do the same, and small pictures;
+- `containers.py`: files that hold many pictures, in which the bytes of each are found;
 - `openers.py`, `steps.py`: functions and transforms of libraries that tell the visit;
 - `marks.py`: pictures that are recognized again by their pixels;
 - `made_up.py`: pictures that no data set has, to see what depends on pixels;

@@ -138,7 +138,9 @@ def _cheap_image(opened: Opened, pixels: Pixels) -> Image.Image:
         image.putpalette([value // 3 for value in range(768)])
     elif opened.mode == "1":
         image = image.convert("1")
-    image.filename, image.format = opened.path or "", "JPEG"
+    # as Image.open has it for bytes
+    image.filename = opened.path if isinstance(opened.path, str) else ""
+    image.format = "JPEG"
     return image
 
 

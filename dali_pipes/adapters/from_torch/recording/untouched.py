@@ -57,6 +57,12 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
         return value
     if fresh is value:
         return value
+    if hasattr(fresh, "__del__"):
+        kind: Any = type(fresh)
+        try:
+            fresh.__class__ = _without_finalizer(kind)
+        except TypeError:  # a class in C, or one with slots
+            return value
 
     # noted before its attributes are copied, which may refer to it
     done[id(value)] = fresh
@@ -65,13 +71,22 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
     return fresh
 
 
+@functools.cache
+def _without_finalizer(kind: type) -> type:
+    """The same class for a copy, whose end must not close what the original goes on using."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
+    return type(kind.__name__, (kind,), {**names, "__del__": lambda self: None})
+
+
 def _is_users(value: Any) -> bool:
     """Whether an object is one of the user's own that may keep something in its attributes."""
     if not hasattr(value, "__dict__") or isinstance(value, _FUNCTIONS):
         return False
     if isinstance(value, torch.utils.data.Dataset):
         return True
-    return type(value).__module__.partition(".")[0] not in _LIBRARIES
+    # an open ZipFile of Python's own library must not be copied: its copy would close the file
+    module = type(value).__module__.partition(".")[0]
+    return module not in _LIBRARIES and module not in sys.stdlib_module_names
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from dali_pipes.adapters.from_torch.recording.containers import Containers, Place
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.marks import (
     Mark,
@@ -39,6 +40,7 @@ _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", 
 _MOST_FILES = 100  # that a sample may open
 # bytes of a small picture, and small pictures whose matches are remembered
 _SMALL, _MOST = 4096, 1024
+GRAY = "one channel of gray"  # what a picture may be that is not the decoded file
 
 
 class EndlessError(BaseException):
@@ -53,14 +55,14 @@ class Opened:
 
     Attributes:
         opener: the function, for people.
-        path: its file; None: it is not known.
+        path: its file, or the part of a file that it is; None: it is not known.
         data: the encoded bytes, if they were given instead of a path.
         place: file and line of the user's code, for people.
         mode: Pillow's mode of the encoded picture.
     """
 
     opener: str
-    path: str | None
+    path: Place | None
     data: bytes | None = None
     place: str = ""
     mode: str = "RGB"
@@ -78,6 +80,7 @@ class TransformCall:
         steps: the transform, or those of a Compose that was called as one.
         keys: the keys of the steps at the time of the call, since code may set their attributes
             later.
+        strange: what an input is that shows no mark, for people.
     """
 
     step: Any
@@ -86,6 +89,7 @@ class TransformCall:
     place: str = ""
     steps: list[Any] = field(default_factory=list)
     keys: tuple[int, ...] = ()
+    strange: str = ""
 
 
 @dataclass(slots=True)
@@ -112,6 +116,7 @@ class Visit:
         keys: the keys of steps, which all visits share.
         known: by the key of a step, an example of what it returns, for cheap visits.
         seed: the seed of the noise.
+        containers: files that hold many pictures, which all visits share.
         opened, calls, marks: what was opened and called, and the pictures that were handed out, in
             order.
         read: files that Python opened, in order.
@@ -125,6 +130,7 @@ class Visit:
     keys: StepKeys
     known: dict[Any, Any] = field(default_factory=dict)
     seed: int = 0
+    containers: Containers = field(default_factory=Containers)
     opened: list[Opened] = field(default_factory=list)
     calls: list[TransformCall] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -161,9 +167,9 @@ class Visit:
         if len(self.opened) >= _MOST_FILES:
             raise EndlessError(f"it opens more than {_MOST_FILES} files for one sample")
 
-        file = None if path is None else os.path.abspath(os.fsdecode(path))
+        file: Place | None = None if path is None else os.path.abspath(os.fsdecode(path))
         if file is None and data is not None:
-            file = self._file_of(data)
+            file = self._file_of(data) or self.containers.find(data, self.read)
 
         modes, number = self.supply.modes, len(self.opened)
         mode = modes[min(number, len(modes) - 1)] if modes else "RGB"
@@ -233,6 +239,8 @@ class Visit:
 
         # paused, since steps that a step calls are a part of it
         call.place = place_of_user()
+        if None in call.inputs:
+            call.strange = self._describe_strange(given[call.inputs.index(None)])
         with self.paused():
             try:
                 result = original(step, *args, **options)
@@ -282,6 +290,20 @@ class Visit:
                 known.clear()
             known[key] = find(value, self.marks)
         return replace(same, mark=self.marks[same.mark.number]) if (same := known[key]) else None
+
+    def _describe_strange(self, value: Any) -> str:
+        """What a picture that shows no mark is, beside the file that was opened last."""
+        files = [mark.pixels for mark in self.marks if isinstance(mark.source, Opened)]
+        if not files or files[-1].ndim != 3 or files[-1].dtype != np.uint8:
+            return ""
+
+        picture, (height, width) = pixels_of(value), files[-1].shape[:2]
+        if picture.shape[:2] != (height, width):
+            return f"{picture.shape[1]} × {picture.shape[0]} pixels of {width} × {height}"
+        # OpenCV's and Pillow's gray differ by rounding
+        gray = np.asarray(Image.fromarray(files[-1]).convert("L"), np.float64)
+        is_gray = picture.size == gray.size and np.abs(picture.reshape(gray.shape) - gray).max() < 3
+        return GRAY if is_gray else "other values"
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
