@@ -14,6 +14,9 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from datasets import ClassLabel, Features
+from datasets import Dataset as HuggingFace
+from datasets import Image as Image_
 from PIL import Image
 from scipy.io import savemat
 from test_from_torch_programs import assert_equal, convert
@@ -287,6 +290,16 @@ def timm_tar(root):
     return ImageDataset(str(root / "images.tar"), reader="image_tar", transform=EVAL)
 
 
+def timm_hugging_face(root):
+    """Hugging Face's data set of a Parquet file: timm's ReaderHfds."""
+    kinds = {"image": Image_(), "label": ClassLabel(names=["cat", "dog"])}
+    columns = {"image": [picture(at) for at in range(COUNT)], "label": [0, 1, 0, 0, 1]}
+    (root / "data").mkdir()
+    table = HuggingFace.from_dict(columns, features=Features(kinds))
+    table.to_parquet(root / "data" / "train-00000-of-00001.parquet")
+    return ImageDataset(str(root / "cache"), f"hfds/{root / 'data'}", transform=EVAL)
+
+
 CONVERTED = {
     "Flowers102": flowers,
     "Food101": food,
@@ -320,6 +333,7 @@ CONVERTED = {
     "CLEVRClassification": objects_counted,
     "Kitti": streets,
     "timm's ImageDataset of a tar": timm_tar,
+    "timm's ImageDataset of Hugging Face": timm_hugging_face,
 }
 
 

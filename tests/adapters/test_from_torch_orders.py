@@ -119,11 +119,11 @@ def test_the_order_of_each_epoch_is_theirs(options, told, numbered):
 
 
 def test_an_order_is_resumed_and_loaded_by_workers(numbered):
-    def make():
+    def make(workers=0):
         old = DataLoader(numbered, 8, sampler=ByEpoch())
-        return dp.from_torch(old, dp.TorchConfig(num_workers=1), check=False, **CPU)
+        return dp.from_torch(old, dp.TorchConfig(num_workers=workers), check=False, **CPU)
 
-    with make() as whole, make() as first, make() as second:
+    with make() as whole, make() as first, make(workers=1) as second:
         expected = [labels.tolist() for _ in range(2) for _, labels in whole]
         taken = [labels.tolist() for _, labels in first]
         batches = iter(first)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import io
 import random
+import tempfile
 from collections import namedtuple
 from pathlib import Path
 
@@ -367,6 +368,17 @@ class Chosen(Own):
         return EVAL(pil_loader(random.choice(self.files))), index
 
 
+class Unpacked(Own):
+    """Each image is unpacked into one and the same file."""
+
+    folder = tempfile.TemporaryDirectory()
+
+    def __getitem__(self, index):
+        file = Path(self.folder.name, "unpacked.jpg")
+        file.write_bytes(Path(self.files[index]).read_bytes())
+        return EVAL(pil_loader(file)), index
+
+
 class Blended(Own):
     def __getitem__(self, index):
         other = pil_loader(self.files[index - 1]).resize((50, 50))
@@ -422,6 +434,7 @@ DEFECTS = {
     "differs each time|loaded before": (Previous, lambda x, at: (EVAL(x), at)),
     r"sample\[1\]|another value": (Counting, None),
     "which files it opens|random numbers of random": (Chosen, None),
+    "unpacked.jpg was written while samples were made": (Unpacked, None),
     "is not the decoded file, but .* made by code before it": (Blended, None),
     "what reaches Resize": (thumbnail, None),
     "what reaches Resize ": (drafted, None),

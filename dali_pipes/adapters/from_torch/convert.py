@@ -6,6 +6,7 @@
 """
 
 import multiprocessing
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from dali_pipes.adapters.from_torch.reading import (
     Reading,
     Step,
     is_of,
+    place_of,
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recording.keys import freeze
@@ -203,6 +205,7 @@ class Conversion:
         listed = listed_samples(dataset)
         if listed:
             _refuse_other_transforms(listed.parts)
+        since_ns = None if listed else time.time_ns()
         with Recorder(dataset) as recorder:
             seen = trace(recorder, indices, partial(_read, prefetch=prefetch))
             labels = None
@@ -222,7 +225,7 @@ class Conversion:
             _refuse_pil(seen)
 
         # late, since it reads the headers of all images
-        manifest = samples.manifest(cache_dir)
+        manifest = samples.manifest(cache_dir, since_ns)
         _refuse_modes(seen, manifest)
 
         # code that treats large or small files in another way shows itself with the extremes
@@ -314,7 +317,7 @@ def _refuse_other_loaders(loader: Any) -> None:
 
     refuse_unless(
         not isinstance(loader.dataset, IterableDataset),
-        f"an IterableDataset, {type(loader.dataset).__name__},",
+        f"an IterableDataset, {place_of(type(loader.dataset), '__iter__')},",
         "which samples there are, and in which order, is in its code",
         "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
         "of WebDataset (docs/shards.md)",

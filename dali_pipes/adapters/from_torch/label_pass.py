@@ -273,10 +273,11 @@ class _Visitor:
         problem = next(
             (chain.problem for chains in seen.chains for chain in chains if chain.problem), ""
         )
+        steps = describe_steps(seen.chains)
         refuse_unless(
             not problem and seen.does_as(self._trace.slots),
             self._trace.name,
-            f"sample {index} is made in another way than others: {problem or describe_steps(seen)}",
+            f"sample {index} is made in another way than others: {problem or steps}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
 

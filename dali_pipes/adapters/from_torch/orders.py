@@ -11,7 +11,6 @@ import random
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -20,7 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, Sampler
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import (
+    NotConvertibleError,
+    place_of,
+    refuse_unless,
+)
 from dali_pipes.adapters.from_torch.recording.untouched import (
     random_states,
     seed_all,
@@ -212,13 +215,8 @@ def _flattened(drawn: list[Any]) -> list[int]:
 
 
 def _name_of(sampler: Any) -> str:
-    kind = type(sampler)
-    name = f"the {'batch_' * isinstance(sampler, BatchSampler)}sampler {kind.__name__}"
-    try:
-        code = inspect.unwrap(kind.__iter__).__code__
-    except AttributeError:  # a list, or a class in C
-        return name
-    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    what = "batch_sampler" if isinstance(sampler, BatchSampler) else "sampler"
+    return f"the {what} {place_of(type(sampler), '__iter__')}"
 
 
 def _method_of_its_own(sampler: Any) -> str | None:

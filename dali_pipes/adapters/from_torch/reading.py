@@ -4,8 +4,10 @@ for what cannot be carried over.
 The readers of `steps` fill a `Reading`; its `built` then makes the transform.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import ConfigError, OptionError
@@ -71,6 +73,15 @@ def is_of(value: Any, package: str, *names: str) -> bool:
     """
     kind = type(value)
     return f"{kind.__module__}.".startswith(f"{package}.") and (not names or kind.__name__ in names)
+
+
+def place_of(kind: type, method: str) -> str:
+    """The name of a class, with file and line of a method of it, for people."""
+    try:
+        code = inspect.unwrap(getattr(kind, method)).__code__
+    except AttributeError:  # a method in C, or none at all
+        return kind.__name__
+    return f"{kind.__name__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
 
 def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:

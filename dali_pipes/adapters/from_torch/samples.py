@@ -8,6 +8,7 @@ files.
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -47,15 +48,18 @@ class DataSetSamples:
     labels: list[int] | None
     parts: list[Any] = field(default_factory=list)
 
-    def manifest(self, cache_dir: str | Path | None = None) -> Manifest:
+    def manifest(
+        self, cache_dir: str | Path | None = None, since_ns: int | None = None
+    ) -> Manifest:
         """Returns a manifest with one row per sample, whose id is the sample's index.
 
         Args:
             cache_dir: folder in which the scan of exactly these files is kept, and from which it is
                 taken the next time.
+            since_ns: when the data set began to be run; None: it was not run.
 
         Raises:
-            NotConvertibleError: some files would be left out.
+            NotConvertibleError: some files would be left out, or were written by the data set.
         """
         # the name of the saved scan holds a hash of exactly these files and labels;
         # surrogateescape, since a path need not be UTF-8
@@ -65,7 +69,10 @@ class DataSetSamples:
             )
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
-        manifest = Manifest.load(file) if file and file.exists() else self._scan()
+        is_kept = file is not None and file.exists()
+        manifest = Manifest.load(file) if file and is_kept else self._scan()
+        if since_ns and not is_kept:
+            _refuse_written(manifest, since_ns)
 
         # a sample that is left out would shift the ids of all that come after it
         if problems := manifest.problems:
@@ -78,7 +85,7 @@ class DataSetSamples:
             )
             raise NotConvertibleError(what, "our decoders do not take them", instead)
 
-        if file and not file.exists():
+        if file and not is_kept:
             manifest.save(file)
         return manifest
 
@@ -102,6 +109,22 @@ class DataSetSamples:
                 raise NotConvertibleError(
                     "the data set", problem, "its samples must be images with class numbers from 0"
                 ) from None
+
+
+def _refuse_written(manifest: Manifest, since_ns: int) -> None:
+    """Refuses files that the data set writes while it makes a sample, such as one file that it
+    writes anew for each sample.
+    """
+    # some archives give files times in the future
+    times = manifest.samples["mtime_ns"].to_numpy()
+    written = np.flatnonzero((times >= since_ns) & (times <= time.time_ns()))
+    if len(written):
+        raise NotConvertibleError(
+            "the data set",
+            f"{manifest.extent(int(written[0]))} was written while samples were made, so it may "
+            "not hold this sample later",
+            "write the images before (about 3 lines), and only open them in __getitem__",
+        )
 
 
 def _describe(place: Place) -> str:

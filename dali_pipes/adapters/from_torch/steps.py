@@ -52,10 +52,11 @@ _AS_OURS = (
     "put the steps in this order if your training may change so: resize and crop, flips, "
     f"augmentation, ToTensor, Normalize, RandomErasing; {_KEEP}"
 )
-# a step that we do not have can be left to the collate function, once images have one size
+# A step that we do not have can be left to the collate function, once images have one size. timm's
+# steps take PIL images only.
 _TO_COLLATE = (
-    "end the transform before it with PILToTensor(), and apply it and what follows to the images "
-    "in the collate function, which is called as it is (about 4 lines)"
+    "end the transform before it with PILToTensor(), and apply it and what follows to {} in the "
+    "collate function (about 4 lines), which runs in the training process, so measure"
 )
 
 
@@ -126,16 +127,10 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     if not ours or name not in _READERS:
-        has_one_size = reading.crop or isinstance(reading.resize, tuple)
-        instead = (
-            _TO_COLLATE
-            if has_one_size and not reading.floats
-            else f"move it behind the crop if your training may change so, then {_TO_COLLATE}; "
-            f"{_KEEP}"
-            if not has_one_size
-            else "apply it and what follows to the images in the collate function, which is called "
-            "as it is (about 3 lines)"
-        )
+        picture = "to_pil_image(image)" if is_of(step, "timm") else "each image"
+        instead = _TO_COLLATE.format(picture)
+        if not (reading.crop or isinstance(reading.resize, tuple)):
+            instead = f"move it behind the crop if your training may change so, then {instead}"
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
     return _READERS[name]
@@ -149,8 +144,8 @@ def _of_albumentations(step: Any) -> NotConvertibleError:
     return NotConvertibleError(
         f"albumentations' {shown}",
         "its steps resize and draw in another way than ours",
-        f"write the same with torchvision.transforms.v2 ({lines}); pixels then differ as those of "
-        "the two libraries do",
+        "write the same with steps of torchvision that docs/from_torch.md lists, as far as there "
+        f"are such ({lines}); pixels then differ as those of the two libraries do",
     )
 
 
@@ -311,8 +306,8 @@ def _resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
     # `prepare` resizes as Resize does, once and for all epochs
     instead = (
-        f"resize the files once (dali-pipes prepare resize={reading.resize}, docs/prepare.md) and "
-        "remove the Resize (1 line)"
+        f"resize the files once (dali-pipes prepare resize={reading.resize}; docs/prepare.md "
+        "says how much pixels change) and remove the Resize (1 line)"
         if isinstance(reading.resize, int)
         else f"remove the Resize if your training may change so (1 line); {_KEEP}"
     )

@@ -6,7 +6,6 @@ the picture that reaches the first one must be the decoded file, pixel for pixel
 else in the sample must stay the same.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.reading import (
+    Affine,
+    NotConvertibleError,
+    place_of,
+    refuse_unless,
+)
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.made_up import (
@@ -395,8 +399,9 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
 
     return (
         f"{step}{place} returns several pictures of one",
-        "let the data set return the image at one size, such as by Resize((256, 256)), and apply "
-        f"{step} in the collate function, which is called as it is (about 3 lines)",
+        "let the data set return images of one size, such as by Resize((256, 256)), if your "
+        f"evaluation may change so, and apply {step} in the collate function, which is called as "
+        "it is (about 3 lines)",
     )
 
 
@@ -443,14 +448,9 @@ def name_of(dataset: Any) -> str:
 
     # the place of a library's code would help nobody
     kind = type(inner)
-    name = f"the data set {kind.__name__}"
     if kind.__module__.partition(".")[0] in ("torch", "torchvision", "timm", "datasets"):
-        return name
-    try:
-        code = inspect.unwrap(kind.__getitem__).__code__
-    except AttributeError:  # a __getitem__ in C, or none at all
-        return name
-    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+        return f"the data set {kind.__name__}"
+    return f"the data set {place_of(kind, '__getitem__')}"
 
 
 def trace(
@@ -729,10 +729,18 @@ class _Tracer:
     def _refuse_lost(self, seen: Seen) -> None:
         """Refuses a sample without a picture that leads back to a file."""
         visit = seen.visit
-        if any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
+        if len({opened.path for opened in visit.opened}) > 1:
+            instead = (
+                "keep your DataLoader: a plan has one file for each sample, and this sample has "
+                f"{len(visit.opened)}"
+            )
+        elif any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
             instead = "use build_loader with targets.boxes, which moves boxes too (docs/objects.md)"
         elif visit.calls:
-            instead = f"return what it returned, and move the code after it {_INTO_COLLATE}"
+            instead = (
+                "return what it returned, as a tensor (PILToTensor() makes one), and move the code "
+                f"after it {_INTO_COLLATE}"
+            )
         else:
             instead = (
                 "write it with transforms of torchvision (docs/from_torch.md lists them), or "
@@ -792,11 +800,15 @@ class _Tracer:
     def _expect(self, seen: Seen, what: str) -> None:
         """Refuses a visit in which other steps were called than for the first sample."""
         self._refuse_broken(seen)
-        refuse_unless(
-            seen.does_as(self.expected),
+        if seen.does_as(self.expected):
+            return
+        first = describe_steps([chains for _, chains in self.expected])
+        here = describe_steps(seen.chains)
+        difference = "with other options" if here == first else f"and not {first}"
+        raise NotConvertibleError(
             self._name,
-            f"what it does to {what} is something else than to the first sample: "
-            f"{describe_steps(seen)}",
+            f"what it does to {what} is something else than to the first sample: {here}, "
+            f"{difference}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
 
@@ -820,11 +832,11 @@ def refuse_unknown_bytes(name: str, opened: Sequence[Opened], what: str = "what"
     )
 
 
-def describe_steps(seen: Seen) -> str:
-    """The transforms of each picture, for people."""
+def describe_steps(slots: Sequence[Sequence[Chain]]) -> str:
+    """The transforms of each picture of some slots, for people."""
     steps = [
         ", ".join(type(step).__name__ for step in chain.steps) or "no transform"
-        for chains in seen.chains
+        for chains in slots
         for chain in chains
     ]
     return "; ".join(steps) or "it returns no picture"

@@ -1,0 +1,216 @@
+"""What from_torch refuses is named in the words of the program, with what would do instead; and
+what it proposes does.
+"""
+
+import random
+import re
+
+import albumentations as A
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_from_torch_programs import Own, convert
+from timm.data.auto_augment import rand_augment_transform
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torchvision import transforms as v1
+from torchvision.datasets.folder import pil_loader
+from torchvision.transforms import v2
+
+from dali_pipes.adapters.from_torch import trace
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+
+SIZE = v1.Compose([v1.Resize((40, 48)), v1.ToTensor()])
+CROP = v1.RandomResizedCrop(32)
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    for at in range(COUNT):
+        pixels = np.repeat(np.repeat(rng.integers(0, 256, (9, 8, 3), np.uint8), 8, 0), 8, 1)
+        Image.fromarray(pixels[: 60 + at]).save(root / f"{at}.png")
+    return sorted(map(str, root.iterdir()))
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    """With few of the made-up pictures: what is refused here shows without them."""
+    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
+    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[:1])
+
+
+def open_gray(path):
+    return Image.open(path).convert("L")
+
+
+def open_part(path):
+    image = Image.open(path).convert("RGB")
+    return image.crop((0, 0, 30, image.height))
+
+
+class Front(Own):
+    """Each sample has another file too, whose number `other` returns."""
+
+    def __init__(self, files, other):
+        super().__init__(files, None)
+        self.other = other
+
+    def __getitem__(self, index):
+        names = (self.files[index], self.files[self.other(index)])
+        return tuple(SIZE(pil_loader(name)) for name in names)
+
+
+class Frames(Front):
+    def __getitem__(self, index):
+        return torch.stack(super().__getitem__(index)).flip(-1)
+
+
+def flipped_by_hand(picture, index):
+    return SIZE(picture).flip(-1)
+
+
+def with_boxes(picture, index):
+    return v1.functional.to_tensor(picture)[:, :30], {"boxes": torch.ones(2, 4)}
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield 0
+
+
+def steps(*made):
+    transform = v1.Compose(made)
+    return lambda picture, index: (transform(picture), index)
+
+
+IN_ALBUMENTATIONS = A.Compose([A.Resize(40, 40), A.RandomRotate90(), A.Normalize()])
+TEN = v1.Compose([v1.Resize((40, 40)), v1.TenCrop(32)])
+PROGRAMS = {
+    "in gray": (
+        lambda files: Own(files, lambda x, at: (SIZE(x), at), open_gray),
+        r"Own \(test_from_torch_programs.py:\d+\) .* what reaches Resize .* one channel of gray",
+        r"rgb_to_grayscale \(about 3 lines\)",
+    ),
+    "a crop by hand": (
+        lambda files: Own(files, lambda x, at: (SIZE(x), at), open_part),
+        "not the decoded file, but 30 × 60 pixels of 64 × 60, made by code before it",
+        r"save what it makes once, as PNG files, and open those \(about 6 lines\)",
+    ),
+    "two files": (
+        lambda files: Front(files, lambda at: COUNT - 1 - at),
+        "pictures of 2 files",
+        r"the same seed=, and loop over zip of the 2 loaders \(about 8 lines\)",
+    ),
+    "frames": (
+        lambda files: Frames(files, lambda at: COUNT - 1 - at),
+        "no picture in its samples is what ToTensor .* returned",
+        "keep your DataLoader: a plan has one file for each sample, and this sample has 2",
+    ),
+    "a random file": (
+        lambda files: Front(files, lambda at: random.randrange(COUNT)),
+        "which files it opens differs each time",
+        r"sampling=PerClass\(…\) of build_loader",
+    ),
+    "a flip by hand": (
+        lambda files: Own(files, flipped_by_hand),
+        r"no picture in its samples is what ToTensor .* changes it after that",
+        r"as a tensor .* move the code after it into the collate function",
+    ),
+    "boxes": (
+        lambda files: Own(files, with_boxes),
+        r"what PIL.Image.open \(.*\) decoded: all pixel code is its own",
+        "use build_loader with targets.boxes, which moves boxes too",
+    ),
+    "a label that is drawn": (
+        lambda files: Own(files, lambda x, at: (SIZE(x), at + random.random())),
+        r"sample\[1\] differs each time",
+        r"compute it in the collate function, which is called as it is \(about 3 lines\)",
+    ),
+    "ten crops": (
+        lambda files: Own(files, lambda x, at: torch.stack([SIZE(each) for each in TEN(x)])),
+        r"TenCrop \(.*\) returns several pictures of one",
+        r"images of one size, .* and apply TenCrop in the collate function",
+    ),
+    "albumentations": (
+        lambda files: Own(
+            files, lambda x, at: IN_ALBUMENTATIONS(image=np.asarray(x))["image"].transpose(2, 0, 1)
+        ),
+        r"albumentations' Compose\(Resize, RandomRotate90, Normalize\) cannot be carried over",
+        r"write the same with steps of torchvision .*\(about 3 lines\)",
+    ),
+    "a step that is not there": (
+        lambda files: Own(files, steps(CROP, v1.RandomPerspective(), v1.ToTensor())),
+        r"RandomPerspective\(p=0.5\) cannot be carried over: our plan has no such step",
+        r"^end the transform before it with PILToTensor\(\), and apply it and what follows to each "
+        r"image in the collate function \(about 4 lines\)",
+    ),
+    "a step that comes before the crop": (
+        lambda files: Own(files, steps(v1.RandomPerspective(), CROP, v1.ToTensor())),
+        "our plan has no such step",
+        r"^move it behind the crop if your training may change so, then end the transform before",
+    ),
+    "a step of timm": (
+        lambda files: Own(files, steps(CROP, rand_augment_transform("rand-m9", {}), v1.ToTensor())),
+        "our plan has no such step",
+        r"to_pil_image\(image\) in the collate function",
+    ),
+    "two ways": (
+        lambda files: Own(files, lambda x, at: SIZE(v1.CenterCrop(50)(x)) if at % 2 else SIZE(x)),
+        "something else than to the first sample: CenterCrop, Resize, ToTensor, and not Resize, ",
+        "treat all samples alike",
+    ),
+    "a stream": (
+        lambda files: Stream(),
+        r"an IterableDataset, Stream \(test_from_torch_refusals.py:\d+\), cannot be carried over",
+        "use Manifest.open and build_loader",
+    ),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_refusal_says_what_would_do(program, files):
+    make, problem, instead = PROGRAMS[program]
+    with pytest.raises(NotConvertibleError, match=problem) as error:
+        convert(DataLoader(make(files), batch_size=4))
+    assert re.search(instead, error.value.instead)
+
+
+# What is proposed is carried over
+
+
+def test_what_follows_in_the_collate_function(files):
+    rest = v2.Compose([v2.RandomPerspective(), v2.ToDtype(torch.float32, scale=True)])
+
+    def collate(samples):
+        return default_collate([(rest(picture), label) for picture, label in samples])
+
+    dataset = Own(files, steps(CROP, v1.PILToTensor()))
+    with convert(DataLoader(dataset, batch_size=4, shuffle=True, collate_fn=collate)) as loader:
+        images, labels = next(iter(loader))
+    assert images.shape == (4, 3, 32, 32) and images.dtype == torch.float32 and len(labels) == 4
+
+
+def test_gray_in_the_collate_function(files):
+    def collate(samples):
+        images, labels = default_collate(samples)
+        return v2.functional.rgb_to_grayscale(images), labels
+
+    gray = Own(files, lambda x, at: (SIZE(x), at), open_gray)
+    in_colour = Own(files, lambda x, at: (SIZE(x), at))
+    with convert(DataLoader(in_colour, batch_size=4, collate_fn=collate)) as loader:
+        for ours, theirs in zip(loader, DataLoader(gray, batch_size=4), strict=True):
+            assert ours[0].shape == theirs[0].shape and torch.equal(ours[1], theirs[1])
+            assert (ours[0] - theirs[0]).abs().max() <= 2 / 255
+
+
+def test_two_loaders_of_one_seed(files):
+    sides = [Own(files, lambda x, at: (SIZE(x), at)), Own(files[::-1], lambda x, at: (SIZE(x), at))]
+    loaders = [
+        convert(DataLoader(side, batch_size=4, shuffle=True), seed=3, check=False) for side in sides
+    ]
+    for (one, labels), (other, same) in zip(*loaders, strict=True):
+        assert torch.equal(labels, same) and not torch.equal(one, other)
+    for loader in loaders:
+        loader.close()
