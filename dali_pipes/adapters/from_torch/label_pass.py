@@ -12,7 +12,7 @@ from typing import Any
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
-from dali_pipes.adapters.from_torch.recording.untouched import random_states, seed_all
+from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
@@ -20,7 +20,9 @@ from dali_pipes.adapters.from_torch.trace import (
     Recorder,
     Seen,
     Trace,
+    ask_more,
     describe_steps,
+    openers_in,
     refuse_drawn,
     refuse_unknown_bytes,
 )
@@ -79,9 +81,10 @@ class _Visitor:
         self._recorder, self._trace = recorder, trace
         # what visits did that were followed back to the file and found to be right
         self._events = set(trace.events)
+        self._openers = {openers_in(events) for events, _ in trace.events}
         self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
         seed_all(11)
-        self._states = random_states()
+        self._states = recorder.random_states()
 
     def run(self, index: Any, which: int) -> tuple[tuple[Place, ...], Any]:
         """Visits a sample, and returns its files and its skeleton.
@@ -91,7 +94,9 @@ class _Visitor:
         """
         # 5 and 6 are the seeds of the trace's cheap visits, whose noise is kept
         try:
-            seen = self._recorder.see(index, self._supplies[which], 5 + which)
+            seen = self._recorder.see(index, self._supplies[which], 5 + which, bool(which))
+        except NotConvertibleError:
+            raise
         except (Exception, EndlessError) as error:
             line = (str(error).strip().splitlines() or [""])[0][:100]
             raise NotConvertibleError(
@@ -119,6 +124,10 @@ class _Visitor:
             f"sample {index} is made in another way than others: {problem or steps}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+        if (openers := openers_in(seen.visit.events)) not in self._openers:
+            self._openers.add(openers)
+            with states_kept():
+                ask_more(self._recorder, self._trace, index)
 
     def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
         opened = seen.visit.opened
@@ -139,18 +148,18 @@ class _Visitor:
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
-                "is random, or depends on pixels, or on what was loaded before",
+                "is random, or depends on pixels, on the worker, or on what was loaded before",
                 "return what it is computed from, and compute it in the collate function (about 3 "
                 "lines)",
             )
 
     def refuse_drawn(self) -> None:
         """Refuses code that has drawn random numbers since the last call, and seeds anew."""
-        after = random_states()
+        after = self._recorder.random_states()
         refuse_drawn(self._trace.name, self._states, after)
         # other seeds for the second time
         seed_all(12)
-        self._states = random_states()
+        self._states = self._recorder.random_states()
 
 
 def _names(files: tuple[Place, ...]) -> str:

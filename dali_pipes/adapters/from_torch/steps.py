@@ -8,6 +8,7 @@ NotConvertibleError.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from dali_pipes.adapters.from_torch.reading import (
     is_of,
     refuse_unless,
 )
+from dali_pipes.adapters.from_torch.recording.steps import is_library_code
 
 # steps that become one policy with a probability, which a RandomApply around them lowers
 _APPLIED = (
@@ -133,6 +135,7 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
             instead = f"move it behind the crop if your training may change so, then {instead}"
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
+    _refuse_altered(step)
     return _READERS[name]
 
 
@@ -146,6 +149,30 @@ def _of_albumentations(step: Any) -> NotConvertibleError:
         "its steps resize and draw in another way than ours",
         "write the same with steps of torchvision that docs/from_torch.md lists, as far as there "
         f"are such ({lines}); pixels then differ as those of the two libraries do",
+    )
+
+
+def _refuse_altered(step: Any) -> None:
+    """Refuses a step of a library whose methods the program has replaced, or that has hooks."""
+    own = vars(step) if hasattr(step, "__dict__") else {}
+    hooks = "a hook" * any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
+    methods = {
+        name: getattr(member, "__func__", member)
+        for kind in type(step).__mro__[-2::-1]
+        for name, member in vars(kind).items()
+        if isinstance(getattr(member, "__func__", member), FunctionType)
+    }
+    replaced = [
+        name
+        for name, method in methods.items()
+        if name in own or not (name.startswith("__") or is_library_code(method))
+    ]
+    what = hooks or (f"a {replaced[0]} of its own" if replaced else "")
+    refuse_unless(
+        not what,
+        type(step).__name__,
+        f"it has {what}, which may do anything",
+        "write that as a transform of its own",
     )
 
 
@@ -559,6 +586,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
         "apply each alone",
     )
 
+    _refuse_altered(inner[0])
     reading.applied = float(step.p)
     text = _READERS[name](reading, inner[0])
     reading.applied = 1.0
