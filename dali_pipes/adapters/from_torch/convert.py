@@ -233,7 +233,8 @@ class Conversion:
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:
             extremes = _extremes(manifest)
-            known = [skeletons[at] for at in extremes]
+            # a list of labels knows nothing of pictures
+            known = [skeletons[at] if labels else None for at in extremes]
             visit_more(recorder, seen, [indices[at] for at in extremes], known)
 
         readings = _read(seen.used, prefetch)

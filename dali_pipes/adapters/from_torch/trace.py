@@ -565,7 +565,7 @@ def visit_more(
     """Visits further samples with their true pictures, within a recorder's block.
 
     Args:
-        skeletons: what is known of each of these samples without its picture.
+        skeletons: what is known of each of these samples without its picture; None: nothing.
 
     Raises:
         NotConvertibleError: they are made in another way than the others.
@@ -582,7 +582,8 @@ def visit_more(
             f"it does not convert sample {index}, a gray file, to RGB, as dali_pipes does",
             'open images with Image.open(path).convert("RGB")',
         )
-        tracer.refuse_other_values(index, true, skeleton)
+        if skeleton is not None:
+            tracer.refuse_other_values(index, true, skeleton)
 
 
 def openers_in(events: Sequence[Any]) -> tuple[Any, ...]:
