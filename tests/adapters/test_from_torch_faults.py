@@ -361,6 +361,20 @@ def test_a_step_with_hooks_or_with_methods_of_its_own(root):
     assert_refused(folder(v1.RandomApply([jitter], 0.8)), "ColorJitter .* it has a hook")
 
 
+def test_a_class_that_is_applied_at_random_and_methods_of_every_module(root, monkeypatch):
+    """MoCo's own blur; and a program that gives all of PyTorch's modules another method."""
+
+    class GaussianBlur:
+        def __call__(self, picture):
+            return picture
+
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda module: module)
+    steps = [CROP, v1.RandomApply([GaussianBlur()]), v1.ToTensor()]
+    assert_refused(ImageFolder(root, v1.Compose(steps)), "GaussianBlur .* no step of torchvision")
+    steps = [CROP, v1.RandomHorizontalFlip(), v1.ToTensor()]
+    assert Conversion.of(DataLoader(ImageFolder(root, v1.Compose(steps)), 3)).transform.flip == 0.5
+
+
 def test_a_loader_whose_batches_are_changed(files):
     class Mirrored(DataLoader):
         def _get_iterator(self):

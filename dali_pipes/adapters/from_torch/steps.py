@@ -23,7 +23,10 @@ from dali_pipes.adapters.from_torch.reading import (
     is_of,
     refuse_unless,
 )
-from dali_pipes.adapters.from_torch.recording.steps import is_library_code
+from dali_pipes.adapters.from_torch.recording.steps import (
+    is_library_code,
+    is_transform_class,
+)
 
 # steps that become one policy with a probability, which a RandomApply around them lowers
 _APPLIED = (
@@ -158,7 +161,9 @@ def _refuse_altered(step: Any) -> None:
     hooks = "a hook" * any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
     methods = {
         name: getattr(member, "__func__", member)
-        for kind in type(step).__mro__[-2::-1]
+        for kind in type(step).__mro__[::-1]
+        # libraries and programs put methods of their own into torch.nn.Module
+        if is_transform_class(kind)
         for name, member in vars(kind).items()
         if isinstance(getattr(member, "__func__", member), FunctionType)
     }
@@ -579,6 +584,13 @@ def _random_apply(reading: Reading, step: Any) -> str:
         else ""
     )
 
+    own = [type(each) for each in inner if not is_of(each, "torchvision.transforms")]
+    refuse_unless(
+        not own,
+        " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own),
+        "it is no step of torchvision, and dali_pipes does not know what it does",
+        "use torchvision's own, such as GaussianBlur(23, sigma=(0.1, 2.0)) for a Gaussian blur",
+    )
     refuse_unless(
         name in _APPLIED,
         _text(step),
