@@ -17,7 +17,6 @@ from PIL import Image, ImageCms, ImageOps
 from torch.utils.data import (
     DataLoader,
     Dataset,
-    SequentialSampler,
     WeightedRandomSampler,
     get_worker_info,
 )
@@ -558,15 +557,6 @@ def test_no_file_is_removed(files):
     crop = v1.Compose([v1.RandomCrop(16), v1.ToTensor()])
     assert_refused(Cleaning(files, lambda x, at: (crop(x), at)), "it calls os.remove for .*jpg")
     assert all(Path(path).exists() for path in files)
-
-
-def test_a_sampler_of_its_own_that_is_a_known_one(files):
-    class Backwards(SequentialSampler):
-        def __iter__(self):
-            return iter(range(len(self) - 1, -1, -1))
-
-    dataset = Own(files, plain)
-    assert_refused(dataset, "the sampler Backwards", sampler=Backwards(dataset))
 
 
 def test_batches_are_equal_where_nothing_is_wrong(files):

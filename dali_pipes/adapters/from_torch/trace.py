@@ -326,7 +326,7 @@ class Recorder:
         """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
         the skeleton and what is in its slots.
         """
-        visit = Visit(supply, self.keys, self.known, seed)
+        visit = Visit(supply, self.keys, self.known, seed, self.containers)
         with visiting(visit):
             samples = list(self.copy.__getitems__(indices))
         return visit, [take_apart(sample, visit) for sample in samples]
@@ -769,7 +769,8 @@ class _Tracer:
         together, samples = self._recorder.see_together(chosen, supply, 5)
 
         files = [each.path for seen in alone for each in seen.visit.opened]
-        same = files == [each.path for each in together.opened] and len(samples) == len(alone)
+        same = hold_the_same(files, [each.path for each in together.opened])
+        same &= len(samples) == len(alone)
         first = 0
         for one, (skeleton, shown) in zip(alone, samples, strict=False):
             seen = self._recorder.trace(Seen(together, skeleton, shown))
@@ -975,7 +976,6 @@ class _Tracer:
         """Refuses pictures that do not lead back to a file, whose channels are reversed, or that
         come out of one random call.
         """
-        self._refuse_shared(seen)
         for chain in seen.used:
             refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
             refuse_unless(
@@ -984,6 +984,7 @@ class _Tracer:
                 "its channels are in the order of OpenCV, blue, green and red",
                 "convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
             )
+        self._refuse_shared(seen)
 
     def _refuse_shared(self, seen: Seen) -> None:
         """Refuses two pictures out of one call of a transform: ours would be drawn apart."""
