@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
-from torchvision.io import ImageReadMode, decode_image, read_image
+from torchvision.io import ImageReadMode, decode_image, read_file, read_image, write_file
 from torchvision.transforms import v2
 
 import dali_pipes as dp
@@ -369,13 +369,13 @@ class Chosen(Own):
 
 
 class Unpacked(Own):
-    """Each image is unpacked into one and the same file."""
+    """Each image is unpacked into one and the same file, by C++, which Python does not see."""
 
     folder = tempfile.TemporaryDirectory()
 
     def __getitem__(self, index):
         file = Path(self.folder.name, "unpacked.jpg")
-        file.write_bytes(Path(self.files[index]).read_bytes())
+        write_file(str(file), read_file(self.files[index]))
         return EVAL(pil_loader(file)), index
 
 

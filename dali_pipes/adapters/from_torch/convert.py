@@ -20,7 +20,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.adapters.from_torch.batches import SamplerOrder, batch_transform_of, read_order
+from dali_pipes.adapters.from_torch.batches import (
+    SamplerOrder,
+    batch_transform_of,
+    read_order,
+    sampler_of,
+)
 from dali_pipes.adapters.from_torch.check import (
     compare_batches,
     compare_draws,
@@ -29,6 +34,7 @@ from dali_pipes.adapters.from_torch.check import (
 from dali_pipes.adapters.from_torch.data_state import hash_of
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
+from dali_pipes.adapters.from_torch.later import Facts
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
@@ -39,6 +45,7 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.recording.made_up import traits_of
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -167,6 +174,7 @@ class Conversion:
         batch_transform: mixes batches as the old collate function does; None: it mixes nothing.
         live: the old steps that move pixels, one list for each view.
         steps: all old steps, and what carries each of them out.
+        facts: what the data set and its sampler held.
     """
 
     dataset: Any
@@ -181,6 +189,7 @@ class Conversion:
     batch_transform: BatchTransform | None
     live: list[list[Any]]
     steps: list[Step]
+    facts: Facts
 
     @classmethod
     def of(
@@ -206,8 +215,10 @@ class Conversion:
         if listed:
             _refuse_other_transforms(listed.parts)
         since_ns = None if listed else time.time_ns()
-        with Recorder(dataset) as recorder:
-            seen = trace(recorder, indices, partial(_read, prefetch=prefetch))
+        # a worker of its own tells a worker's number of 0 from that of none
+        workers = loader.num_workers and max(2, loader.num_workers)
+        with Recorder(dataset, workers) as recorder:
+            seen = trace(recorder, indices, order.batch_size, partial(_read, prefetch=prefetch))
             labels = None
             if not listed:
                 file = _label_file(cache_dir, dataset, indices, seen)
@@ -230,7 +241,10 @@ class Conversion:
 
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:
-            visit_more(recorder, seen, [indices[at] for at in _extremes(manifest)])
+            extremes = _extremes(manifest)
+            # a list of labels knows nothing of pictures
+            known = [skeletons[at] if labels else None for at in extremes]
+            visit_more(recorder, seen, [indices[at] for at in extremes], known)
 
         readings = _read(seen.used, prefetch)
         exif = _exif_of(seen, manifest)
@@ -281,6 +295,7 @@ class Conversion:
             mix,
             live,
             steps,
+            Facts(dataset, sampler_of(loader), seen.moving),
         )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
@@ -310,7 +325,10 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
 
 def _refuse_other_loaders(loader: Any) -> None:
     # a subclass with an __iter__ of its own may do anything to batches
-    plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    plain = isinstance(loader, DataLoader) and all(
+        getattr(type(loader), name) is getattr(DataLoader, name) and name not in vars(loader)
+        for name in ("__iter__", "_get_iterator")
+    )
     name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
     plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
     refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
@@ -460,13 +478,17 @@ def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
         place = manifest.extent(sample)
         file = BytesIO(reader.read(place).tobytes()) if place.member else place.file
         with Image.open(file) as image:
-            mode = image.mode
+            others = traits_of(image) - set(seen.modes)
         refuse_unless(
-            mode in seen.modes,
+            not others,
             seen.name,
-            f"it does not convert {place}, of mode {mode}, to RGB, as dali_pipes does",
+            f"it does not convert {place}, of mode {' and '.join(sorted(others))}, to RGB, as "
+            "dali_pipes does",
             'open images with Image.open(path).convert("RGB")',
         )
+
+
+_OF_RARE = 8  # samples of a kind of files that most data sets have few of
 
 
 def _extremes(manifest: Manifest) -> list[int]:
@@ -478,9 +500,20 @@ def _extremes(manifest: Manifest) -> list[int]:
     quantities = [height, width, height * width, width / height, table["bytes"].to_numpy()]
 
     chosen = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
+    # and one of the most frequent size, which a program may take for a special one
+    _, first, count = np.unique(manifest.sizes, axis=0, return_index=True, return_counts=True)
+    chosen.add(int(first[count.argmax()]))
     for name in ("format", "subsampling", "orientation"):
         values = table[name].to_numpy()
         chosen |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
+
+    # files whose EXIF tag, or whose mode, a program may leave as it is for some of the samples; a
+    # file that is no JPEG may be of any mode
+    orientation, subsampling = (table[name].to_numpy() for name in ("orientation", "subsampling"))
+    for rare in (orientation > 1, subsampling == "gray", subsampling == ""):
+        if len(places := np.flatnonzero(rare)):
+            spread = np.linspace(0, len(places) - 1, _OF_RARE).round().astype(int)
+            chosen |= set(places[spread].tolist())
     return sorted(chosen)
 
 
@@ -578,8 +611,10 @@ class ConvertedLoader(RefusesMisuse):
         self.sampler, self.batch_sampler = _EpochSampler(loader), _EpochBatchSampler(loader)
         self._output = conversion.output
         self._steps, self._found = conversion.steps, found
+        self._facts = conversion.facts
 
     def __iter__(self) -> Iterator[Any]:
+        self._facts.refuse_changes()
         # begins the epoch at once, as the loader does
         return self._batches(iter(self.loader))
 
@@ -630,8 +665,16 @@ class ConvertedLoader(RefusesMisuse):
 class _EpochSampler:
     """The part of a sampler that training programs use: its length and `set_epoch`."""
 
+    _loader: Loader
+
     def __init__(self, loader: Loader):
-        self._loader = loader
+        object.__setattr__(self, "_loader", loader)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{name}: this sampler took that of a DataLoader's place, and has only set_epoch; "
+            "change the DataLoader's own sampler, and call from_torch again"
+        )
 
     def __len__(self) -> int:
         return self._loader.plan.rank_samples

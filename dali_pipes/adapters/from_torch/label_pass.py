@@ -25,8 +25,8 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_u
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.untouched import (
     light_copy,
-    random_states,
     seed_all,
+    states_kept,
 )
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
@@ -35,7 +35,9 @@ from dali_pipes.adapters.from_torch.trace import (
     Recorder,
     Seen,
     Trace,
+    ask_more,
     describe_steps,
+    openers_in,
     refuse_drawn,
     refuse_unknown_bytes,
 )
@@ -227,6 +229,7 @@ class _Visitor:
         self._recorder, self._trace = recorder, trace
         # what visits did that were followed back to the file and found to be right
         self._events = set(trace.events)
+        self._openers = {openers_in(events) for events, _ in trace.events}
         self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
         self._read: set[str] = set()
 
@@ -240,7 +243,7 @@ class _Visitor:
 
     def drawing_refused(self, seed: int) -> "_DrawingRefused":
         """A block in which code may draw no random numbers."""
-        return _DrawingRefused(self._trace.name, seed)
+        return _DrawingRefused(self._recorder, self._trace.name, seed)
 
     def run(self, index: Any, which: int) -> Record:
         """Visits a sample, and returns its files and its skeleton.
@@ -250,7 +253,9 @@ class _Visitor:
         """
         # 5 and 6 are the seeds of the trace's cheap visits, whose noise is kept
         try:
-            seen = self._recorder.see(index, self._supplies[which], 5 + which)
+            seen = self._recorder.see(index, self._supplies[which], 5 + which, bool(which))
+        except NotConvertibleError:
+            raise
         except (Exception, EndlessError) as error:
             line = (str(error).strip().splitlines() or [""])[0][:100]
             raise NotConvertibleError(
@@ -280,6 +285,10 @@ class _Visitor:
             f"sample {index} is made in another way than others: {problem or steps}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+        if (openers := openers_in(seen.visit.events)) not in self._openers:
+            self._openers.add(openers)
+            with states_kept():
+                ask_more(self._recorder, self._trace, index)
 
     def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
         opened = seen.visit.opened
@@ -302,7 +311,7 @@ class _Visitor:
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
-                "is random, or depends on pixels, or on what was loaded before",
+                "is random, or depends on pixels, on the worker, or on what was loaded before",
                 "return what it is computed from, and compute it in the collate function (about 3 "
                 "lines)",
             )
@@ -311,17 +320,17 @@ class _Visitor:
 class _DrawingRefused:
     """A block in which code may draw no random numbers."""
 
-    def __init__(self, name: str, seed: int):
-        self._name, self._seed = name, seed
+    def __init__(self, recorder: Recorder, name: str, seed: int):
+        self._recorder, self._name, self._seed = recorder, name, seed
 
     def __enter__(self) -> None:
         seed_all(self._seed)
-        self._before = random_states()
+        self._before = self._recorder.random_states()
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         # looked at once for a whole chunk, which costs next to nothing for each sample
         if kind is None:
-            refuse_drawn(self._name, self._before, random_states())
+            refuse_drawn(self._name, self._before, self._recorder.random_states())
 
 
 def _names(files: tuple[Place, ...]) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
+from types import FunctionType
 from typing import Any
 
 from dali_pipes.adapters.from_torch.recording.visit import active
@@ -22,6 +23,8 @@ _PACKAGES = (
     "timm.data.random_erasing",
     "albumentations",
 )
+# whose code the transforms' methods are; a decorator may be of torch
+_LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch", "dali_pipes")
 _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
@@ -41,7 +44,7 @@ def steps_patched() -> Iterator[None]:
         for kind in _classes():
             _KNOWN.add(kind)
             for name in _METHODS:
-                if (method := vars(kind).get(name)) and callable(method):
+                if (method := vars(kind).get(name)) and is_library_code(method):
                     setattr(kind, name, _telling(method))
                     undo.append(partial(setattr, kind, name, method))
 
@@ -64,6 +67,15 @@ def _classes() -> set[type]:
         for value in list(vars(module).values())
         if isinstance(value, type) and is_transform_class(value)
     }
+
+
+def is_library_code(method: Any) -> bool:
+    """Whether a method is the library's own, and not one that the program has put in its place."""
+    function = getattr(method, "__func__", method)
+    if not isinstance(function, FunctionType):
+        return callable(function)
+    package = str(function.__globals__.get("__name__", "")).partition(".")[0]
+    return package in _LIBRARIES
 
 
 def is_transform_class(kind: type) -> bool:

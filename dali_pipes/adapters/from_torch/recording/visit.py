@@ -33,6 +33,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     to_array,
     with_noise,
 )
+from dali_pipes.adapters.from_torch.recording.untouched import random_states
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
 
@@ -46,7 +47,14 @@ GRAY = "one channel of gray"  # what a picture may be that is not the decoded fi
 class EndlessError(BaseException):
     """A sample opens files without end. It is no `Exception`, since code that tries the next file
     after any error would catch that.
+
+    Attributes:
+        is_after_error: whether a transform has failed before.
     """
+
+    def __init__(self, message: str, is_after_error: bool):
+        super().__init__(message)
+        self.is_after_error = is_after_error
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +132,8 @@ class Visit:
         events: what was opened and called, in a form that is compared with other visits.
         depth: how many pauses there are one inside another; nothing is recorded in them.
         failed_step: the last transform that raised an error; None: none did.
+        drawn_from: the random states from which each transform draws, but in cheap visits.
+        changed: the first file that the program wanted to change; "": none.
     """
 
     supply: Supply
@@ -139,6 +149,8 @@ class Visit:
     events: list[Any] = field(default_factory=list)
     depth: int = 0
     failed_step: Any = None
+    drawn_from: list[tuple[Any, ...]] = field(default_factory=list)
+    changed: str = ""
     _noise: np.random.Generator | None = None
 
     @property
@@ -160,12 +172,22 @@ class Visit:
         finally:
             self.depth -= 1
 
+    def refuse_change(self, what: str, path: str) -> None:
+        """Keeps the program from changing a file: the pictures that it may keep in files are made
+        up, and a file that a transform cannot take, and that it removes, is fine.
+        """
+        self.changed = self.changed or f"{what} {path}"
+        raise PermissionError(f"{path} may not be changed while from_torch runs the data set")
+
     # Openers
 
     def open(self, opener: str, path: Any, data: bytes | None, options: tuple[Any, ...]) -> Opened:
         """Notes that a picture is opened, by its path or by its bytes."""
         if len(self.opened) >= _MOST_FILES:
-            raise EndlessError(f"it opens more than {_MOST_FILES} files for one sample")
+            raise EndlessError(
+                f"it opens more than {_MOST_FILES} files for one sample",
+                self.failed_step is not None,
+            )
 
         file: Place | None = None if path is None else os.path.abspath(os.fsdecode(path))
         if file is None and data is not None:
@@ -238,6 +260,8 @@ class Visit:
             return self._renew(call.outputs, call)
 
         # paused, since steps that a step calls are a part of it
+        if not self.is_cheap:
+            self.drawn_from.append(random_states())
         call.place = place_of_user()
         if None in call.inputs:
             call.strange = self._describe_strange(given[call.inputs.index(None)])
@@ -422,8 +446,8 @@ def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
     """
     with Image.open(source) as image:
         pixels = np.asarray(image.convert("RGB"))
-        # EXIF's tag Orientation; 1: upright
-        if image.getexif().get(0x0112, 1) == 1:
+        # EXIF's tag Orientation: 2 to 8 turn or mirror
+        if image.getexif().get(0x0112, 1) not in range(2, 9):
             return image.mode, pixels, None
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
@@ -464,20 +488,33 @@ class visiting:
         _ACTIVE.visit = self._before
 
 
-_EVENTS = frozenset(("open", "os.listdir", "os.scandir"))
+_LISTINGS = frozenset(("os.listdir", "os.scandir"))  # audit events
+# audit events of changes of files, but for `open`
+_CHANGES = frozenset(
+    (
+        *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link"),
+        *("os.symlink", "os.chmod", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile"),
+    )
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def _note_file(event: str, args: tuple[Any, ...]) -> None:
     # Python calls it at every audit event of every thread, as long as the process lives
-    if event not in _EVENTS or (visit := _ACTIVE.visit) is None:
+    visit = _ACTIVE.visit
+    if visit is None or not (event == "open" or event in _LISTINGS or event in _CHANGES):
         return
+    # a number is a file that is open already
     if not isinstance(args[0], (str, bytes, os.PathLike)):
         return
-    # a log that is only written says nothing of the sample
-    if event == "open" and args[2] & os.O_ACCMODE != os.O_WRONLY:
-        visit.read.append(os.fsdecode(args[0]))
-    elif event != "open":
-        visit.listed.append(os.fsdecode(args[0]))
+    path = os.fsdecode(args[0])
+    if event == "open" and not args[2] & _WRITES:
+        visit.read.append(path)
+    elif event in _LISTINGS:
+        visit.listed.append(path)
+    # Python's own caches of code, and devices
+    elif not (path.startswith(("/dev/", "/proc/")) or "__pycache__" in path):
+        visit.refuse_change("writes" if event == "open" else f"calls {event} for", path)
 
 
 _HOOKED: list[bool] = []
