@@ -56,7 +56,7 @@ class Table(Dataset):
 
 def run(dataset, processes=1, file=None):
     with Recorder(dataset) as recorder:
-        seen = trace(recorder, range(len(dataset)))
+        seen = trace(recorder, range(len(dataset)), 4)
         return pass_over(recorder, seen, range(len(dataset)), processes, file)
 
 
@@ -131,15 +131,25 @@ def test_a_process_that_is_killed_or_hangs_is_done_without(
         assert [each[1] for each in run(table, processes=2).skeletons] == list(range(60))
 
 
+class Database:
+    """What one process has opened and no other one may use."""
+
+    def __init__(self):
+        self.process = os.getpid()
+
+    def read(self):
+        if os.getpid() != self.process:
+            raise RuntimeError("it was opened by another process")
+
+
 def test_a_process_opens_what_it_needs_itself(files, in_processes_at_once):
     class Opening(Table):
-        opener = None
+        database = None
 
         def __getitem__(self, index):
-            # such as a database, which no other process may use
-            self.opener = self.opener or os.getpid()
-            if self.opener != os.getpid():
-                raise RuntimeError("it was opened by another process")
+            if self.database is None:
+                self.database = Database()
+            self.database.read()
             return super().__getitem__(index)
 
     assert_same(run(Opening(files), processes=2), run(Opening(files)))
@@ -227,7 +237,7 @@ def test_values_come_out_of_the_file_as_they_were(files, tmp_path, kind):
     table, seen = Table(files, 20, VALUES[kind]), []
     for _ in range(2):
         with Recorder(table) as recorder:
-            traced = trace(recorder, range(20))
+            traced = trace(recorder, range(20), 4)
             file = LabelFile(tmp_path, "key", traced.skeleton)
             seen.append(pass_over(recorder, traced, range(20), 1, file))
     assert_same(*seen)
@@ -264,7 +274,7 @@ def test_a_file_of_another_time_is_not_taken(files, tmp_path, visits):
 
 def run_kept(table, folder, key="key"):
     with Recorder(table) as recorder:
-        seen = trace(recorder, range(len(table)))
+        seen = trace(recorder, range(len(table)), 4)
         file = LabelFile(folder, key, seen.skeleton)
         return pass_over(recorder, seen, range(len(table)), 1, file)
 
