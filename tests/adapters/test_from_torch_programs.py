@@ -665,3 +665,36 @@ def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
     old = DataLoader(Own(files, lambda x, at: (EVAL(x), at)), 4, collate_fn=noise)
     with convert(old) as loader:
         assert len(list(loader)) == 3
+
+
+def test_labels_that_a_transform_passes_on(files):
+    """A dict goes through the transform; all samples that are looked at have one label."""
+    seen = set(np.linspace(0, 23, 8).round().astype(int).tolist())
+    labels = [0 if at in seen else at for at in range(24)]
+    steps = v2.Compose(
+        [v2.Resize(40), v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    )
+    sample = lambda picture, at: steps({"image": picture, "label": labels[at], "name": f"no. {at}"})
+    with convert(DataLoader(Own(files * 2, sample), 5), check=False) as converted:
+        batches = list(converted)
+    assert [label for batch in batches for label in batch["label"].tolist()] == labels
+    assert [name for batch in batches for name in batch["name"]] == [
+        f"no. {at}" for at in range(24)
+    ]
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_tags_of_true_files_count_if_no_made_up_picture_could_be_tried(turns, tmp_path):
+    """The crop is too large for the picture with a tag that is made up."""
+    noise = np.random.default_rng(3)
+    for number in range(6):
+        exif = Image.Exif()
+        exif[0x0112] = 6 if number == 4 else 1
+        pixels = noise.integers(0, 255, (170, 200 + number, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg", exif=exif.tobytes())
+
+    opener = lambda path: (ImageOps.exif_transpose if turns else to_rgb)(Image.open(path))
+    steps = v1.Compose([v1.RandomCrop(150), v1.ToTensor()])
+    dataset = Own(sorted(map(str, tmp_path.iterdir())), lambda x, at: (steps(x), at), opener)
+    conversion = Conversion.of(DataLoader(dataset, 2))
+    assert conversion.transform.exif == ("apply" if turns else "ignore")

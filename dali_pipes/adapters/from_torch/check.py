@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
@@ -90,7 +91,10 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     collate = default_collate if mixes else conversion.collate
     with random_states_kept(), globals_kept(*type(conversion.dataset).__mro__[:-1]):
         copied = light_copy(conversion.dataset)
-        theirs = call_seeded(collate, [get_sample(copied, index) for index in places], (0,))
+        samples = [get_sample(copied, index) for index in places]
+        # before the collate function, which may write into them
+        masks = masks_in(samples, conversion.output.subset(ids))
+        theirs = call_seeded(collate, samples, (0,))
 
     # the samples in the data set's order, in one batch
     options: dict[str, Any] = {
@@ -102,7 +106,8 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     manifest = conversion.manifest.subset(ids)
     with build_loader(manifest, config, device=device, rank=Rank(), **options) as loader:
         batch = next(iter(loader)).to("cpu")
-    ours = conversion.output.subset(ids)(batch)
+    output = conversion.output.subset(ids)
+    ours = output(batch)
 
     old, new = leaves(theirs), leaves(ours)
     instead = "compare both loaders' batches, and report it with the data set's transform"
@@ -122,7 +127,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     )
     if training:
         return f"{len(ids)} samples make batches of the same structure"
-    return _compare_values(old, new, conversion, len(ids))
+    return _compare_values(old, new, conversion, len(ids)) + compare_masks(masks, output, batch)
 
 
 def _form(value: Any) -> tuple[Any, ...]:

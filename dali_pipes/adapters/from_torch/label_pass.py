@@ -21,6 +21,7 @@ from dali_pipes.adapters.from_torch.trace import (
     Seen,
     Trace,
     describe_steps,
+    join_masks,
     refuse_drawn,
     refuse_unknown_bytes,
 )
@@ -119,6 +120,7 @@ class _Visitor:
             f"sample {index} is made in another way than others: {problem or steps}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+        join_masks(self._recorder, self._trace.name, seen)
 
     def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
         opened = seen.visit.opened

@@ -164,7 +164,10 @@ def _flatten(transform: Any) -> Iterator[Any]:
             "a list of transforms", "several are applied to parts of a batch", "use one Compose"
         )
 
-    if ours and name in ("Compose", "Sequential"):
+    # a step of it is refused, and not all of it
+    if is_of(transform, "albumentations") and name == "Compose":
+        yield from transform.transforms
+    elif ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flatten(each)
     # the transform of torchvision's weights: a module that calls functions, and has no steps
@@ -403,9 +406,10 @@ def _affine(step: Any) -> str:
 
 def _check_fill(step: Any, name: str) -> None:
     fill = getattr(step, "fill", None)
-    # v2 has a dict of fills by type; either version may have one number for each channel
+    # v2 has a dict of fills by type, in which that of masks says nothing about images; either
+    # version may have one number for each channel
     values = (
-        list(fill.values())
+        [each for kind, each in fill.items() if getattr(kind, "__name__", "") != "Mask"]
         if isinstance(fill, dict)
         else list(fill)
         if isinstance(fill, (list, tuple))
@@ -586,6 +590,12 @@ def _to_floats(reading: Reading, step: Any) -> str:
 def _to_dtype(reading: Reading, step: Any) -> str:
     """Reads ToDtype and ConvertImageDtype."""
     kind, name = step.dtype, type(step).__name__
+    if isinstance(kind, dict):
+        # by the type of what is converted, which masks have too; None leaves it as it is
+        kinds = {getattr(key, "__name__", key): each for key, each in kind.items()}
+        kind = kinds.get("Image", kinds.get("others"))
+        if kind is None:
+            return "nothing: it converts no images"
     refuse_unless(
         reading.tensor,
         name,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dali_pipes.adapters.from_torch.mask_files import find_masks
 from dali_pipes.adapters.from_torch.reading import (
     Affine,
     NotConvertibleError,
@@ -30,8 +31,10 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     MadeUp,
 )
 from dali_pipes.adapters.from_torch.recording.marks import Match
+from dali_pipes.adapters.from_torch.recording.masks import MaskNotes, step_key
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
 from dali_pipes.adapters.from_torch.recording.steps import steps_patched
+from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
     find_caches,
@@ -51,6 +54,7 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     TransformCall,
     Visit,
     note_files,
+    pictures_in,
     visiting,
 )
 from dali_pipes.adapters.from_torch.structure import (
@@ -92,11 +96,14 @@ class Chain:
             to a file.
         steps: the transforms in the order of their calls, and conversions between them.
         keys: the keys of the steps when they were called; equal keys mean that they did the same.
+            Those of a mask also say which call of the visit it was, and as what the mask came.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
         is_gray: whether the file is gray, and nobody converts it.
         problem: why the picture cannot be carried over; "": no reason is known.
         instead: what the user can do about the problem.
+        calls: which call of the visit each step was; -1 for a conversion.
+        tables: of a mask: what its values became before each step, and after the last one.
     """
 
     file: int
@@ -107,6 +114,8 @@ class Chain:
     is_gray: bool
     problem: str = ""
     instead: str = ""
+    calls: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(slots=True)
@@ -126,13 +135,19 @@ class Seen:
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are not PIL images."""
+        """The chains of all pictures that are neither PIL images nor masks."""
         return [
             chain
             for shown, chains in zip(self.shown, self.chains, strict=True)
             for chain in chains
-            if shown.kind != "pil"
+            if shown.kind != "pil" and not shown.is_mask
         ]
+
+    @property
+    def masks(self) -> dict[int, Chain]:
+        """The chains of masks, by their slot."""
+        pairs = enumerate(zip(self.shown, self.chains, strict=True))
+        return {slot: chains[0] for slot, (shown, chains) in pairs if shown.is_mask}
 
     @property
     def ends(self) -> tuple[Any, ...]:
@@ -153,6 +168,7 @@ class Seen:
                         match.channels,
                         # few digits, since fitted numbers have rounding errors
                         " ".join(f"{each:.3e}" for each in match.line),
+                        match.table and match.table.key,
                     )
                     for match in shown.matches
                 ),
@@ -196,6 +212,7 @@ class Seen:
                 shown.is_stacked,
                 tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
                 shown.matches[0].layout,
+                shown.is_mask and chains[0].tables[-1].results.shape[1],
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
         )
@@ -214,6 +231,7 @@ class Trace:
         file_modes: Pillow's modes of the files that one sample opens, a sample in colour if there
             is one; cheap noise has these modes.
         events: what the cheap visits did, to be compared with that of other samples.
+        masks: what is known of the masks among the files; None: there are none.
     """
 
     name: str
@@ -223,11 +241,17 @@ class Trace:
     exif: str
     file_modes: tuple[str, ...]
     events: set[Any]
+    masks: MaskNotes | None = None
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are not PIL images."""
-        return [chain for shown, chains in self.slots for chain in chains if shown.kind != "pil"]
+        """The chains of all pictures that are neither PIL images nor masks."""
+        return [
+            chain
+            for shown, chains in self.slots
+            for chain in chains
+            if shown.kind != "pil" and not shown.is_mask
+        ]
 
 
 class Recorder:
@@ -240,6 +264,7 @@ class Recorder:
         keys: the keys of all steps that were called so far.
         known: by the key of a step, an example of what it returns.
         containers: files that hold many pictures.
+        masks: what is known of the masks among the files; None: there are none.
         copy: the copy of the data set that is run; None outside of a block.
     """
 
@@ -249,6 +274,7 @@ class Recorder:
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
         self.copy: Any = None
+        self.masks: MaskNotes | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> "Recorder":
@@ -277,7 +303,7 @@ class Recorder:
         """Visits a sample. Errors of the user's code come out as they are."""
         is_again = False
         while True:
-            visit = Visit(supply, self.keys, self.known, seed, self.containers)
+            visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
             try:
                 with visiting(visit):
                     sample = get_sample(self.copy, index)
@@ -332,9 +358,13 @@ def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
 
 def chain_of(match: Match, visit: Visit) -> Chain:
     """Follows a picture from the sample back to its file."""
+    if match.table is not None:
+        return _mask_chain_of(match, visit)
+
     # in reverse order until the end
     steps: list[Any] = []
     keys: list[Any] = []
+    calls: list[int] = []
     is_reversed, is_spread, problem, instead = False, False, "", ""
 
     while True:
@@ -348,6 +378,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         between = list(_conversions(match))[::-1]
         steps += between
         keys += [type(each).__name__ for each in between]
+        calls += [-1] * len(between)
         is_reversed ^= match.channels == "reversed"
         source = match.mark.source
         if isinstance(source, Opened):
@@ -355,11 +386,13 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
         steps += source.steps[::-1]
         keys += source.keys[::-1]
-        # only a step with one picture as input and one as output can be followed backwards
-        before = (
-            source.inputs[min(match.mark.place, len(source.inputs) - 1)] if source.inputs else None
-        )
-        if before is None or len(source.inputs) > 1 or match.mark.place:
+        calls += [visit.calls.index(source)] * len(source.steps)
+        # only a step with one picture as input and one as output can be followed backwards, or
+        # one that was called with a picture and its masks
+        is_joint = _moves_masks(source)
+        before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
+        is_single = len(source.inputs) == 1 and not match.mark.place
+        if before is None or before.table or before.kind == "mask" or not (is_single or is_joint):
             problem, instead = _describe_break(source, before)
             break
         match = before
@@ -368,6 +401,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
     if match.kind != "pil" and not problem:
         steps.append(_to_bytes())
         keys.append("PILToTensor")
+        calls.append(-1)
     file = visit.opened.index(source) if isinstance(source, Opened) else -1
     is_gray = match.channels == "one" and not is_spread
     return Chain(
@@ -379,6 +413,39 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         is_gray,
         problem,
         instead,
+        tuple(calls[::-1]),
+    )
+
+
+def _moves_masks(call: TransformCall) -> bool:
+    """Whether a call got one picture and its masks, and returned as many."""
+    is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
+    images = [each for each in call.inputs if each and each.table is None]
+    return is_whole and len(call.inputs) > 1 and len(images) == 1
+
+
+def _mask_chain_of(match: Match, visit: Visit) -> Chain:
+    """Follows a mask from the sample back to its file."""
+    steps, keys, calls, tables = [], [], [], [match.table]
+    while isinstance(source := match.mark.source, TransformCall):
+        before = source.inputs[match.mark.place]
+        # `Visit._renew` makes a mask only of what came as one
+        assert before is not None and before.table is not None
+        steps.append(source.step)
+        keys.append((step_key(source, before), visit.calls.index(source)))
+        calls.append(visit.calls.index(source))
+        match = before
+        tables.append(match.table)
+
+    return Chain(
+        visit.opened.index(source),
+        steps[::-1],
+        tuple(keys[::-1]),
+        False,
+        False,
+        False,
+        calls=tuple(calls[::-1]),
+        tables=tuple(each for each in tables[::-1] if each),
     )
 
 
@@ -386,17 +453,21 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
     """Why a way does not lead back through this call, and what to do about it."""
     step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
 
-    if before is None:
+    if before is not None and before.kind == "mask":
+        return (
+            f"{step}{place} gets the image as a tv_tensors.Mask, which is resized to the nearest "
+            "pixel",
+            "give it a tv_tensors.Image",
+        )
+
+    if before is not None and len(call.inputs) > 1:
+        return _describe_pair(_first_of(call))
+
+    if before is None or before.table:
         return (
             f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
             "made by code before it",
             _INSTEAD_OF_GRAY if call.strange == GRAY else _INSTEAD_OF_CODE_BEFORE,
-        )
-
-    if len(call.inputs) > 1:
-        return (
-            f"{step}{place} is called with {len(call.inputs)} pictures at once",
-            "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
         )
 
     return (
@@ -404,6 +475,38 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
         "let the data set return images of one size, such as by Resize((256, 256)), if your "
         f"evaluation may change so, and apply {step} in the collate function, which is called as "
         "it is (about 3 lines)",
+    )
+
+
+def _first_of(call: TransformCall) -> TransformCall:
+    """The first of the calls with several pictures that one leads back to."""
+    for match in call.inputs:
+        source = match.mark.source if match else None
+        if isinstance(source, TransformCall) and len(source.inputs) > 1:
+            return _first_of(source)
+    return call
+
+
+def _describe_pair(call: TransformCall) -> tuple[str, str]:
+    """Why a call with several pictures is not one with a picture and its mask."""
+    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+    masks = [each for each in call.inputs if each and each.kind == "mask"]
+    instead = (
+        "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
+        "as tv_tensors.Mask(np.array(mask)) (docs/objects.md)"
+    )
+
+    if not all(call.inputs):
+        return (
+            f"{step}{place} is called with the image and something else that is no whole file: "
+            "code of its own has changed or computed it",
+            instead,
+        )
+    if modes := [each.mark.source.mode for each in masks if isinstance(each.mark.source, Opened)]:
+        return f"the mask that {step}{place} gets is of Pillow's mode {modes[0]}", instead
+    return (
+        f"{step}{place} is called with {len(call.inputs)} pictures at once",
+        "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
     )
 
 
@@ -473,6 +576,7 @@ def trace(
     chosen = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     name = name_of(recorder.dataset)
     tracer = _Tracer(recorder, name)
+    tracer.find_masks([indices[place] for place in chosen])
 
     first = tracer.see_true(indices[chosen[0]])
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
@@ -499,11 +603,13 @@ def trace(
         exif,
         tracer.file_modes,
         tracer.events,
+        recorder.masks,
     )
 
 
-def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> None:
-    """Visits further samples with their true pictures, within a recorder's block.
+def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> str:
+    """Visits further samples with their true pictures, within a recorder's block. Returns whether
+    those with an EXIF tag are turned: "apply", "ignore", or "" if there are none.
 
     Raises:
         NotConvertibleError: they are made in another way than the others.
@@ -512,6 +618,7 @@ def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> None:
     tracer.expected = seen.slots
     for index in indices:
         tracer.visit_truly(index)
+    return tracer.turned
 
 
 class _Tracer:
@@ -528,12 +635,27 @@ class _Tracer:
         self.events: set[Any] = set()
         self.file_modes: tuple[str, ...] = ()
         self._true: dict[Any, Seen] = {}
+        self._first: dict[Any, Seen] = {}
+
+    def find_masks(self, indices: Sequence[Any]) -> None:
+        """Finds out which of the files that samples open are masks."""
+        # nearly all data sets open one file for each sample, and are not visited once more; what
+        # fails may fail because noise is no mask
+        try:
+            self._first = {indices[0]: self.see(indices[0], Supply(), 1)}
+        except NotConvertibleError:
+            self._first = {}
+        if any(len(seen.visit.opened) < 2 for seen in self._first.values()):
+            return
+        self._first = {}
+        self._recorder.masks = find_masks(self._recorder, self.see, list(indices))
 
     def see_true(self, index: Any) -> Seen:
         """Visits a sample with its true picture, and checks that it can be carried over at all."""
         if index in self._true:
             return self._true[index]
-        seen = self._see(index, Supply(), 1)
+        # a true mask may have one value only, which tells nothing; the second visit has it
+        seen = self._first.pop(index, None) or self.see(index, Supply(makes_masks=True), 1)
         self._check(seen)
         self._true[index] = seen
 
@@ -557,10 +679,23 @@ class _Tracer:
                 if isinstance(part, torch.utils.data.Dataset):
                     self.refuse_epochs(part, depth + 1)
 
+    @property
+    def turned(self) -> str:
+        """What was done to true pictures that have an EXIF tag, as `Trace.exif` says it."""
+        tagged = [
+            chain
+            for seen in self._true.values()
+            if any(mark.upright is not None for mark in seen.visit.marks)
+            for chain in seen.used
+        ]
+        if not tagged:
+            return ""
+        return "apply" if any(chain.is_upright for chain in tagged) else "ignore"
+
     def visit_truly(self, index: Any) -> None:
         """Visits a sample twice with its true picture and different random seeds."""
         seen = self.see_true(index)
-        again = self._see(index, Supply(), 2)
+        again = self.see(index, Supply(), 2)
         self._compare(
             seen, again, "differs each time: it is random, or depends on what was loaded before"
         )
@@ -577,6 +712,7 @@ class _Tracer:
             mode = modes[number] if 0 < number < len(modes) else "RGB"
             return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
 
+        encode = self._with_masks(encode, made_up.size)
         if seen := self._try(index, Supply(encode), made_up.name):
             self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
             self._expect(seen, made_up.name)
@@ -585,7 +721,11 @@ class _Tracer:
         """Whether pictures are turned as their EXIF tag says: "apply", "ignore", or "" if a
         transform fails for the picture with a tag.
         """
-        seen = self._try(index, Supply(TURNED.encode), TURNED.name)
+        # masks are those of the stored picture, or of the upright one
+        sizes = (TURNED.size, TURNED.size[::-1]) if self._recorder.masks else (TURNED.size,)
+        supplies = [Supply(self._with_masks(TURNED.encode, size)) for size in sizes]
+        visits = (self._try(index, supply, TURNED.name) for supply in supplies)
+        seen = next((each for each in visits if each), None)
         if not seen:
             return ""
         self._expect(seen, TURNED.name)
@@ -607,7 +747,8 @@ class _Tracer:
         others = set()
         for made_up in OTHER_MODES:
             try:
-                seen = self._recorder.trace(self._recorder.see(index, Supply(made_up.encode), 4))
+                supply = Supply(self._with_masks(made_up.encode, made_up.size))
+                seen = self._recorder.trace(self._recorder.see(index, supply, 4))
             except (Exception, EndlessError):  # any error of the user's code or of a transform
                 others.add(made_up.mode)
                 continue
@@ -621,6 +762,15 @@ class _Tracer:
         if not others:
             return None
         return sorted({"RGB", *(each.mode for each in OTHER_MODES)} - others)
+
+    def _with_masks(
+        self, encode: Callable[[int], bytes], size: tuple[int, int]
+    ) -> Callable[[int], bytes]:
+        """The same made-up pictures, and made-up masks of this height and width."""
+        masks = self._recorder.masks
+        if masks is None:
+            return encode
+        return lambda number: masks.encode(number, size, 3) if masks.has(number) else encode(number)
 
     def visit_cheaply(self, index: Any) -> None:
         """Visits a sample with cheap noise of two sizes, as the label pass does for all samples."""
@@ -645,7 +795,7 @@ class _Tracer:
             self._expect(seen, "noise")
             self.events.add((tuple(seen.visit.events), seen.ends))
 
-    def _see(self, index: Any, supply: Supply, seed: int) -> Seen:
+    def see(self, index: Any, supply: Supply, seed: int) -> Seen:
         """Visits a sample with its true picture; any error of its code is a refusal."""
         seed_all(seed)
         recorder = self._recorder
@@ -661,7 +811,7 @@ class _Tracer:
 
         # what each step returned is an example of its results, for cheap visits
         for call in seen.visit.calls:
-            recorder.known.setdefault(recorder.keys.of(call.step), call.outputs)
+            recorder.known.setdefault(call.example, call.outputs)
         return recorder.trace(seen)
 
     def _try(self, index: Any, supply: Supply, what: str) -> Seen | None:
@@ -752,7 +902,7 @@ class _Tracer:
         # the picture got lost after the last call, or after the opening if there is no call
         last = visit.calls[-1] if visit.calls else None
         refuse_unless(
-            seen.shown,
+            any(not shown.is_mask for shown in seen.shown),
             self._name,
             "no picture in its samples is what "
             + (
@@ -792,6 +942,12 @@ class _Tracer:
         )
 
         place = first_difference(one.skeleton, other.skeleton)
+        # a mask that is in no slot is what code of its own made of it
+        if place is not None and self._recorder.masks and not one.masks:
+            problem = (
+                f"is no function of the mask's values, one by one: code of its own changes it, or "
+                f"{problem}"
+            )
         refuse_unless(
             place is None,
             self._name,
@@ -803,6 +959,7 @@ class _Tracer:
         """Refuses a visit in which other steps were called than for the first sample."""
         self._refuse_broken(seen)
         if seen.does_as(self.expected):
+            join_masks(self._recorder, self._name, seen)
             return
         first = describe_steps([chains for _, chains in self.expected])
         here = describe_steps(seen.chains)
@@ -812,6 +969,19 @@ class _Tracer:
             f"what it does to {what} is something else than to the first sample: {here}, "
             f"{difference}",
             "treat all samples alike, or load those that differ with a loader of their own",
+        )
+
+
+def join_masks(recorder: Recorder, name: str, seen: Seen) -> None:
+    """Notes what a visit did to the values of masks.
+
+    Raises:
+        NotConvertibleError: it did something else than visits before.
+    """
+    for slot, chain in seen.masks.items() if recorder.masks else ():
+        problem = recorder.masks.join(slot, chain.tables) if recorder.masks else ""
+        refuse_unless(
+            not problem, name, problem, "give masks to the transform as numbers: np.array(mask)"
         )
 
 
