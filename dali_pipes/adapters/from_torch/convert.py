@@ -226,7 +226,7 @@ class Conversion:
         manifest = samples.manifest(cache_dir, since_ns)
         _refuse_modes(seen, manifest)
         if masks:
-            refuse_other_modes(seen.name, samples.masks, masks.mode)
+            refuse_other_modes(seen.name, list(map(str, samples.masks)), masks.mode)
 
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:

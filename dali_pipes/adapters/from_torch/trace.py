@@ -712,8 +712,8 @@ class _Tracer:
             mode = modes[number] if 0 < number < len(modes) else "RGB"
             return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
 
-        encode = self._with_masks(encode, made_up.size)
-        if seen := self._try(index, Supply(encode), made_up.name):
+        supply = Supply(self._with_masks(encode, made_up.size))
+        if seen := self._try(index, supply, made_up.name):
             self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
             self._expect(seen, made_up.name)
 
