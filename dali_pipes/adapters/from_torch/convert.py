@@ -215,6 +215,12 @@ class Conversion:
         if not seen.used:
             _refuse_pil(seen)
         masks = read_masks(seen)
+        refuse_unless(
+            not (masks and prefetch),
+            "PrefetchLoader",
+            "it takes no masks",
+            "pass on the DataLoader without it",
+        )
         samples = _chosen(listed, indices) if listed else _samples_of(seen, labels, masks)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
         is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
