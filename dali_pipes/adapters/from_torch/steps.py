@@ -164,10 +164,7 @@ def _flatten(transform: Any) -> Iterator[Any]:
             "a list of transforms", "several are applied to parts of a batch", "use one Compose"
         )
 
-    # a step of it is refused, and not all of it
-    if is_of(transform, "albumentations") and name == "Compose":
-        yield from transform.transforms
-    elif ours and name in ("Compose", "Sequential"):
+    if ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flatten(each)
     # the transform of torchvision's weights: a module that calls functions, and has no steps
