@@ -1,7 +1,8 @@
 """`Manifest`: one row for each image of a data set, from whatever describes the set.
 
 - `open` takes any source and calls `scan` (folders, shards), `from_table`, `from_coco` or `load`.
-  `from_masks` takes a folder of images and one of masks. The readers of sources/ do the work.
+  `from_masks` takes a folder of images and one of masks, and `from_hf` a data set of Hugging
+  Face's `datasets`. The readers of sources/ do the work.
 - `save`, `load` and `save_index` keep a manifest in a file or beside the images.
 - `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
   `map_classes` and `with_classes` change classes. Each returns a new manifest (sets/).
@@ -38,6 +39,7 @@ from dali_pipes.data.sets.columns import drop_columns
 from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
+from dali_pipes.data.sources.hugging_face_sets import read_set
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
@@ -158,6 +160,7 @@ class Manifest:
     from_table = _reader("from_table", read_table)
     from_coco = _reader("from_coco", read_coco)
     from_masks = _reader("from_masks", read_masks)
+    from_hf = _reader("from_hf", read_set)
 
     @classmethod
     @check_arguments()

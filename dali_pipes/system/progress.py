@@ -4,8 +4,9 @@
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from dali_pipes.system.random_state import keep_python_random
@@ -23,12 +24,21 @@ with keep_python_random():  # rich.style draws a number when it is imported
 
 T = TypeVar("T")
 
+_STEP_S = 0.1  # between two steps of a bar
+
 
 def track(
-    items: Iterable[T], description: str | Callable[[T], str], total: int, show: bool = True
-) -> Iterator[T]:
+    items: Iterable[T],
+    description: str | Callable[[T], str],
+    total: int,
+    show: bool = True,
+    after_s: float = 0.0,
+) -> Generator[T]:
     """Yields the items, and shows how many of `total` have passed and what is being done; silent
     unless stderr is a terminal.
+
+    Args:
+        after_s: how many seconds pass before the bar appears, for work that is usually short.
     """
     console = Console(stderr=True)
     columns = (
@@ -38,19 +48,31 @@ def track(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
+    if not (show and total and console.is_terminal):
+        yield from items
+        return
 
-    with Progress(
-        *columns,
-        console=console,
-        transient=True,
-        disable=not (show and total and console.is_terminal),
-    ) as progress:
-        task = progress.add_task(description if isinstance(description, str) else "", total=total)
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task(description if isinstance(description, str) else "", total=total)
+    # A step of the bar costs as much as some items that are usually short, so it is made a few
+    # times a second only. Other items may take minutes, and the bar counts them at once.
+    step_s = _STEP_S if after_s else 0.0
+    passed, begin = 0, time.monotonic() + after_s
+
+    with ExitStack() as stack:
+        if not after_s:
+            stack.enter_context(progress)
         for item in items:
             if callable(description):
                 progress.update(task, description=description(item))
             yield item
-            progress.advance(task)
+            passed += 1
+            if (now := time.monotonic()) < begin:
+                continue
+            if not progress.live.is_started:
+                stack.enter_context(progress)
+            progress.update(task, completed=passed)
+            begin = now + step_s
 
 
 @contextmanager

@@ -22,7 +22,11 @@ _work: Callable[[Any], Any]
 
 
 def map_in_order(
-    work: Callable[[Any], T], items: Iterable[Any], processes: int, chunk: int = 1
+    work: Callable[[Any], T],
+    items: Iterable[Any],
+    processes: int,
+    chunk: int = 1,
+    patience_s: float | None = None,
 ) -> Iterator[T]:
     """Yields `work` of every item. It is done in forked processes, which inherit the closure of
     `work`; in this process if `processes` is less than two.
@@ -30,9 +34,10 @@ def map_in_order(
     Args:
         items: taken as they are needed.
         chunk: how many items a process takes at once.
+        patience_s: how many seconds to wait for a result; None: for ever.
 
     Raises:
-        WorkerError: a process was killed.
+        WorkerError: a process was killed, or there is no result in that time.
     """
     if processes < 2:
         yield from map(work, items)
@@ -50,9 +55,15 @@ def map_in_order(
         while some := list(islice(items, chunk)):
             pending.append(pool.submit(_chunk, some))
             if len(pending) > _AHEAD * processes:
-                yield from pending.popleft().result()
+                yield from pending.popleft().result(patience_s)
         while pending:
-            yield from pending.popleft().result()
+            yield from pending.popleft().result(patience_s)
+    except TimeoutError:
+        # a pool waits for its processes, so those that hang are killed; Python has a method for it
+        # from 3.14 on only
+        for process in list(pool._processes.values()):
+            process.kill()
+        raise WorkerError(f"a worker process has returned nothing in {patience_s} s") from None
     except BrokenProcessPool:
         why = "a worker process was killed, perhaps because memory ran out"
         raise WorkerError(f"{why}; start again, and it continues from here") from None

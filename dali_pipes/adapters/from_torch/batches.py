@@ -94,14 +94,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     Raises:
         NotConvertibleError: the order is one that a plan cannot have.
     """
-    batches: Any = loader.batch_sampler
-    # timm's MultiEpochsDataLoader wraps the batch sampler in it
-    batches = (
-        getattr(batches, "sampler", batches)
-        if type(batches).__name__ == "_RepeatSampler"
-        else batches
-    )
-
+    batches = _batch_sampler_of(loader)
     refuse_unless(
         batches is not None,
         "batch_size=None",
@@ -220,6 +213,19 @@ def _read_program(batches: Any, count: int, rank: Rank | None) -> SamplerOrder:
         "use a smaller batch_size",
     )
     return SamplerOrder(text, size, sampling, torch.initial_seed() % 2**64, Rank(), last)
+
+
+def _batch_sampler_of(loader: DataLoader[Any]) -> Any:
+    batches: Any = loader.batch_sampler
+    # timm's MultiEpochsDataLoader wraps the batch sampler in it
+    is_wrapped = type(batches).__name__ == "_RepeatSampler"
+    return getattr(batches, "sampler", batches) if is_wrapped else batches
+
+
+def sampler_of(loader: DataLoader[Any]) -> Any:
+    """The sampler of a DataLoader; None: it is one of a program, of which a copy is run."""
+    sampler = getattr(_batch_sampler_of(loader), "sampler", None)
+    return sampler if _is_known(sampler) else None
 
 
 def _read_sampler(

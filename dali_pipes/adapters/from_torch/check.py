@@ -9,6 +9,7 @@ whose pixels are their own coordinates goes through the live steps, which shows 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,9 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     places = [conversion.indices[at] for at in ids.tolist()]
     # a mixed batch has other labels
     mixes = conversion.batch_transform is not None or conversion.prefetched
-    collate = default_collate if mixes else conversion.collate
-    with random_states_kept(), globals_kept(*type(conversion.dataset).__mro__[:-1]):
+    # a copy, since it may count its calls
+    collate = default_collate if mixes else light_copy(conversion.collate)
+    with random_states_kept(), globals_kept(conversion.dataset):
         copied = light_copy(conversion.dataset)
         samples = [get_sample(copied, index) for index in places]
         # before the collate function, which may write into them
@@ -107,7 +109,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     with build_loader(manifest, config, device=device, rank=Rank(), **options) as loader:
         batch = next(iter(loader)).to("cpu")
     output = conversion.output.subset(ids)
-    ours = output(batch)
+    ours = replace(output, collate=light_copy(output.collate))(batch)
 
     old, new = leaves(theirs), leaves(ours)
     instead = "compare both loaders' batches, and report it with the data set's transform"

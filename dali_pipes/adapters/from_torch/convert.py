@@ -5,10 +5,12 @@
 `ConvertedLoader`, which has the interface of a DataLoader.
 """
 
+import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
@@ -18,13 +20,21 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.adapters.from_torch.batches import SamplerOrder, batch_transform_of, read_order
+from dali_pipes.adapters.from_torch.batches import (
+    SamplerOrder,
+    batch_transform_of,
+    read_order,
+    sampler_of,
+)
 from dali_pipes.adapters.from_torch.check import (
     compare_batches,
     compare_draws,
     random_states_kept,
 )
+from dali_pipes.adapters.from_torch.data_state import hash_of
+from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
+from dali_pipes.adapters.from_torch.later import Facts
 from dali_pipes.adapters.from_torch.masks import (
     MaskReading,
     OutputMask,
@@ -41,6 +51,7 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.recording.made_up import traits_of
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -65,6 +76,7 @@ from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.cpus import available_cpus
 
 
 @accept_shard
@@ -100,8 +112,9 @@ def from_torch(
         seed: by default that of the DistributedSampler, of the generator, or of torch; 0 with
             `rank`.
         device, on_bad_sample: as for `build_loader`.
-        cache_dir: folder in which the scan of these files is kept; by default each call reads the
-            headers of all images.
+        cache_dir: folder in which the scan of these files is kept, and what the data set returned
+            for each sample; by default each call reads the headers of all images and runs the data
+            set for all samples. A call that is stopped goes on there the next time.
 
     Raises:
         NotConvertibleError: a part cannot be carried over; the text names it. It is a ConfigError.
@@ -167,6 +180,7 @@ class Conversion:
         batch_transform: mixes batches as the old collate function does; None: it mixes nothing.
         live: the old steps that move pixels, one list for each view.
         steps: all old steps, and what carries each of them out.
+        facts: what the data set and its sampler held.
     """
 
     dataset: Any
@@ -181,6 +195,7 @@ class Conversion:
     batch_transform: BatchTransform | None
     live: list[list[Any]]
     steps: list[Step]
+    facts: Facts
 
     @classmethod
     def of(
@@ -206,9 +221,14 @@ class Conversion:
         if listed:
             _refuse_other_transforms(listed.parts)
         since_ns = None if listed else time.time_ns()
-        with Recorder(dataset) as recorder:
-            seen = trace(recorder, indices, partial(_read, prefetch=prefetch))
-            labels = None if listed else pass_over(recorder, seen, indices)
+        # a worker of its own tells a worker's number of 0 from that of none
+        workers = loader.num_workers and max(2, loader.num_workers)
+        with Recorder(dataset, workers) as recorder:
+            seen = trace(recorder, indices, order.batch_size, partial(_read, prefetch=prefetch))
+            labels = None
+            if not listed:
+                file = _label_file(cache_dir, dataset, indices, seen)
+                labels = pass_over(recorder, seen, indices, _processes(loader), file)
 
         # PIL images may be in a sample beside other pictures, if the collate function leaves them
         # out; this is decided below
@@ -236,10 +256,13 @@ class Conversion:
 
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:
-            turned = visit_more(recorder, seen, [indices[at] for at in _extremes(manifest)])
+            extremes = _extremes(manifest)
+            # a list of labels knows nothing of pictures
+            known = [skeletons[at] if labels else None for at in extremes]
+            visit_more(recorder, seen, [indices[at] for at in extremes], known)
 
         readings = _read(seen.used, prefetch)
-        exif = _exif_of(seen, turned)
+        exif = _exif_of(seen, manifest)
         views = _transforms(readings, manifest, exif)
         transform = views[0] if len(views) == 1 else join_views(views)
         transform = replace(transform, **masks.options) if masks else transform
@@ -289,6 +312,7 @@ class Conversion:
             mix,
             live,
             steps,
+            Facts(dataset, sampler_of(loader), seen.moving),
         )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
@@ -318,7 +342,10 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
 
 def _refuse_other_loaders(loader: Any) -> None:
     # a subclass with an __iter__ of its own may do anything to batches
-    plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    plain = isinstance(loader, DataLoader) and all(
+        getattr(type(loader), name) is getattr(DataLoader, name) and name not in vars(loader)
+        for name in ("__iter__", "_get_iterator")
+    )
     name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
     plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
     refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
@@ -330,6 +357,30 @@ def _refuse_other_loaders(loader: Any) -> None:
         "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
         "of WebDataset (docs/shards.md)",
     )
+
+
+def _processes(loader: DataLoader[Any]) -> int:
+    """How many processes may run the data set: more than one only if the user's own DataLoader
+    runs it in forked workers, and prepares nothing in them.
+    """
+    # asked so that the program may still choose another method; the first one is the default
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    is_forked = loader.num_workers > 0 and method == "fork"
+    if not is_forked or loader.worker_init_fn or multiprocessing.current_process().daemon:
+        return 1
+    return min(loader.num_workers, available_cpus())
+
+
+def _label_file(
+    cache_dir: str | Path | None, dataset: Any, indices: Sequence[Any], seen: Trace
+) -> LabelFile | None:
+    """The file that keeps what a data set has for each sample; None: none does."""
+    if cache_dir is None:
+        return None
+    # a data set that cannot be pickled, such as one with an open file, is not recognized again
+    key = hash_of(dataset, indices, version("dali_pipes"))
+    return None if key is None else LabelFile(cache_dir, key, seen.skeleton)
 
 
 def _count(dataset: Any) -> int:
@@ -451,13 +502,17 @@ def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
         place = manifest.extent(sample)
         file = BytesIO(reader.read(place).tobytes()) if place.member else place.file
         with Image.open(file) as image:
-            mode = image.mode
+            others = traits_of(image) - set(seen.modes)
         refuse_unless(
-            mode in seen.modes,
+            not others,
             seen.name,
-            f"it does not convert {place}, of mode {mode}, to RGB, as dali_pipes does",
+            f"it does not convert {place}, of mode {' and '.join(sorted(others))}, to RGB, as "
+            "dali_pipes does",
             'open images with Image.open(path).convert("RGB")',
         )
+
+
+_OF_RARE = 8  # samples of a kind of files that most data sets have few of
 
 
 def _extremes(manifest: Manifest) -> list[int]:
@@ -469,36 +524,30 @@ def _extremes(manifest: Manifest) -> list[int]:
     quantities = [height, width, height * width, width / height, table["bytes"].to_numpy()]
 
     chosen = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
+    # and one of the most frequent size, which a program may take for a special one
+    _, first, count = np.unique(manifest.sizes, axis=0, return_index=True, return_counts=True)
+    chosen.add(int(first[count.argmax()]))
     for name in ("format", "subsampling", "orientation"):
         values = table[name].to_numpy()
         chosen |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
+
+    # files whose EXIF tag, or whose mode, a program may leave as it is for some of the samples; a
+    # file that is no JPEG may be of any mode
+    orientation, subsampling = (table[name].to_numpy() for name in ("orientation", "subsampling"))
+    for rare in (orientation > 1, subsampling == "gray", subsampling == ""):
+        if len(places := np.flatnonzero(rare)):
+            spread = np.linspace(0, len(places) - 1, _OF_RARE).round().astype(int)
+            chosen |= set(places[spread].tolist())
     return sorted(chosen)
 
 
-def _exif_of(seen: Trace, turned: str) -> str:
-    """Whether pictures are turned upright; "ignore" if none would be.
-
-    Args:
-        turned: what was done to true pictures with a tag, as `visit_more` returns it.
-    """
+def _exif_of(seen: Trace, manifest: Manifest) -> str:
+    """Whether pictures are turned upright; "ignore" if none would be."""
     # without a file that has a tag both options do the same
-    if not turned:
-        return "ignore"
-    refuse_unless(
-        seen.exif in ("", turned),
-        seen.name,
-        "it turns some of its pictures upright, and others not",
-        "turn all of them",
-    )
-    # of masks it had to be known before the scan
-    refuse_unless(
-        seen.exif or seen.masks is None,
-        seen.name,
-        "its transform fails for a picture of 70 × 110 pixels, by which we see whether masks are "
-        "turned as EXIF tags say",
-        "let it take pictures of any size, or remove the tags",
-    )
-    return turned
+    ids = np.arange(len(manifest))
+    if seen.exif == "apply" and (manifest.take_orientations(ids) > 1).any():
+        return "apply"
+    return "ignore"
 
 
 def _different(readings: list[Reading]) -> list[Reading]:
@@ -592,8 +641,10 @@ class ConvertedLoader(RefusesMisuse):
         self.sampler, self.batch_sampler = _EpochSampler(loader), _EpochBatchSampler(loader)
         self._output = conversion.output
         self._steps, self._found = conversion.steps, found
+        self._facts = conversion.facts
 
     def __iter__(self) -> Iterator[Any]:
+        self._facts.refuse_changes()
         # begins the epoch at once, as the loader does
         return self._batches(iter(self.loader))
 
@@ -644,8 +695,16 @@ class ConvertedLoader(RefusesMisuse):
 class _EpochSampler:
     """The part of a sampler that training programs use: its length and `set_epoch`."""
 
+    _loader: Loader
+
     def __init__(self, loader: Loader):
-        self._loader = loader
+        object.__setattr__(self, "_loader", loader)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{name}: this sampler took that of a DataLoader's place, and has only set_epoch; "
+            "change the DataLoader's own sampler, and call from_torch again"
+        )
 
     def __len__(self) -> int:
         return self._loader.plan.rank_samples

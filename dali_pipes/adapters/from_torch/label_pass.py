@@ -3,16 +3,31 @@
 Nothing is decoded: openers return cheap noise, and transforms small pictures. Each sample is seen
 twice, the second time in the opposite order and with other noise and random seeds. Both times it
 must have the same files and values, and do what the samples of the trace did.
+
+Samples are visited in chunks, which are all alike for a data set that may be converted: so several
+processes may visit them (`_Pass.visit`), and a chunk that is in a file is not visited again
+(label_file.py).
 """
 
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
-from dali_pipes.adapters.from_torch.recording.untouched import random_states, seed_all
+from dali_pipes.adapters.from_torch.recording.untouched import (
+    light_copy,
+    seed_all,
+    states_kept,
+)
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
@@ -20,16 +35,25 @@ from dali_pipes.adapters.from_torch.trace import (
     Recorder,
     Seen,
     Trace,
+    ask_more,
     describe_steps,
     join_masks,
+    openers_in,
     refuse_drawn,
     refuse_unknown_bytes,
 )
+from dali_pipes.errors import WorkerError
 from dali_pipes.system.progress import track
+from dali_pipes.system.workers import map_in_order
 
-# samples between two steps of the progress bar, and the fewest for which there is one: fewer take
-# less than two seconds
-_CHUNK, _MANY = 256, 10_000
+_SHOW_AFTER_S = 2.0  # a bar for less would only flicker
+# samples of a chunk, and its time, after which it is noted and a process can be stopped
+_MOST, _CHUNK_S = 256, 0.25
+# this long one process visits, and if the rest takes it so long, others help
+_ALONE_S, _HELP_S = 1.0, 5.0
+# a process that returns nothing for so long hangs, as one may that was forked beside threads
+_PATIENCE_S = 60.0
+_TRIED = 16  # samples of a file that are visited again
 
 
 @dataclass(slots=True)
@@ -45,46 +69,184 @@ class ItemRecords:
     skeletons: list[Any]
 
 
-def pass_over(recorder: Recorder, trace: Trace, indices: Sequence[Any]) -> ItemRecords:
+def pass_over(
+    recorder: Recorder,
+    trace: Trace,
+    indices: Sequence[Any],
+    processes: int = 1,
+    file: LabelFile | None = None,
+) -> ItemRecords:
     """Runs the samples of these indices twice, within the recorder's block.
+
+    Args:
+        processes: how many may run at a time, if it takes long; more than one only where the data
+            set can be run in forked processes.
+        file: keeps what was seen, and has what an earlier call saw.
 
     Raises:
         NotConvertibleError: a sample differs each time, or is made in another way than others.
     """
-    # random numbers are looked at once for all samples, which costs nothing for each
-    runner = _Visitor(recorder, trace)
-    first = []
-    for chunk in _shown(indices, "reading labels"):
-        first += [runner.run(index, 0) for index in chunk]
-    runner.refuse_drawn()
-
-    # in reverse, so that a sample that depends on the one before it differs
-    known = reversed(first)
-    for chunk in _shown(indices[::-1], "comparing labels"):
-        for index in chunk:
-            runner.compare(index, next(known), runner.run(index, 1))
-    runner.refuse_drawn()
-    return ItemRecords([files for files, _ in first], [skeleton for _, skeleton in first])
+    work = _Pass(recorder, trace, indices, processes, file)
+    if file is None:
+        return work.run()
+    with file:
+        return work.run()
 
 
-def _shown(indices: Sequence[Any], what: str) -> Iterator[Sequence[Any]]:
-    """The indices in chunks, with a progress bar: a step of the bar costs as much as a sample."""
-    chunks = [indices[at : at + _CHUNK] for at in range(0, len(indices), _CHUNK)]
-    return track(chunks, what, len(chunks), len(indices) > _MANY)
+class _Pass:
+    """The visits of all samples.
+
+    Attributes:
+        first: what each sample had the first time.
+        compared: how many samples were visited a second time, from the last one on.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        trace: Trace,
+        indices: Sequence[Any],
+        processes: int,
+        file: LabelFile | None,
+    ):
+        self._visitor = _Visitor(recorder, trace)
+        self._indices, self._processes, self._file = indices, processes, file
+        self.first: list[Record] = []
+        self.compared = 0
+
+    def run(self) -> ItemRecords:
+        count = len(self._indices)
+        self._begin()
+
+        # closed, so that an error takes the bar away at once
+        left = 2 * count - len(self.first) - self.compared
+        shown = track(self._visits(), "reading labels", left, after_s=_SHOW_AFTER_S)
+        with closing(shown):
+            deque(shown, maxlen=0)
+
+        if self._file:
+            self._file.finish()
+        return ItemRecords([files for files, _ in self.first], [each for _, each in self.first])
+
+    def _begin(self) -> None:
+        """Takes what is in the file, if the data set still has that."""
+        if self._file is None:
+            return
+        self.first, self.compared = self._file.read(len(self._indices))
+        tried = np.unique(np.linspace(0, len(self.first) - 1, _TRIED).round().astype(int))
+        if self.first and not all(self._is_as_before(at) for at in tried.tolist()):
+            self._file.clear()
+            self.first, self.compared = [], 0
+
+    def _is_as_before(self, at: int) -> bool:
+        # any refusal comes again when the sample is visited
+        try:
+            files, skeleton = self._visitor.run(self._indices[at], 1)
+        except NotConvertibleError:
+            return False
+        known = self.first[at]
+        return files == known[0] and first_difference(known[1], skeleton) is None
+
+    def _visits(self) -> Iterator[Any]:
+        """Yields once for each visit."""
+        count = len(self._indices)
+        for records, read in self._chunks(self._read, len(self.first), count):
+            self.first += records
+            if self._file:
+                self._file.add(records, read)
+            yield from records
+
+        # in reverse, so that a sample that depends on the one before it differs
+        for compared in self._chunks(self._compare, self.compared, count):
+            self.compared += compared
+            if self._file:
+                self._file.note(self.compared)
+            yield from range(compared)
+
+    def _read(self, places: range) -> tuple[list[Record], list[str]]:
+        """Visits samples, and returns what they have, and which other files were read."""
+        with self._visitor.drawing_refused(11):
+            records = [self._visitor.run(self._indices[at], 0) for at in places]
+        return records, self._visitor.take_read()
+
+    def _compare(self, places: range) -> int:
+        """Visits samples again, counted from the last one."""
+        last = len(self._indices) - 1
+        with self._visitor.drawing_refused(12):
+            for at in places:
+                index, known = self._indices[last - at], self.first[last - at]
+                self._visitor.compare(index, known, self._visitor.run(index, 1))
+        return len(places)
+
+    def _chunks(self, work: Callable[[range], Any], start: int, stop: int) -> Iterator[Any]:
+        """Yields `work` of all places in order: in this process, and if that takes long, in several
+        forked ones.
+        """
+        began, done = time.monotonic(), 0
+        while start < stop:
+            # a chunk is short for a slow data set, so that little is lost with it
+            passed = time.monotonic() - began
+            each = passed / done if done else _CHUNK_S
+            size = max(1, min(_MOST, int(_CHUNK_S / max(each, 1e-9))))
+
+            if self._processes > 1 and passed > _ALONE_S and each * (stop - start) > _HELP_S:
+                chunks = [range(at, min(at + size, stop)) for at in range(start, stop, size)]
+                made = map_in_order(
+                    _InFork(work, self._visitor), chunks, self._processes, patience_s=_PATIENCE_S
+                )
+                try:
+                    for chunk in chunks:
+                        yield next(made)
+                        start = chunk.stop
+                except (WorkerError, OSError):
+                    # it was killed or hangs, or none can be forked: this one does the rest
+                    self._processes = 1
+                continue
+
+            chunk = range(start, min(start + size, stop))
+            yield work(chunk)
+            start, done = chunk.stop, done + len(chunk)
+
+
+class _InFork:
+    """Work in a forked process, on a copy of the data set that no other process has used: what it
+    has opened may be used by one process only.
+    """
+
+    def __init__(self, work: Callable[[range], Any], visitor: "_Visitor"):
+        self._work, self._visitor, self._process = work, visitor, os.getpid()
+
+    def __call__(self, places: range) -> Any:
+        if os.getpid() != self._process:
+            self._process = os.getpid()
+            self._visitor.renew_copy()
+        return self._work(places)
 
 
 class _Visitor:
-    """The visits of all samples, each compared with the samples of the trace."""
+    """Visits samples, and compares what they do with the samples of the trace."""
 
     def __init__(self, recorder: Recorder, trace: Trace):
         self._recorder, self._trace = recorder, trace
         # what visits did that were followed back to the file and found to be right
         self._events = set(trace.events)
+        self._openers = {openers_in(events) for events, _ in trace.events}
         self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
-        seed_all(11)
-        self._states = random_states()
+        self._read: set[str] = set()
 
-    def run(self, index: Any, which: int) -> tuple[tuple[Place, ...], Any]:
+    def renew_copy(self) -> None:
+        self._recorder.copy = light_copy(self._recorder.dataset)
+
+    def take_read(self) -> list[str]:
+        """The files that Python opened and folders that it listed since the last call."""
+        read, self._read = self._read, set()
+        return sorted(read)
+
+    def drawing_refused(self, seed: int) -> "_DrawingRefused":
+        """A block in which code may draw no random numbers."""
+        return _DrawingRefused(self._recorder, self._trace.name, seed)
+
+    def run(self, index: Any, which: int) -> Record:
         """Visits a sample, and returns its files and its skeleton.
 
         Args:
@@ -92,7 +254,9 @@ class _Visitor:
         """
         # 5 and 6 are the seeds of the trace's cheap visits, whose noise is kept
         try:
-            seen = self._recorder.see(index, self._supplies[which], 5 + which)
+            seen = self._recorder.see(index, self._supplies[which], 5 + which, bool(which))
+        except NotConvertibleError:
+            raise
         except (Exception, EndlessError) as error:
             line = (str(error).strip().splitlines() or [""])[0][:100]
             raise NotConvertibleError(
@@ -106,6 +270,8 @@ class _Visitor:
         if done not in self._events:
             self._check(index, seen)
             self._events.add(done)
+        if (visit := seen.visit).read or visit.listed:
+            self._read.update(visit.read, visit.listed)
         return self._files(index, seen), seen.skeleton
 
     def _check(self, index: Any, seen: Seen) -> None:
@@ -121,38 +287,52 @@ class _Visitor:
             "treat all samples alike, or load those that differ with a loader of their own",
         )
         join_masks(self._recorder, self._trace.name, seen)
+        if (openers := openers_in(seen.visit.events)) not in self._openers:
+            self._openers.add(openers)
+            with states_kept():
+                ask_more(self._recorder, self._trace, index)
 
     def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
         opened = seen.visit.opened
-        refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
-        return tuple([each.path for each in opened if each.path is not None])
+        places = [each.path for each in opened]
+        if None in places:
+            refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
+        return tuple([each for each in places if each is not None])
 
-    def compare(self, index: Any, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    def compare(self, index: Any, one: Record, other: Record) -> None:
         """Refuses a sample with other files or values the second time."""
-        refuse_unless(
-            one[0] == other[0] or hold_the_same(one[0], other[0]),
-            self._trace.name,
-            f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
-            "choose the files of each sample in __init__ (about 3 lines), and keep no pictures in "
-            "the data set",
-        )
+        if one[0] != other[0] and not hold_the_same(one[0], other[0]):
+            raise NotConvertibleError(
+                self._trace.name,
+                f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
+                "choose the files of each sample in __init__ (about 3 lines), and keep no pictures "
+                "in the data set",
+            )
 
         if (place := first_difference(one[1], other[1])) is not None:
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
-                "is random, or depends on pixels, or on what was loaded before",
+                "is random, or depends on pixels, on the worker, or on what was loaded before",
                 "return what it is computed from, and compute it in the collate function (about 3 "
                 "lines)",
             )
 
-    def refuse_drawn(self) -> None:
-        """Refuses code that has drawn random numbers since the last call, and seeds anew."""
-        after = random_states()
-        refuse_drawn(self._trace.name, self._states, after)
-        # other seeds for the second time
-        seed_all(12)
-        self._states = random_states()
+
+class _DrawingRefused:
+    """A block in which code may draw no random numbers."""
+
+    def __init__(self, recorder: Recorder, name: str, seed: int):
+        self._recorder, self._name, self._seed = recorder, name, seed
+
+    def __enter__(self) -> None:
+        seed_all(self._seed)
+        self._before = self._recorder.random_states()
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        # looked at once for a whole chunk, which costs next to nothing for each sample
+        if kind is None:
+            refuse_drawn(self._name, self._before, self._recorder.random_states())
 
 
 def _names(files: tuple[Place, ...]) -> str:

@@ -8,6 +8,7 @@ NotConvertibleError.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,6 +22,10 @@ from dali_pipes.adapters.from_torch.reading import (
     Step,
     is_of,
     refuse_unless,
+)
+from dali_pipes.adapters.from_torch.recording.steps import (
+    is_library_code,
+    is_transform_class,
 )
 
 # steps that become one policy with a probability, which a RandomApply around them lowers
@@ -133,6 +138,7 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
             instead = f"move it behind the crop if your training may change so, then {instead}"
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
+    _refuse_altered(step)
     return _READERS[name]
 
 
@@ -146,6 +152,32 @@ def _of_albumentations(step: Any) -> NotConvertibleError:
         "its steps resize and draw in another way than ours",
         "write the same with steps of torchvision that docs/from_torch.md lists, as far as there "
         f"are such ({lines}); pixels then differ as those of the two libraries do",
+    )
+
+
+def _refuse_altered(step: Any) -> None:
+    """Refuses a step of a library whose methods the program has replaced, or that has hooks."""
+    own = vars(step) if hasattr(step, "__dict__") else {}
+    hooks = "a hook" * any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
+    methods = {
+        name: getattr(member, "__func__", member)
+        for kind in type(step).__mro__[::-1]
+        # libraries and programs put methods of their own into torch.nn.Module
+        if is_transform_class(kind)
+        for name, member in vars(kind).items()
+        if isinstance(getattr(member, "__func__", member), FunctionType)
+    }
+    replaced = [
+        name
+        for name, method in methods.items()
+        if name in own or not (name.startswith("__") or is_library_code(method))
+    ]
+    what = hooks or (f"a {replaced[0]} of its own" if replaced else "")
+    refuse_unless(
+        not what,
+        type(step).__name__,
+        f"it has {what}, which may do anything",
+        "write that as a transform of its own",
     )
 
 
@@ -553,6 +585,13 @@ def _random_apply(reading: Reading, step: Any) -> str:
         else ""
     )
 
+    own = [type(each) for each in inner if not is_of(each, "torchvision.transforms")]
+    refuse_unless(
+        not own,
+        " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own),
+        "it is no step of torchvision, and dali_pipes does not know what it does",
+        "use torchvision's own, such as GaussianBlur(23, sigma=(0.1, 2.0)) for a Gaussian blur",
+    )
     refuse_unless(
         name in _APPLIED,
         _text(step),
@@ -560,6 +599,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
         "apply each alone",
     )
 
+    _refuse_altered(inner[0])
     reading.applied = float(step.p)
     text = _READERS[name](reading, inner[0])
     reading.applied = 1.0

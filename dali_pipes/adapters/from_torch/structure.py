@@ -5,7 +5,7 @@ tuples and dataclasses, with a `PictureSlot` in place of each picture. `fill` pu
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,12 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.marks import (
-    Match,
-    find,
-    is_picture,
-    kind_of,
-)
+from dali_pipes.adapters.from_torch.recording.marks import Match, is_picture, kind_of
 from dali_pipes.adapters.from_torch.recording.visit import Visit
 
 
@@ -36,7 +31,8 @@ def slot(number: int) -> PictureSlot:
     return PictureSlot(number)
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, which would make it three times as slow, and there is one for each sample
+@dataclass(slots=True, eq=False)
 class Shown:
     """What a sample has in a slot.
 
@@ -73,23 +69,30 @@ def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
 
 
 def _show(value: Any, visit: Visit) -> Shown | None:
-    dtype = value.mode if isinstance(value, Image.Image) else str(value.dtype)
+    dtype = value.mode if isinstance(value, Image.Image) else _name(value.dtype)
     if isinstance(value, Image.Image) or value.ndim < 4:
         match = visit.match(value)
         return Shown((match,), False, kind_of(value), dtype) if match else None
 
     # four axes are a stack of pictures, such as several crops of one
-    matches = [find(each, visit.marks) for each in value]
+    matches = [visit.match(each) for each in value]
     if not all(matches):
         return None
     return Shown(tuple(each for each in matches if each), True, kind_of(value), dtype)
+
+
+_name = cache(str)
+
+
+# the usual types of leaves, which are looked at first
+_LEAVES = {PictureSlot, torch.Tensor, int, str, float, bool, type(None), np.ndarray, np.int64}
 
 
 def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     """A copy of nested containers with `function` of each leaf."""
     kind = type(value)
     # a PictureSlot is a dataclass too, and is a leaf
-    if kind is PictureSlot:
+    if kind in _LEAVES:
         return function(value)
 
     # the usual types first, since every sample passes here several times
@@ -151,31 +154,43 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def first_difference(one: Any, other: Any, path: str = "") -> str | None:
+def first_difference(one: Any, other: Any) -> str | None:
     """The place where two skeletons differ, as Python writes it; None: they are equal, and of equal
     types.
     """
-    if type(one) is not type(other):
-        return path
+    # the usual cases first, since all samples are compared
     if one is other:
         return None
+    kind = type(one)
+    if kind is not type(other):
+        return ""
+    if kind is int or kind is str:
+        return None if one == other else ""
+
+    values: Iterable[tuple[Any, Any]]
     if isinstance(one, Mapping):
         if list(one) != list(other):
-            return path
-        places = [(f"{path}[{key!r}]", one[key], other[key]) for key in one]
+            return ""
+        names, values = (
+            [f"[{key!r}]" for key in one],
+            zip(one.values(), other.values(), strict=True),
+        )
     elif isinstance(one, (tuple, list)):
         if len(one) != len(other):
-            return path
-        places = [(f"{path}[{at}]", a, b) for at, (a, b) in enumerate(zip(one, other, strict=True))]
+            return ""
+        names, values = None, zip(one, other, strict=True)
     elif dataclasses.is_dataclass(one) and not isinstance(one, PictureSlot):
-        names = [each.name for each in dataclasses.fields(one)]
-        places = [(f"{path}.{name}", getattr(one, name), getattr(other, name)) for name in names]
+        fields = [each.name for each in dataclasses.fields(one)]
+        names = [f".{name}" for name in fields]
+        values = ((getattr(one, name), getattr(other, name)) for name in fields)
     else:
-        return None if _are_equal(one, other) else path
+        return None if _are_equal(one, other) else ""
 
-    return next(
-        (found for at, a, b in places if (found := first_difference(a, b, at)) is not None), None
-    )
+    # the name of a place is made only where there is a difference
+    for at, (ours, theirs) in enumerate(values):
+        if (inside := first_difference(ours, theirs)) is not None:
+            return (names[at] if names else f"[{at}]") + inside
+    return None
 
 
 def _are_equal(one: Any, other: Any) -> bool:

@@ -6,11 +6,13 @@ the picture that reaches the first one must be the decoded file, pixel for pixel
 else in the sample must stay the same.
 """
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from dali_pipes.adapters.from_torch.reading import (
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.made_up import (
+    BLANK,
     MADE_UP,
     OTHER_MODES,
     TURNED,
@@ -37,9 +40,13 @@ from dali_pipes.adapters.from_torch.recording.steps import steps_patched
 from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
+    Kept,
     find_caches,
+    find_generators,
     forget,
+    generator_state,
     globals_kept,
+    in_worker,
     light_copy,
     random_states,
     seed_all,
@@ -64,12 +71,21 @@ from dali_pipes.adapters.from_torch.structure import (
     take_apart,
 )
 
+_TURNS_SOME = (
+    "it turns some pictures upright that have an EXIF tag, and others not",
+    "turn all of them, by ImageOps.exif_transpose",
+)
 TRUE_SAMPLES = 8  # samples that are run with their true pictures, spread over the data set
 # height and width of cheap noise; values that depend on the size differ between the two
 CHEAP_SIZES = (11, 14), (19, 8)
+# a program that counts its calls may do something else after so many, or now and then
+_LATER, _REPEATED = (10**3, 10**5, 10**7, 10**9), 400
+_TOGETHER = 8  # samples that are asked of `__getitems__` at once
 # Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
 # steps that make the same of one channel as of three equal ones
+# steps that draw nothing, so that two pictures may come out of one call
+_FIXED = ("ToPILImage", "PILToTensor", "ToImage", "ToTensor", "ConvertImageDtype", "ToDtype", "RGB")
 _GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
 
 
@@ -99,6 +115,7 @@ class Chain:
             Those of a mask also say which call of the visit it was, and as what the mask came.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
+        has_tag: whether the file has an EXIF tag that turns it.
         is_gray: whether the file is gray, and nobody converts it.
         problem: why the picture cannot be carried over; "": no reason is known.
         instead: what the user can do about the problem.
@@ -114,6 +131,7 @@ class Chain:
     is_gray: bool
     problem: str = ""
     instead: str = ""
+    has_tag: bool = False
     calls: tuple[int, ...] = ()
     tables: tuple[Table, ...] = ()
 
@@ -154,24 +172,22 @@ class Seen:
         """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
         chains.
         """
-        visit = self.visit
-
         return tuple(
             (
                 shown.kind,
                 shown.dtype,
                 shown.is_stacked,
-                *(
+                *[
                     (
-                        visit.marks.index(match.mark),
+                        match.mark.number,
                         match.layout,
                         match.channels,
                         # few digits, since fitted numbers have rounding errors
-                        " ".join(f"{each:.3e}" for each in match.line),
+                        match.scale and " ".join(f"{each:.3e}" for each in match.line),
                         match.table and match.table.key,
                     )
                     for match in shown.matches
-                ),
+                ],
             )
             for shown in self.shown
         )
@@ -231,6 +247,7 @@ class Trace:
         file_modes: Pillow's modes of the files that one sample opens, a sample in colour if there
             is one; cheap noise has these modes.
         events: what the cheap visits did, to be compared with that of other samples.
+        moving: the names of attributes that the data set's own code changes.
         masks: what is known of the masks among the files; None: there are none.
     """
 
@@ -241,6 +258,7 @@ class Trace:
     exif: str
     file_modes: tuple[str, ...]
     events: set[Any]
+    moving: set[str]
     masks: MaskNotes | None = None
 
     @property
@@ -268,8 +286,8 @@ class Recorder:
         copy: the copy of the data set that is run; None outside of a block.
     """
 
-    def __init__(self, dataset: Any):
-        self.dataset = dataset
+    def __init__(self, dataset: Any, workers: int = 0):
+        self.dataset, self._workers = dataset, workers
         self.keys = StepKeys()
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
@@ -284,11 +302,12 @@ class Recorder:
         with ExitStack() as stack:
             stack.enter_context(states_kept())
             stack.enter_context(_one_thread())
-            stack.enter_context(globals_kept(*_users_classes(self.dataset)))
+            stack.enter_context(globals_kept(self.dataset))
             stack.enter_context(openers_patched())
             stack.enter_context(steps_patched())
             self._caches = find_caches()
             self._used = used(self._caches)
+            self._generators = find_generators(self.dataset)
             self.copy = light_copy(self.dataset)
             self._stack = stack.pop_all()
         return self
@@ -299,23 +318,52 @@ class Recorder:
         self.containers.close()
         self._stack.close()
 
-    def see(self, index: Any, supply: Supply, seed: int) -> Seen:
-        """Visits a sample. Errors of the user's code come out as they are."""
+    def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
+        """Visits a sample. Errors of the user's code come out as they are.
+
+        Args:
+            is_in_worker: whether it is told to be in a worker, if the DataLoader has workers.
+        """
         is_again = False
         while True:
             visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
             try:
-                with visiting(visit):
+                with visiting(visit), in_worker(self.copy, self._workers * is_in_worker):
                     sample = get_sample(self.copy, index)
                 skeleton, shown = take_apart(sample, visit)
             finally:
                 # no cache may keep a picture that was made up
                 forgotten = forget(self._caches, self._used) if self._caches else False
+                if visit.changed:
+                    self._refuse_change(visit.changed)
             # If nothing was opened, a cache may have had the picture. It is empty now, and the
             # second visit opens the file, or there is none to be opened.
             if visit.opened or not forgotten or is_again:
                 return Seen(visit, skeleton, shown)
             is_again = True
+
+    def see_together(
+        self, indices: list[Any], supply: Supply, seed: int
+    ) -> tuple[Visit, list[tuple[Any, list[Shown]]]]:
+        """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
+        the skeleton and what is in its slots.
+        """
+        visit = Visit(supply, self.keys, self.known, seed, self.containers)
+        with visiting(visit):
+            samples = list(self.copy.__getitems__(indices))
+        return visit, [take_apart(sample, visit) for sample in samples]
+
+    def _refuse_change(self, what: str) -> NoReturn:
+        raise NotConvertibleError(
+            name_of(self.dataset),
+            f"it changes files: it {what}",
+            "prepare the files before the training, and keep nothing in them in __getitem__",
+        ) from None
+
+    def random_states(self) -> tuple[Any, ...]:
+        """The states of all random numbers, in the order of `STATES`, to be compared."""
+        own = [pickle.dumps(generator_state(each)) for each in self._generators]
+        return *random_states(), own
 
     def trace(self, seen: Seen) -> Seen:
         """Adds the chains of a visit's pictures."""
@@ -343,17 +391,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _users_classes(dataset: Any, depth: int = 0) -> Iterator[type]:
-    """The class of a data set and its bases, and those of the data sets inside it."""
-    yield from type(dataset).__mro__[:-1]
-    # ConcatDataset has its parts in `datasets`, Subset has its one in `dataset`
-    parts = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
-    if depth < 5 and isinstance(parts, (list, tuple)):
-        for part in parts:
-            if isinstance(part, torch.utils.data.Dataset):
-                yield from _users_classes(part, depth + 1)
 
 
 def chain_of(match: Match, visit: Visit) -> Chain:
@@ -413,6 +450,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         is_gray,
         problem,
         instead,
+        match.mark.upright is not None,
         tuple(calls[::-1]),
     )
 
@@ -561,12 +599,14 @@ def name_of(dataset: Any) -> str:
 def trace(
     recorder: Recorder,
     indices: Sequence[Any],
+    batch_size: int,
     accept: Callable[[list[Chain]], Any] = lambda chains: None,
 ) -> Trace:
     """Runs samples of a data set, within the recorder's block.
 
     Args:
         indices: the indices of all samples, of which at most `TRUE_SAMPLES` are run.
+        batch_size: samples that the DataLoader asks for at once.
         accept: gets the chains of the first sample, and refuses steps that cannot be carried over,
             before anything else is run.
 
@@ -576,6 +616,7 @@ def trace(
     chosen = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     name = name_of(recorder.dataset)
     tracer = _Tracer(recorder, name)
+    before = Kept.of(recorder.copy)
     tracer.find_masks([indices[place] for place in chosen])
 
     first = tracer.see_true(indices[chosen[0]])
@@ -586,16 +627,21 @@ def trace(
     tracer.refuse_epochs(recorder.dataset)
 
     # pictures that no data set has show what depends on pixels
-    for number, made_up in enumerate(MADE_UP):
+    for number, made_up in enumerate((*MADE_UP, *BLANK)):
         tracer.visit_made_up(indices[chosen[number % len(chosen)]], made_up)
     exif = tracer.ask_orientation(indices[chosen[0]])
+    for place in chosen:
+        tracer.expect_orientation(tracer.see_true(indices[place]), exif)
     modes = tracer.ask_modes(indices[chosen[0]])
 
     # last: in cheap visits a step returns an example of what it returned in a visit before
     for place in chosen:
         tracer.visit_cheaply(indices[place])
+    if batch_size > 1 and callable(getattr(recorder.copy, "__getitems__", None)):
+        tracer.visit_together(indices, batch_size)
+    tracer.visit_later([indices[place] for place in chosen], before)
 
-    return Trace(
+    seen = Trace(
         name,
         tracer.expected,
         first.skeleton,
@@ -603,22 +649,66 @@ def trace(
         exif,
         tracer.file_modes,
         tracer.events,
+        {name for name, _, _ in before.changed()},
         recorder.masks,
     )
+    for index in tracer.others:
+        ask_more(recorder, seen, index)
+    return seen
 
 
-def visit_more(recorder: Recorder, seen: Trace, indices: Sequence[Any]) -> str:
-    """Visits further samples with their true pictures, within a recorder's block. Returns whether
-    those with an EXIF tag are turned: "apply", "ignore", or "" if there are none.
+def visit_more(
+    recorder: Recorder, seen: Trace, indices: Sequence[Any], skeletons: Sequence[Any]
+) -> None:
+    """Visits further samples with their true pictures, within a recorder's block.
+
+    Args:
+        skeletons: what is known of each of these samples without its picture; None: nothing.
 
     Raises:
         NotConvertibleError: they are made in another way than the others.
     """
     tracer = _Tracer(recorder, seen.name)
     tracer.expected = seen.slots
-    for index in indices:
+    for index, skeleton in zip(indices, skeletons, strict=True):
         tracer.visit_truly(index)
-    return tracer.turned
+        true = tracer.see_true(index)
+        tracer.expect_orientation(true, seen.exif)
+        refuse_unless(
+            not any(chain.is_gray for chain in true.used),
+            seen.name,
+            f"it does not convert sample {index}, a gray file, to RGB, as dali_pipes does",
+            'open images with Image.open(path).convert("RGB")',
+        )
+        if skeleton is not None:
+            tracer.refuse_other_values(index, true, skeleton)
+
+
+def openers_in(events: Sequence[Any]) -> tuple[Any, ...]:
+    """Which of a visit's events are calls of openers: these begin with a name. Another opener may
+    treat EXIF tags, or pictures that are not RGB, in another way.
+    """
+    return tuple(event for event in events if isinstance(event[0], str))
+
+
+def ask_more(recorder: Recorder, seen: Trace, index: Any) -> None:
+    """Asks a sample that is made in another way, such as by another opener, what the first one was
+    asked with made-up files, within a recorder's block.
+
+    Raises:
+        NotConvertibleError: it treats them in another way.
+    """
+    tracer = _Tracer(recorder, seen.name)
+    tracer.expected, tracer.file_modes = seen.slots, seen.file_modes
+    tracer.visit_truly(index)
+    same = tracer.ask_orientation(index) == seen.exif and tracer.ask_modes(index) == seen.modes
+    refuse_unless(
+        same,
+        seen.name,
+        f"sample {index} is opened in another way than others: EXIF tags, or pictures that are "
+        "not RGB, are treated otherwise",
+        "open all files in the same way",
+    )
 
 
 class _Tracer:
@@ -627,12 +717,14 @@ class _Tracer:
     Attributes:
         expected: what is in each slot of the first sample, and the chains of its pictures.
         events, file_modes: as in `Trace`.
+        others: a sample for each way of opening files that is not that of the first one.
     """
 
     def __init__(self, recorder: Recorder, name: str):
         self._recorder, self._name = recorder, name
         self.expected: list[tuple[Shown, list[Chain]]] = []
         self.events: set[Any] = set()
+        self.others: list[Any] = []
         self.file_modes: tuple[str, ...] = ()
         self._true: dict[Any, Seen] = {}
         self._first: dict[Any, Seen] = {}
@@ -679,26 +771,17 @@ class _Tracer:
                 if isinstance(part, torch.utils.data.Dataset):
                     self.refuse_epochs(part, depth + 1)
 
-    @property
-    def turned(self) -> str:
-        """What was done to true pictures that have an EXIF tag, as `Trace.exif` says it."""
-        tagged = [
-            chain
-            for seen in self._true.values()
-            if any(mark.upright is not None for mark in seen.visit.marks)
-            for chain in seen.used
-        ]
-        if not tagged:
-            return ""
-        return "apply" if any(chain.is_upright for chain in tagged) else "ignore"
-
     def visit_truly(self, index: Any) -> None:
         """Visits a sample twice with its true picture and different random seeds."""
         seen = self.see_true(index)
-        again = self.see(index, Supply(), 2)
+        again = self.see(index, Supply(), 2, is_in_worker=True)
         self._compare(
-            seen, again, "differs each time: it is random, or depends on what was loaded before"
+            seen,
+            again,
+            "differs each time: it is random, or depends on what was loaded before, or on the "
+            "worker",
         )
+        self._refuse_seeded(seen, again)
         self._expect(seen, f"sample {index}")
         self._expect(again, f"sample {index}")
 
@@ -715,7 +798,18 @@ class _Tracer:
         supply = Supply(self._with_masks(encode, made_up.size))
         if seen := self._try(index, supply, made_up.name):
             self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
-            self._expect(seen, made_up.name)
+            if made_up not in BLANK:
+                self._expect(seen, made_up.name)
+
+    def refuse_other_values(self, index: Any, true: Seen, skeleton: Any) -> None:
+        """Refuses a sample whose values were others when its picture was cheap noise."""
+        place = first_difference(true.skeleton, skeleton)
+        refuse_unless(
+            place is None,
+            self._name,
+            f"sample {index} has a value at {place or 'it'} that depends on its picture",
+            "compute it from the batch in your loop",
+        )
 
     def ask_orientation(self, index: Any) -> str:
         """Whether pictures are turned as their EXIF tag says: "apply", "ignore", or "" if a
@@ -726,42 +820,49 @@ class _Tracer:
         supplies = [Supply(self._with_masks(TURNED.encode, size)) for size in sizes]
         visits = (self._try(index, supply, TURNED.name) for supply in supplies)
         seen = next((each for each in visits if each), None)
+        true = self.see_true(index)
         if not seen:
             return ""
+        self._compare(true, seen, f"is another one for {TURNED.name}: it depends on that")
         self._expect(seen, TURNED.name)
 
         # a sample of PIL images alone has no used chains
         turned = {chain.is_upright for chain in seen.used or seen.chains[0]}
-        refuse_unless(
-            len(turned) < 2,
-            self._name,
-            "it turns some of its pictures upright, and others not",
-            "turn all of them",
-        )
-
+        refuse_unless(len(turned) < 2, self._name, *_TURNS_SOME)
         return "apply" if turned.pop() else "ignore"
 
+    def expect_orientation(self, seen: Seen, exif: str) -> None:
+        """Refuses pictures with an EXIF tag that are turned although others are not, or the
+        opposite.
+        """
+        for chain in seen.used:
+            fits = not chain.has_tag or chain.is_upright == (exif == "apply")
+            refuse_unless(fits, self._name, *_TURNS_SOME)
+
     def ask_modes(self, index: Any) -> list[str] | None:
-        """The modes that are converted to RGB as ours are; None: all that were tried."""
+        """The modes that are converted to RGB as ours are, and what else files may have in them
+        (`traits_of`); None: all that were tried.
+        """
         # a mode counts as not converted if one of its formats is not
-        others = set()
+        true, others = self.see_true(index), set()
         for made_up in OTHER_MODES:
             try:
                 supply = Supply(self._with_masks(made_up.encode, made_up.size))
                 seen = self._recorder.trace(self._recorder.see(index, supply, 4))
             except (Exception, EndlessError):  # any error of the user's code or of a transform
-                others.add(made_up.mode)
+                others.add(made_up.trait)
                 continue
 
             fits = seen.does_as(self.expected) and not any(
                 chain.problem or chain.is_gray for chain in seen.used
             )
-            if not fits:
-                others.add(made_up.mode)
+            # a value such as the mode is another one then
+            if not fits or first_difference(true.skeleton, seen.skeleton) is not None:
+                others.add(made_up.trait)
 
         if not others:
             return None
-        return sorted({"RGB", *(each.mode for each in OTHER_MODES)} - others)
+        return sorted({"RGB", *(each.trait for each in OTHER_MODES)} - others)
 
     def _with_masks(
         self, encode: Callable[[int], bytes], size: tuple[int, int]
@@ -777,31 +878,108 @@ class _Tracer:
         true = self.see_true(index)
 
         for seed, size in enumerate(CHEAP_SIZES, 5):
-            before = random_states()
-            try:
-                seen = self._recorder.trace(
-                    self._recorder.see(index, Supply(size=size, modes=self.file_modes), seed)
-                )
-            except (Exception, EndlessError) as error:
-                raise NotConvertibleError(
-                    self._name,
-                    f"its code fails for pictures of another size ({_short(error)})",
-                    "leave sizes out of it",
-                ) from None
+            before = self._recorder.random_states()
+            seen = self._see_cheaply(index, Supply(size=size, modes=self.file_modes), seed)
 
             # no transform is carried out here, so whatever draws is the user's own code
-            refuse_drawn(self._name, before, random_states())
+            refuse_drawn(self._name, before, self._recorder.random_states())
             self._compare(true, seen, "depends on the pixels, or on the size of the picture")
             self._expect(seen, "noise")
+            known = {openers_in(events) for events, _ in self.events}
+            if known and openers_in(seen.visit.events) not in known:
+                self.others.append(index)
             self.events.add((tuple(seen.visit.events), seen.ends))
 
-    def see(self, index: Any, supply: Supply, seed: int) -> Seen:
+    def visit_together(self, indices: Sequence[Any], count: int) -> None:
+        """Visits samples with `__getitems__`, which must do what it does for them one by one."""
+        chosen = list(indices[: min(count, _TOGETHER)])
+        supply = Supply(size=CHEAP_SIZES[0], modes=self.file_modes)
+        alone = [self._see_cheaply(index, supply, 5) for index in chosen]
+        together, samples = self._recorder.see_together(chosen, supply, 5)
+
+        files = [each.path for seen in alone for each in seen.visit.opened]
+        same = hold_the_same(files, [each.path for each in together.opened])
+        same &= len(samples) == len(alone)
+        first = 0
+        for one, (skeleton, shown) in zip(alone, samples, strict=False):
+            seen = self._recorder.trace(Seen(together, skeleton, shown))
+            # the files of a sample are counted from its own first one
+            seen.chains = [
+                [replace(chain, file=chain.file - first) for chain in chains]
+                for chains in seen.chains
+            ]
+            first += len(one.visit.opened)
+            same &= first_difference(one.skeleton, skeleton) is None
+            same &= seen.does_as(self.expected)
+        refuse_unless(
+            same,
+            self._name,
+            "its __getitems__ makes something else of a batch than of single samples",
+            "move what depends on the batch into the collate function, or into batch_transform= "
+            "of build_loader",
+        )
+
+    def visit_later(self, indices: Sequence[Any], before: Kept) -> None:
+        """Visits samples of a data set that counts its calls as if there had been many."""
+        numbers = [each for _, value, each in before.changed() if type(value) in (int, float)]
+        if not numbers and not before.has_iterators:
+            return
+
+        supply = Supply(size=CHEAP_SIZES[0], modes=self.file_modes)
+        for count in _LATER if numbers else ():
+            for put in numbers:
+                put(count)
+            self._see_later(indices[0], supply)
+        for number in range(_REPEATED):
+            self._see_later(indices[number % len(indices)], supply)
+
+    def _see_later(self, index: Any, supply: Supply) -> None:
+        true = self.see_true(index)
+        try:
+            seen = self._recorder.trace(self._recorder.see(index, supply, 5))
+            same = seen.does_as(self.expected)
+            same &= first_difference(true.skeleton, seen.skeleton) is None
+        except NotConvertibleError:
+            raise
+        except (Exception, EndlessError):
+            same = False
+        refuse_unless(
+            same,
+            self._name,
+            "what it does depends on how often it was called",
+            "remove the count; for stages of a training make a loader for each",
+        )
+
+    def _refuse_seeded(self, one: Seen, other: Seen) -> None:
+        """Refuses code that seeds random numbers itself: two seeds have led to one state."""
+        for before, after in zip(one.visit.drawn_from, other.visit.drawn_from, strict=False):
+            refuse_unless(
+                all(a != b for a, b in zip(before, after, strict=True)),
+                self._name,
+                "its code seeds the random numbers that transforms draw, so that each sample has "
+                "the same in each epoch",
+                "leave the seeds out; the seed of the loader makes a run repeatable",
+            )
+
+    def _see_cheaply(self, index: Any, supply: Supply, seed: int) -> Seen:
+        try:
+            return self._recorder.trace(self._recorder.see(index, supply, seed))
+        except NotConvertibleError:
+            raise
+        except (Exception, EndlessError) as error:
+            raise NotConvertibleError(
+                self._name,
+                f"its code fails for pictures of another size ({_short(error)})",
+                "leave sizes out of it",
+            ) from None
+
+    def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
         """Visits a sample with its true picture; any error of its code is a refusal."""
         seed_all(seed)
         recorder = self._recorder
 
         try:
-            seen = recorder.see(index, supply, seed)
+            seen = recorder.see(index, supply, seed, is_in_worker)
         except NotConvertibleError:
             raise
         except (Exception, EndlessError) as error:
@@ -823,8 +1001,16 @@ class _Tracer:
         try:
             seen = recorder.see(index, supply, 3)
         # code that tries the next file after an error gets a picture that fails again
-        except EndlessError:
+        except EndlessError as error:
+            refuse_unless(
+                error.is_after_error,
+                self._name,
+                f"{error} if it gets {what}, so which files it opens depends on pixels",
+                "leave such files out of the data set",
+            )
             return None
+        except NotConvertibleError:
+            raise
         except Exception as error:
             visit = error
         else:
@@ -916,7 +1102,9 @@ class _Tracer:
         )
 
     def _refuse_broken(self, seen: Seen) -> None:
-        """Refuses pictures that do not lead back to a file, or whose channels are reversed."""
+        """Refuses pictures that do not lead back to a file, whose channels are reversed, or that
+        come out of one random call.
+        """
         for chain in seen.used:
             refuse_unless(not chain.problem, self._name, chain.problem, chain.instead)
             refuse_unless(
@@ -924,6 +1112,22 @@ class _Tracer:
                 self._name,
                 "its channels are in the order of OpenCV, blue, green and red",
                 "convert with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
+            )
+        self._refuse_shared(seen)
+
+    def _refuse_shared(self, seen: Seen) -> None:
+        """Refuses two pictures out of one call of a transform: ours would be drawn apart."""
+        for one, other in combinations(seen.used, 2):
+            shared = [
+                seen.visit.calls[at].step for at in one.calls if at >= 0 and at in other.calls
+            ]
+            names = [type(step).__name__ for step in shared if type(step).__name__ not in _FIXED]
+            refuse_unless(
+                not names,
+                self._name,
+                f"two pictures of a sample come out of one call of {', '.join(names)}, and ours "
+                "would be drawn apart",
+                "call the transform once for each picture, or return the picture once",
             )
 
     def _compare(self, one: Seen, other: Seen, problem: str) -> None:

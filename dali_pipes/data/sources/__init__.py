@@ -6,6 +6,7 @@
       shards (tar, TFRecord)                scans.py: shards.py
       a table of paths and labels           tables.py: csv_tables.py, table_columns.py
       Parquet files that hold the images    hugging_face.py
+      an open data set of `datasets`        hugging_face_sets.py
       a JSON file of COCO's form            coco/
       a folder of images and one of masks   masks.py
       a saved manifest                      saved_manifests.py, earlier_rules.py

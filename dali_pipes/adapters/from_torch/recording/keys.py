@@ -7,7 +7,9 @@ these do the same.
 import enum
 import operator
 import random
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -24,12 +26,18 @@ _SHORT = 16  # values of a list or dict that are looked at each time
 
 
 class StepKeys:
-    """The keys of steps, and the small pictures, of all visits of one data set."""
+    """The keys of steps, and the small pictures, of all visits of one data set.
+
+    Attributes:
+        matches: what `Visit.match` found for small pictures, by their contents.
+    """
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[Any, list[Any], int]] = {}
+        self.matches: dict[Any, Any] = {}
+        self._keys: dict[Any, tuple[_Values, tuple[int, ...]]] = {}
         self._numbers: dict[Any, int] = {}
         self._small: dict[Any, Any] = {}
+        self._forms: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
     def of(self, step: Any, is_cheap: bool = False) -> int:
         """A number, equal for steps that do the same, as far as their attributes say.
@@ -37,59 +45,113 @@ class StepKeys:
         Args:
             is_cheap: whether attributes are only compared by identity with those seen before.
         """
+        return self._known((step,))[0] if is_cheap else self._freeze(step)
+
+    def of_all(self, steps: Sequence[Any]) -> tuple[int, ...]:
+        """The numbers of steps that are called one after the other, whose attributes are compared
+        by identity.
+        """
+        return self._known(steps)
+
+    def _known(self, steps: Sequence[Any]) -> tuple[int, ...]:
         # a lookup by identity costs less than freezing all attributes
-        values = _parts(step)
-        known = self._keys.get(id(step))
-        if is_cheap and known is not None and known[0] is step and _are_same(known[1], values):
-            return known[2]
+        ids = tuple(map(id, steps))
+        known = self._keys.get(ids)
+        if known is not None and known[0].are_same():
+            return known[1]
 
         # a program that makes its steps anew in each call would fill the memory
         if len(self._keys) > _MOST:
             self._keys.clear()
+        # the values are noted first: freezing them may fill a cache among them
+        values = _Values(steps)
+        numbers = tuple(self._freeze(step) for step in steps)
+        self._keys[ids] = (values, numbers)
+        return numbers
+
+    def _freeze(self, step: Any) -> int:
         # albumentations' steps keep what they have drawn in attributes, and do not print it
         is_noted = type(step).__module__.startswith("albumentations.")
         frozen = repr(step) if is_noted else freeze(step)
-        number = self._numbers.setdefault(frozen, len(self._numbers))
-        # the step and its values are kept, so that no other object gets their ids
-        self._keys[id(step)] = (step, values, number)
-        return number
+        return self._numbers.setdefault(frozen, len(self._numbers))
 
     def small(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
         """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
         for each number; the noise's pixels; and a twin of it, if it is a PIL image.
         """
-        if (known := self._small.get((_form(value), number))) is None:
+        form = self._form(value)
+        if (known := self._small.get((form, number))) is None:
             made = _small(value, number)
-            known = self._small[_form(value), number] = made, pixels_of(made).copy()
-        made, pixels = known
+            is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
+            twin = made if is_plain else None
+            known = self._small[form, number] = made, pixels_of(made).copy(), twin
+        made, pixels, twin = known
 
         # a copy, since the user's code may write into it
+        if type(made) is torch.Tensor:
+            return made.clone(), pixels, None
         if isinstance(made, torch.Tensor):
-            fresh = made.clone()
-            return fresh if type(made) is torch.Tensor else _like(fresh, made), pixels, None
-        is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
-        return made.copy(), pixels, made if is_plain else None
+            return _like(made.clone(), made), pixels, None
+        return made.copy(), pixels, twin
+
+    def _form(self, value: Any) -> tuple[Any, ...]:
+        """What two pictures must have in common to be replaced by the same small one."""
+        # the examples of what steps return are the same objects in all visits, and are kept here
+        # so that no other object gets their ids
+        known = self._forms.get(id(value))
+        if known is None:
+            if len(self._forms) > _MOST:
+                self._forms.clear()
+            known = self._forms[id(value)] = value, _form(value)
+        return known[1]
 
 
-def _parts(step: Any) -> list[Any]:
-    """The values of a step's attributes, and what is in short lists and dicts among them, where
-    code may put something else.
+class _Values:
+    """The values of some steps' attributes at one time, and what is in short lists and dicts among
+    them, where code may put something else.
+
+    They are compared for every sample, so that is done by functions in C.
     """
-    values = list(getattr(step, "__dict__", {}).values())
-    for value in values[:]:
-        if type(value) is list and len(value) <= _SHORT:
-            values += value
-        elif type(value) is dict and len(value) <= _SHORT:
-            values += value.values()
-    return values
 
+    def __init__(self, steps: Sequence[Any]):
+        # the steps and their values are kept, so that no other object gets their ids
+        self._all = tuple(steps)
+        self._steps = [step for step in steps if hasattr(step, "__dict__")]
+        self._spaces: list[dict[str, Any]] = [vars(step) for step in self._steps]
+        values: list[Any] = list(chain.from_iterable(map(dict.values, self._spaces)))
+        containers = [each for each in values if type(each) in (list, dict)]
 
-def _are_same(one: list[Any], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(map(operator.is_, one, other))
+        # most of them are empty: a Module has ten dicts for hooks
+        self._empty = [each for each in containers if not each]
+        self._full = [*self._spaces, *(each for each in containers if each)]
+        self._lengths = list(map(len, self._full))
+        short = [each for each in self._full[len(self._spaces) :] if len(each) <= _SHORT]
+        dicts: list[dict[Any, Any]] = [each for each in short if type(each) is dict]
+        self._dicts = [*self._spaces, *dicts]
+        self._lists = [each for each in short if type(each) is list]
+        self._values = self._now()
+
+    def are_same(self) -> bool:
+        """Whether the steps have the same values now."""
+        # lists are equal if they have the same objects, which is looked at first; objects that
+        # cannot be compared are others
+        try:
+            return (
+                not any(self._empty)
+                and list(map(len, self._full)) == self._lengths
+                and self._now() == self._values
+                and all(map(operator.is_, map(vars, self._steps), self._spaces))
+            )
+        except Exception:  # of any class that we do not know
+            return False
+
+    def _now(self) -> list[Any]:
+        values = list(chain.from_iterable(map(dict.values, self._dicts)))
+        values.extend(chain.from_iterable(self._lists))
+        return values
 
 
 def _form(value: Any) -> tuple[Any, ...]:
-    """What two pictures must have in common to be replaced by the same small one."""
     if isinstance(value, Image.Image):
         return ("pil", value.mode)
     # axes of up to four are channels; 0 stands for a height or width, whatever it is
@@ -139,7 +201,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
     # a lambda that is made in each call has the same code, and the values of its closure
     if isinstance(value, FunctionType):
         values = [
-            *map(_contents, value.__closure__ or ()),
+            *map(contents, value.__closure__ or ()),
             value.__defaults__,
             value.__kwdefaults__,
         ]
@@ -164,7 +226,8 @@ def freeze(value: Any, depth: int = 0) -> Any:
     return repr(value)
 
 
-def _contents(cell: CellType) -> Any:
+def contents(cell: CellType) -> Any:
+    """The value of a variable of a closure."""
     # the cell of a variable that has no value yet raises ValueError
     try:
         return cell.cell_contents

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageCms
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class MadeUp:
         format: Pillow's name of the format.
         draw: makes the pixels (H, W, 3) uint8; None: noise.
         orientation: the value of its EXIF tag; 1: upright.
+        trait: what the file is of, as `traits_of` says.
     """
 
     name: str
@@ -31,6 +32,7 @@ class MadeUp:
     format: str = "PNG"
     draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray] | None = None
     orientation: int = 1
+    trait: str = "RGB"
 
     def encode(self, number: int, mode: str | None = None) -> bytes:
         """The encoded picture for the nth file.
@@ -47,8 +49,16 @@ def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
     noise = np.random.default_rng([number, len(made_up.name), *made_up.size])
     draw = made_up.draw or _noise
     image = Image.fromarray(draw(noise, made_up.size)).convert(mode)
+    # programs lay what is transparent over white, or leave it as it is
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.fromarray(noise.integers(0, 256, made_up.size, np.uint8)))
 
     options: dict[str, object] = {}
+    if made_up.trait == TRANSPARENT:
+        first = image.getpixel((0, 0))
+        options["transparency"] = first
+    if made_up.trait == PROFILED:
+        options["icc_profile"] = _other_profile()
     if made_up.orientation != 1:
         exif = Image.Exif()
         # the number of EXIF's tag Orientation
@@ -59,6 +69,27 @@ def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
         is_jpeg = made_up.format == "JPEG" and mode in ("RGB", "L", "CMYK")
         image.save(file, "JPEG" if is_jpeg else "PNG", **options)
         return file.getvalue()
+
+
+TRANSPARENT, PROFILED = "a transparent colour", "a colour profile"
+
+
+def traits_of(image: Image.Image) -> set[str]:
+    """What a file is of: Pillow's mode, and what else programs treat in their own way."""
+    kinds = {image.mode}
+    if "transparency" in image.info:
+        kinds.add(TRANSPARENT)
+    if image.info.get("icc_profile"):
+        kinds.add(PROFILED)
+    return kinds
+
+
+def _other_profile() -> bytes:
+    """That of sRGB with red and blue changed, so that to convert it changes all colours."""
+    data = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    red, blue = data.index(b"rXYZ"), data.index(b"bXYZ")
+    data[red : red + 4], data[blue : blue + 4] = b"bXYZ", b"rXYZ"
+    return bytes(data)
 
 
 def _noise(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
@@ -81,12 +112,30 @@ def _bright(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     return noise.integers(246, 256, (*size, 3), np.uint8)
 
 
+def _gray(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return noise.integers(0, 256, (*size, 1), np.uint8).repeat(3, axis=2)
+
+
+def _black(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return np.zeros((*size, 3), np.uint8)
+
+
+def _white(noise: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    return np.full((*size, 3), 255, np.uint8)
+
+
+# Nobody can tell two of them apart, so only files and values are compared.
+BLANK = (
+    MadeUp("a black picture", (68, 74), draw=_black),
+    MadeUp("a white picture", (74, 68), draw=_white),
+)
 # All of them are in colour, and must reach the transform as they are. Rules of a program's own,
 # such as to crop away what is black or to shrink what is large, show in some of them.
 MADE_UP = (
     MadeUp("noise", (90, 120)),
     MadeUp("a JPEG of noise", (200, 160), format="JPEG"),
     MadeUp("noise in a black frame", (120, 100), draw=_framed),
+    MadeUp("a gray picture in colour", (84, 66), draw=_gray),
     MadeUp("a dark picture", (72, 96), draw=_dark),
     MadeUp("a bright picture", (97, 71), draw=_bright),
     MadeUp("a tiny picture", (9, 13)),
@@ -100,16 +149,19 @@ MADE_UP = (
 TURNED = MadeUp("a JPEG with an EXIF tag", (70, 110), format="JPEG", orientation=6)
 # pictures in other modes than RGB, which programs convert, or do not
 OTHER_MODES = tuple(
-    MadeUp(f"a picture of mode {mode}", (80, 64 + 2 * number), mode, format)
-    for number, (mode, format) in enumerate(
+    MadeUp(f"a picture of {trait}", (80, 64 + 2 * number), mode, format, trait=trait)
+    for number, (trait, mode, format) in enumerate(
         (
-            ("L", "JPEG"),
-            ("L", "PNG"),
-            ("P", "PNG"),
-            ("RGBA", "PNG"),
-            ("LA", "PNG"),
-            ("1", "PNG"),
-            ("CMYK", "JPEG"),
+            ("L", "L", "JPEG"),
+            ("L", "L", "PNG"),
+            ("P", "P", "PNG"),
+            ("RGBA", "RGBA", "PNG"),
+            ("LA", "LA", "PNG"),
+            ("1", "1", "PNG"),
+            ("CMYK", "CMYK", "JPEG"),
+            (TRANSPARENT, "P", "PNG"),
+            (TRANSPARENT, "RGB", "PNG"),
+            (PROFILED, "RGB", "PNG"),
         )
     )
 )

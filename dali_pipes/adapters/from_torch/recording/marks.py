@@ -34,6 +34,7 @@ class Mark:
         source: the `Opened` file or the `TransformCall` that it comes from.
         place: its place among the pictures that the call returned.
         upright: the pixels as the EXIF tag of the file turns them; None: there is no tag.
+        number: its place among the marks of the visit.
         version: how often PyTorch had changed the tensor in place when it was handed out.
         twin: a PIL image with the same pixels, which is compared at little cost; None: there is
             none.
@@ -45,6 +46,7 @@ class Mark:
     source: Any
     place: int = 0
     upright: Pixels | None = None
+    number: int = 0
     version: int = 0
     twin: Any = None
     is_mask: bool = False
@@ -69,7 +71,8 @@ class Mark:
         return isinstance(self.value, torch.Tensor) and self.value._version == self.version
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, which would make it three times as slow, and there are several for each sample
+@dataclass(slots=True, eq=False)
 class Match:
     """How a value shows the picture of a mark.
 
@@ -100,6 +103,12 @@ class Match:
 
 def is_picture(value: Any) -> bool:
     """Whether a value may be a picture: one of PIL's, or an array of two to four axes."""
+    # most values of samples
+    kind = type(value)
+    if kind is torch.Tensor:
+        return 2 <= value.ndim <= 4 and value.numel() >= _FEWEST
+    if kind is int or kind is str:
+        return False
     if isinstance(value, Image.Image):
         return True
     if not isinstance(value, (torch.Tensor, np.ndarray)) or not 2 <= value.ndim <= 4:
@@ -226,9 +235,17 @@ def _fit(seen: Pixels, expected: Pixels) -> tuple[tuple[float, ...], tuple[float
 
 
 def with_noise(value: Any, noise: np.random.Generator) -> Any:
-    """A picture of the same type, mode, size and dtype whose pixels are noise."""
+    """A picture of the same type, mode, size and dtype whose pixels are noise, as dark and as
+    bright as its own are: code that clamps, or asks how bright a picture is, then does to the noise
+    what it does to the picture.
+    """
     if isinstance(value, Image.Image):
         fresh = value.copy()
+        if value.mode in ("RGB", "L"):
+            low, high = _extent(np.asarray(value.getextrema()))
+            pixels = noise.integers(low, high, np.asarray(value).shape, np.uint8, endpoint=True)
+            fresh.frombytes(pixels.tobytes())
+            return fresh
         # pixels of several bytes: bytes of noise would be numbers of any size, or NaN
         if value.mode in ("F", "I", "I;16"):
             fresh.paste(Image.fromarray(noise.integers(0, 255, value.size[::-1]).astype(np.int32)))
@@ -237,24 +254,29 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
         fresh.frombytes(noise.bytes(len(value.tobytes())))
         return fresh
 
-    # integers stay below 120, which every integer dtype holds
-    shape = tuple(value.shape)
+    array = to_array(value)
+    if array.dtype == bool:
+        drawn = noise.integers(0, 2, array.shape)
+    else:
+        low, high = _extent(array)
+        drawn = (
+            low + (high - low) * noise.random(array.shape)
+            if np.issubdtype(array.dtype, np.floating)
+            else noise.integers(int(low), int(high), array.shape, endpoint=True)
+        )
     if isinstance(value, torch.Tensor):
-        plain = value.detach().as_subclass(torch.Tensor).clone()
-        if plain.is_floating_point():
-            plain.copy_(torch.from_numpy(noise.random(shape, np.float32)))
-        else:
-            top = 2 if plain.dtype == torch.bool else 120
-            plain.copy_(torch.from_numpy(noise.integers(0, top, shape)))
-        return _like(plain, value)
-
-    top = 2 if value.dtype == bool else 120
-    drawn = (
-        noise.random(shape, np.float32)
-        if np.issubdtype(value.dtype, np.floating)
-        else noise.integers(0, top, shape)
-    )
+        return _like(torch.from_numpy(drawn).to(value.device, value.dtype), value)
     return drawn.astype(value.dtype)
+
+
+def _extent(values: Pixels) -> tuple[Any, Any]:
+    """The lowest and the highest value; a little apart, since marks must not look alike."""
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0, 0)
+    if low == high:
+        apart = 1 if np.issubdtype(values.dtype, np.integer) else 1e-3
+        return (low - apart, high) if high > 0 else (low, high + apart)
+    return low, high
 
 
 def _like(plain: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
 from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active, twin_of
 
@@ -33,16 +34,29 @@ def openers_patched() -> Iterator[None]:
     """A block in which the openers tell the active visit, if there is one."""
     undo: list[Callable[[], None]] = []
 
+    # what a file is decoded to would be what the other function makes of it
+    if Image.open.__globals__ is not vars(Image):
+        raise NotConvertibleError(
+            "PIL.Image.open",
+            f"the program has put {Image.open.__module__}.{Image.open.__qualname__} in its place",
+            "call that function by its own name",
+        )
+
     # libraries that the program has not imported are not imported here either
     try:
         undo.append(_patch_code(Image.open, _open_pil))
+        undo.append(_patch_code(torch.save, partial(_refuse_write, "torch.save")))
         if torchvision := sys.modules.get("torchvision.io.image"):
             for name, opener in _TORCHVISION.items():
-                if isinstance(function := getattr(torchvision, name, None), FunctionType):
+                function = getattr(torchvision, name, None)
+                # a function that the program has put there opens pictures by others
+                if isinstance(function, FunctionType) and _is_at_home(function, torchvision):
                     undo.append(_patch_code(function, partial(opener, name)))
         if opencv := sys.modules.get("cv2"):
-            for name, reader in (("imread", _read_opencv), ("imdecode", _decode_opencv)):
-                undo += _patch_everywhere(getattr(opencv, name), reader)
+            for name, reader in _OPENCV.items():
+                # one of Python is not OpenCV's, as above
+                if not isinstance(function := getattr(opencv, name), FunctionType):
+                    undo += _patch_everywhere(function, reader)
         if accimage := sys.modules.get("accimage"):
             undo += _patch_everywhere(accimage.Image, _refuse_accimage)
 
@@ -50,6 +64,10 @@ def openers_patched() -> Iterator[None]:
     finally:
         for each in reversed(undo):
             each()
+
+
+def _is_at_home(function: FunctionType, module: Any) -> bool:
+    return function.__globals__ is vars(module)
 
 
 def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
@@ -237,6 +255,25 @@ def _cheap_array(flags: int, pixels: Pixels) -> Pixels:
     three = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels
     is_rgb = flags == getattr(sys.modules["cv2"], "IMREAD_COLOR_RGB", None)
     return three.copy() if is_rgb else three[..., ::-1].copy()
+
+
+_OPENCV: dict[str, Any] = {
+    "imread": _read_opencv,
+    "imdecode": _decode_opencv,
+    # its C++ opens the file, of which Python's audit hook knows nothing
+    "imwrite": lambda original, visit, *args, **options: _refuse_write(
+        "cv2.imwrite", original, visit, *args
+    ),
+}
+
+
+# writers
+
+
+def _refuse_write(name: str, original: Any, visit: Visit, *args: Any, **options: Any) -> Any:
+    # imwrite(filename, image), save(object, file)
+    at = 1 if name == "torch.save" else 0
+    visit.refuse_change(f"calls {name} for", str(args[at]) if len(args) > at else "a file")
 
 
 # accimage

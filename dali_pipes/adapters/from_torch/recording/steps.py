@@ -6,10 +6,12 @@ that one. torchvision's Compose only calls other transforms, and its Lambda only
 function, so they are not steps themselves.
 """
 
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
+from types import FunctionType
 from typing import Any
 
 from dali_pipes.adapters.from_torch.recording.visit import active
@@ -21,9 +23,15 @@ _PACKAGES = (
     "timm.data.random_erasing",
     "albumentations",
 )
+# whose code the transforms' methods are; a decorator may be of torch
+_LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch", "dali_pipes")
 _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
+_IS_TRANSPARENT: dict[type, bool] = {}
+# by the id of a Compose: itself, so that no other object gets its id, its list, and its steps
+_WHOLES: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+_MOST = 64  # of them
 
 
 @contextmanager
@@ -36,12 +44,13 @@ def steps_patched() -> Iterator[None]:
         for kind in _classes():
             _KNOWN.add(kind)
             for name in _METHODS:
-                if (method := vars(kind).get(name)) and callable(method):
+                if (method := vars(kind).get(name)) and is_library_code(method):
                     setattr(kind, name, _telling(method))
                     undo.append(partial(setattr, kind, name, method))
 
         yield
     finally:
+        _WHOLES.clear()
         for each in reversed(undo):
             each()
 
@@ -60,6 +69,15 @@ def _classes() -> set[type]:
     }
 
 
+def is_library_code(method: Any) -> bool:
+    """Whether a method is the library's own, and not one that the program has put in its place."""
+    function = getattr(method, "__func__", method)
+    if not isinstance(function, FunctionType):
+        return callable(function)
+    package = str(function.__globals__.get("__name__", "")).partition(".")[0]
+    return package in _LIBRARIES
+
+
 def is_transform_class(kind: type) -> bool:
     return any(f"{kind.__module__}.".startswith(f"{package}.") for package in _PACKAGES)
 
@@ -74,7 +92,7 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **options)
         # one call for all of them: the label pass calls a Compose for every sample, twice
         if _is_transparent(type(self)):
-            if visit.is_cheap and not options and (steps := _whole(self)):
+            if visit.is_cheap and not options and (steps := _known_whole(self)):
                 is_done, result = visit.call_whole(steps, self, args)
                 if is_done:
                     return result
@@ -85,9 +103,28 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_transparent(kind: type) -> bool:
-    return kind.__name__ in _TRANSPARENT and f"{kind.__module__}.".startswith(
-        "torchvision.transforms."
-    )
+    # asked for each step of each sample
+    if (known := _IS_TRANSPARENT.get(kind)) is None:
+        is_of = f"{kind.__module__}.".startswith("torchvision.transforms.")
+        known = _IS_TRANSPARENT[kind] = is_of and kind.__name__ in _TRANSPARENT
+    return known
+
+
+def _known_whole(compose: Any) -> list[Any] | None:
+    """The same as `_whole`, which is remembered as long as the Compose has the same steps."""
+    parts = getattr(compose, "transforms", ())
+    known = _WHOLES.get(id(compose))
+    # equal lists have the same objects in nearly all cases; those that are only equal do the same
+    if known is not None and known[0] is compose and known[1] == parts:
+        return known[2]
+    steps = _whole(compose)
+    # one inside another may get other steps, and this one's list stays the same
+    if steps is None or len(steps) != len(parts) or any(map(operator.is_not, steps, parts)):
+        return steps
+    if len(_WHOLES) > _MOST:
+        _WHOLES.clear()
+    _WHOLES[id(compose)] = compose, list(parts), steps
+    return steps
 
 
 def _whole(compose: Any) -> list[Any] | None:

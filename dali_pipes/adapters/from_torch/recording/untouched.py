@@ -1,8 +1,9 @@
 """A data set, random states and caches stay as they were while the data set is run.
 
 `light_copy` makes a copy of the user's objects whose attributes may be written. `states_kept`
-restores the random states, and `globals_kept` the containers that are globals of the user's
-modules. `find_caches` and `forget` keep pictures that are made up out of every `lru_cache`.
+restores the random states, and `globals_kept` what the user's modules hold: globals, and what
+belongs to their classes and functions. `find_caches` and `forget` keep pictures that are made up
+out of every `lru_cache`.
 """
 
 import functools
@@ -10,18 +11,24 @@ import gc
 import random
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from copy import copy
-from types import FunctionType, MethodType
+from functools import partial
+from io import IOBase
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data._utils import worker
 
 _CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
 _DEEPEST = 5  # levels of objects that are copied
+_SHORT = 64  # a longer list or dict holds paths or labels, and no objects
+_LARGEST = 64 << 20  # bytes of an array that is copied
+_MOST = 20_000  # objects that are looked into
 # no object of these packages is copied: they are large, or know who uses them
 _LIBRARIES = {
     *("torch", "torchvision", "timm", "albumentations", "numpy", "pandas", "PIL", "cv2"),
@@ -42,19 +49,27 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
     fresh: Any
     if type(value) in _CONTAINERS:
         done[id(value)] = fresh = copy(value)
-        # a short list may hold objects, such as the data sets of a ConcatDataset; a long one holds
-        # paths or labels
-        if isinstance(fresh, list) and depth < 2 and len(fresh) <= 64:
-            fresh[:] = [light_copy(each, depth + 1, done) for each in fresh]
+        # a short list may hold objects, such as the data sets of a ConcatDataset, and a short dict
+        # may hold other dicts
+        if depth < _DEEPEST and len(fresh) <= _SHORT:
+            if isinstance(fresh, list):
+                fresh[:] = [light_copy(each, depth + 1, done) for each in fresh]
+            elif isinstance(fresh, dict):
+                for key in list(fresh):
+                    fresh[key] = light_copy(fresh[key], depth + 1, done)
+        return fresh
+
+    # arrays may be a cache that the data set fills
+    if isinstance(value, np.ndarray):
+        done[id(value)] = fresh = _copy_array(value)
+        return fresh
+    if type(value) is torch.Tensor and value.device.type == "cpu":
+        done[id(value)] = fresh = value.clone() if value.nbytes <= _LARGEST else value
         return fresh
 
     if depth > _DEEPEST or isinstance(value, type) or not _is_users(value):
         return value
-    try:
-        fresh = copy(value)
-        attributes: dict[str, Any] = vars(fresh)
-    except Exception:  # any error of a class that we do not know
-        return value
+    fresh = _copy_object(value)
     if fresh is value:
         return value
     if hasattr(fresh, "__del__"):
@@ -63,6 +78,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
             fresh.__class__ = _without_finalizer(kind)
         except TypeError:  # a class in C, or one with slots
             return value
+    attributes: dict[str, Any] = vars(fresh)
 
     # noted before its attributes are copied, which may refer to it
     done[id(value)] = fresh
@@ -78,15 +94,39 @@ def _without_finalizer(kind: type) -> type:
     return type(kind.__name__, (kind,), {**names, "__del__": lambda self: None})
 
 
+def _copy_array(value: Any) -> Any:
+    """A copy of an array; of a large one a view that cannot be written to."""
+    if value.nbytes <= _LARGEST:
+        return value.copy()
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def _copy_object(value: Any) -> Any:
+    """A copy of an object with the same attributes; the object itself if it cannot be copied."""
+    with suppress(Exception):  # any error of a class that we do not know
+        return copy(value)
+    # a `__getattr__` that asks an inner object has no end in a copy that has no attributes yet
+    with suppress(Exception):
+        fresh = object.__new__(type(value))
+        fresh.__dict__.update(value.__dict__)
+        return fresh
+    return value
+
+
 def _is_users(value: Any) -> bool:
     """Whether an object is one of the user's own that may keep something in its attributes."""
-    if not hasattr(value, "__dict__") or isinstance(value, _FUNCTIONS):
+    if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, _FUNCTIONS):
         return False
     if isinstance(value, torch.utils.data.Dataset):
         return True
-    # an open ZipFile of Python's own library must not be copied: its copy would close the file
-    module = type(value).__module__.partition(".")[0]
-    return module not in _LIBRARIES and module not in sys.stdlib_module_names
+    # A program may have a package of its own with a library's name, such as `datasets`. An open
+    # ZipFile of Python's own library must not be copied: its copy would close the file.
+    name = type(value).__module__
+    module = name.partition(".")[0]
+    is_library = module in _LIBRARIES or module in sys.stdlib_module_names
+    return not is_library or is_own(sys.modules.get(name))
 
 
 @contextmanager
@@ -130,23 +170,55 @@ def random_states() -> tuple[Any, ...]:
     )
 
 
-STATES = ("random", "numpy.random", "torch")
+STATES = ("random", "numpy.random", "torch", "a generator of its own")
+
+
+@contextmanager
+def in_worker(dataset: Any, count: int) -> Iterator[None]:
+    """A block in which `get_worker_info` tells of the last of some workers; 0: of none."""
+    if not count:
+        yield
+        return
+    before = worker._worker_info
+    info = worker.WorkerInfo(
+        id=count - 1, num_workers=count, seed=torch.initial_seed() + count - 1, dataset=dataset
+    )
+    worker._worker_info = info
+    try:
+        yield
+    finally:
+        worker._worker_info = before
 
 
 def find_caches() -> list[Any]:
     """All functions with an `lru_cache` outside of libraries."""
     # only the garbage collector has a list of them, since it has all objects
     kind = functools._lru_cache_wrapper
-    return [each for each in gc.get_objects() if type(each) is kind and not _is_installed(each)]
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) is kind and not is_installed(str(getattr(each, "__module__", "") or ""))
+    ]
 
 
-def _is_installed(function: Any) -> bool:
-    """Whether a function is of the standard library, or of a package that is installed."""
-    name = str(getattr(function, "__module__", "") or "")
+def is_installed(name: str) -> bool:
+    """Whether a module is of the standard library, or of a package that is installed."""
     if name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes"):
         return True
     file = getattr(sys.modules.get(name), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
+
+
+def is_own(module: Any) -> bool:
+    """Whether a module is one of the user's program."""
+    name = getattr(module, "__name__", "")
+    if name == "__main__":
+        return True
+    file = getattr(module, "__file__", None)
+    if not isinstance(name, str) or not isinstance(file, str):
+        return False
+    is_library = name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes")
+    return not (is_library or "site-packages" in file or "dist-packages" in file)
 
 
 def used(caches: list[Any]) -> dict[int, tuple[int, int]]:
@@ -164,36 +236,197 @@ def forget(caches: list[Any], before: dict[int, tuple[int, int]]) -> bool:
 
 
 @contextmanager
-def globals_kept(*functions: Any) -> Iterator[None]:
-    """Restores the dicts, lists and sets that are globals of these functions' modules."""
-    spaces = {id(space): space for each in functions if (space := _globals(each)) is not None}
-    before = [
-        (value, copy(value))
-        for space in spaces.values()
-        for name, value in list(space.items())
-        if type(value) in _CONTAINERS and not name.startswith("__")
-    ]
-
+def globals_kept(dataset: Any) -> Iterator[None]:
+    """Restores what a data set may have changed outside of itself: globals of the user's modules,
+    attributes of their classes, variables and defaults of their functions, and random generators.
+    """
+    kept = Kept.of(dataset)
     try:
         yield
     finally:
+        kept.restore()
+
+
+class Kept:
+    """How things were that a data set may change, to be restored and compared.
+
+    Attributes:
+        has_iterators: whether there are some, such as `itertools.count`, whose state is not known.
+    """
+
+    def __init__(self) -> None:
+        self.has_iterators = False
+        self._spaces: list[tuple[Any, dict[str, Any]]] = []
+        self._containers: dict[int, tuple[Any, Any]] = {}
+        self._cells: dict[int, tuple[Any, Any]] = {}
+        self._generators: dict[int, tuple[Any, Any]] = {}
+        self._seen: dict[int, Any] = {}
+
+    @classmethod
+    def of(cls, dataset: Any) -> "Kept":
+        """What the user's modules and this data set hold now."""
+        kept = cls()
+        for module in [each for each in list(sys.modules.values()) if is_own(each)]:
+            kept.keep_module(module)
+        kept.keep_object(dataset)
+        return kept
+
+    def keep_module(self, module: Any) -> None:
+        space = vars(module)
+        self._spaces.append((module, dict(space)))
+        for name, value in list(space.items()):
+            if name.startswith("__"):
+                continue
+            is_defined_here = getattr(value, "__module__", None) == module.__name__
+            if isinstance(value, type) and is_defined_here:
+                self._spaces.append((value, dict(vars(value))))
+                for member in list(vars(value).values()):
+                    self.keep_object(getattr(member, "__func__", member))
+            elif not isinstance(value, (type, ModuleType)):
+                self.keep_object(value)
+
+    def keep_object(self, value: Any, depth: int = 0) -> None:
+        """Keeps what an object holds that code may change in place."""
+        if depth > _DEEPEST or id(value) in self._seen or len(self._seen) > _MOST:
+            return
+        # kept beside its id, which no other object may get
+        self._seen[id(value)] = value
+        with suppress(Exception):  # a proxy may fail whatever it is asked
+            for each in self._look_into(value):
+                self.keep_object(each, depth + 1)
+
+    def _look_into(self, value: Any) -> list[Any]:
+        """Keeps a value itself; returns what is in it."""
+        if type(value) in _CONTAINERS or isinstance(value, np.ndarray):
+            if not isinstance(value, np.ndarray) or value.nbytes <= _LARGEST:
+                self._containers[id(value)] = value, copy(value)
+            if not isinstance(value, (dict, list)) or len(value) > _SHORT:
+                return []
+            return list(value.values() if isinstance(value, dict) else value)
+
+        if (state := generator_state(value)) is not None:
+            self._generators[id(value)] = value, state
+            return []
+        if isinstance(value, FunctionType):
+            cells = [each for each in value.__closure__ or () if each is not _content(each)]
+            self._cells |= {id(each): (each, _content(each)) for each in cells}
+            defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            return [*map(_content, cells), *defaults]
+        if isinstance(value, MethodType):
+            return [value.__func__, value.__self__]
+        if isinstance(value, functools.partial):
+            return [value.func, *value.args, *value.keywords.values()]
+
+        self.has_iterators |= hasattr(type(value), "__next__") and not isinstance(value, IOBase)
+        # objects of other libraries know who uses them, such as a queue that a thread empties
+        if not isinstance(attributes := getattr(value, "__dict__", None), dict) or not _is_walked(
+            value
+        ):
+            return []
+        self._containers[id(attributes)] = attributes, dict(attributes)
+        return list(attributes.values())
+
+    def changed(self) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
+        """Yields what has another value now: its name, the value, and what sets another one."""
+        for space, before in self._spaces:
+            for name, value in dict(vars(space)).items():
+                if before.get(name, before) is not value:
+                    yield name, value, partial(setattr, space, name)
+        for holder, before in self._containers.values():
+            if isinstance(holder, (dict, list)) and len(before) <= _SHORT:
+                old = before if isinstance(before, dict) else dict(enumerate(before))
+                now = dict(holder if isinstance(holder, dict) else enumerate(holder))
+                for name, value in now.items():
+                    if old.get(name, old) is not value:
+                        yield str(name), value, partial(holder.__setitem__, name)
+        for cell, before in self._cells.values():
+            if (value := _content(cell)) is not before:
+                yield "", value, partial(setattr, cell, "cell_contents")
+
+    def restore(self) -> None:
+        for space, before in self._spaces:
+            _restore_names(space, before)
         # the container itself is filled again, because functions and other modules have it too
-        for value, old in before:
-            if len(value) != len(old) or not _same_members(value, old):
+        for value, before in self._containers.values():
+            if isinstance(value, np.ndarray):
+                if value.flags.writeable and not _are_equal_arrays(value, before):
+                    value[...] = before
+            elif len(value) != len(before) or not _same_members(value, before):
                 value.clear()
-                (value.update if hasattr(value, "update") else value.extend)(old)
+                (value.update if hasattr(value, "update") else value.extend)(before)
+        for cell, before in self._cells.values():
+            if _content(cell) is not before:
+                cell.cell_contents = before
+        for generator, state in self._generators.values():
+            set_generator_state(generator, state)
+
+
+def _is_walked(value: Any) -> bool:
+    """Whether an object is one of the user's classes, a transform or a data set."""
+    if isinstance(value, (type, ModuleType)):
+        return False
+    name = type(value).__module__
+    is_known = name.partition(".")[0] in ("torchvision", "timm", "albumentations", "cachetools")
+    kinds = torch.utils.data.Dataset, torch.nn.Module
+    return is_known or isinstance(value, kinds) or is_own(sys.modules.get(name))
+
+
+def _restore_names(space: Any, before: dict[str, Any]) -> None:
+    """Gives a module's or a class's names the values that they had."""
+    now = dict(vars(space))
+    for name in now.keys() - before.keys():
+        with suppress(AttributeError, TypeError):
+            delattr(space, name)
+    for name, value in before.items():
+        if now.get(name, before) is not value:
+            with suppress(AttributeError, TypeError):
+                setattr(space, name, value)
+
+
+def _content(cell: Any) -> Any:
+    # the cell of a variable that has no value yet raises ValueError
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell
+
+
+def _are_equal_arrays(one: Any, other: Any) -> bool:
+    if one.dtype.hasobject:
+        return all(a is b for a, b in zip(one.flat, other.flat, strict=True))
+    return one.tobytes() == other.tobytes()
 
 
 def _same_members(value: Any, old: Any) -> bool:
     if isinstance(value, dict):
         return all(key in value and value[key] is each for key, each in old.items())
+    if isinstance(value, set):
+        return bool(value == old)
     return all(one is other for one, other in zip(value, old, strict=False))
 
 
-def _globals(value: Any) -> dict[str, Any] | None:
-    """The globals of the module that defines a class; None for one of a library."""
-    kind = value if isinstance(value, type) else type(value)
-    module = sys.modules.get(kind.__module__)
-    if module is None or kind.__module__.partition(".")[0] in _LIBRARIES:
-        return None
-    return vars(module)
+def generator_state(value: Any) -> Any:
+    """The state of a random generator, to be compared and restored; None: it is none."""
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, np.random.RandomState):
+        return value.get_state(legacy=False)
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        return value.getstate()
+    return value.get_state() if isinstance(value, torch.Generator) else None
+
+
+def set_generator_state(value: Any, state: Any) -> None:
+    if isinstance(value, np.random.Generator):
+        value.bit_generator.state = state
+    elif isinstance(value, random.Random):
+        value.setstate(state)
+    else:
+        value.set_state(state)
+
+
+def find_generators(value: Any) -> list[Any]:
+    """All random generators that an object, its functions and its transforms hold."""
+    kept = Kept()
+    kept.keep_object(value)
+    return [generator for generator, _ in kept._generators.values()]

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,32 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     find,
     is_picture,
     pixels_of,
+    to_array,
     with_noise,
 )
 from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskNotes
+from dali_pipes.adapters.from_torch.recording.untouched import random_states
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
 
 
 _MOST_FILES = 100  # that a sample may open
+# bytes of a small picture, and small pictures whose matches are remembered
+_SMALL, _MOST = 4096, 1024
 GRAY = "one channel of gray"  # what a picture may be that is not the decoded file
 
 
 class EndlessError(BaseException):
     """A sample opens files without end. It is no `Exception`, since code that tries the next file
     after any error would catch that.
+
+    Attributes:
+        is_after_error: whether a transform has failed before.
     """
+
+    def __init__(self, message: str, is_after_error: bool):
+        super().__init__(message)
+        self.is_after_error = is_after_error
 
 
 @dataclass(slots=True, eq=False)
@@ -128,9 +139,12 @@ class Visit:
         opened, calls, marks: what was opened and called, and the pictures that were handed out, in
             order.
         read: files that Python opened, in order.
+        listed: folders that Python listed.
         events: what was opened and called, in a form that is compared with other visits.
         depth: how many pauses there are one inside another; nothing is recorded in them.
         failed_step: the last transform that raised an error; None: none did.
+        drawn_from: the random states from which each transform draws, but in cheap visits.
+        changed: the first file that the program wanted to change; "": none.
     """
 
     supply: Supply
@@ -143,9 +157,12 @@ class Visit:
     calls: list[TransformCall] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     depth: int = 0
     failed_step: Any = None
+    drawn_from: list[tuple[Any, ...]] = field(default_factory=list)
+    changed: str = ""
     _noise: np.random.Generator | None = None
 
     @property
@@ -167,12 +184,22 @@ class Visit:
         finally:
             self.depth -= 1
 
+    def refuse_change(self, what: str, path: str) -> None:
+        """Keeps the program from changing a file: the pictures that it may keep in files are made
+        up, and a file that a transform cannot take, and that it removes, is fine.
+        """
+        self.changed = self.changed or f"{what} {path}"
+        raise PermissionError(f"{path} may not be changed while from_torch runs the data set")
+
     # Openers
 
     def open(self, opener: str, path: Any, data: bytes | None, options: tuple[Any, ...]) -> Opened:
         """Notes that a picture is opened, by its path or by its bytes."""
         if len(self.opened) >= _MOST_FILES:
-            raise EndlessError(f"it opens more than {_MOST_FILES} files for one sample")
+            raise EndlessError(
+                f"it opens more than {_MOST_FILES} files for one sample",
+                self.failed_step is not None,
+            )
 
         file: Place | None = None if path is None else os.path.abspath(os.fsdecode(path))
         if file is None and data is not None:
@@ -220,13 +247,13 @@ class Visit:
             source = opened.source if encoded is None else io.BytesIO(encoded)
             if is_mask and (values := _decode_mask(source)) is not None:
                 opened.mode, pixels = values
-                self.marks.append(Mark(value, pixels, opened, is_mask=True))
+                self.marks.append(Mark(value, pixels, opened, number=len(self.marks), is_mask=True))
                 return value
             if encoded is not None:
                 opened.mode, pixels, upright = _decoded_once(encoded)
             else:
                 opened.mode, pixels, upright = _decode(opened.source)
-        self.marks.append(Mark(value, pixels, opened, upright=upright))
+        self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
     def hand_out_noise(self, opened: Opened, make: Callable[[Pixels], Any]) -> Any:
@@ -236,13 +263,14 @@ class Visit:
         if self.masks is not None and self.masks.has(number):
             pixels, values = self.masks.noise(number, self.supply.size, self.seed)
             value = make(pixels)
-            self.marks.append(Mark(value, values, opened, is_mask=True))
+            self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
             return value
 
         pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
         value = make(pixels)
-        twin = twin_of(pixels) if isinstance(value, Image.Image) and value.mode != "P" else None
-        self.marks.append(Mark(value, pixels, opened, twin=twin))
+        # also for an array, of which code may make a PIL image
+        twin = None if opened.mode in ("P", "1") else twin_of(pixels)
+        self.marks.append(Mark(value, pixels, opened, 0, None, len(self.marks), 0, twin))
         return value
 
     # Steps
@@ -256,7 +284,7 @@ class Visit:
         # one step may get the image and then the mask, of which it makes something else
         call.example = key if self.masks is None else (key, *map(_form, given))
         self.calls.append(call)
-        self.events.append((key, *(_relation(match, self) for match in call.inputs)))
+        self.events.append((key, *map(_relation, call.inputs)))
 
         if self.is_cheap and call.example in self.known:
             # a dict may have labels in it, which a transform passes on
@@ -266,6 +294,8 @@ class Visit:
                 return self._renew(call.outputs, call)
 
         # paused, since steps that a step calls are a part of it
+        if not self.is_cheap:
+            self.drawn_from.append(random_states())
         call.place = place_of_user()
         if None in call.inputs:
             call.strange = self._describe_strange(given[call.inputs.index(None)])
@@ -289,7 +319,7 @@ class Visit:
         # the result has the form of what the last step returns; a mask is followed step by step
         if self.masks is not None:
             return False, None
-        numbers = tuple(self.keys.of(step, True) for step in steps)
+        numbers = self.keys.of_all(steps)
         if numbers[-1] not in self.known:
             return False, None
         passed = args if len(args) > 1 else args[0]
@@ -297,10 +327,11 @@ class Visit:
         if outputs is None:
             return False, None
 
-        inputs = [self.match(each) for each in pictures_in(args)]
+        is_one = len(args) == 1 and is_picture(args[0])
+        inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
         call = TransformCall(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
-        self.events.append((numbers, *(_relation(match, self) for match in call.inputs)))
+        self.events.append((numbers, *map(_relation, inputs)))
         call.outputs = outputs
         return True, self._renew(call.outputs, call)
 
@@ -314,7 +345,19 @@ class Visit:
             if mark.value is value and mark.is_unchanged and not mark.is_mask:
                 layout = "HW" if mark.pixels.ndim == 2 else "CHW"
                 return Match(mark, "tensor", layout)
-        return find(value, self.marks)
+
+        # in cheap visits the same few pictures come again and again
+        contents = _contents(value) if self.is_cheap and self.masks is None else None
+        if contents is None:
+            return find(value, self.marks)
+        # the noise of the marks is kept for all visits, so its ids say which one it is
+        key = (contents, *[id(mark.pixels) for mark in self.marks])
+        known = self.keys.matches
+        if key not in known:
+            if len(known) > _MOST:
+                known.clear()
+            known[key] = find(value, self.marks)
+        return replace(same, mark=self.marks[same.mark.number]) if (same := known[key]) else None
 
     def _describe_strange(self, value: Any) -> str:
         """What a picture that shows no mark is, beside the file that was opened last."""
@@ -332,7 +375,7 @@ class Visit:
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
-        count, number = 0, len(self.calls) - 1
+        count, call_number = 0, len(self.calls) - 1
         is_even = len(list(pictures_in(result))) == len(call.inputs)
 
         def renew(value: Any) -> Any:
@@ -340,9 +383,11 @@ class Visit:
             if not is_picture(value):
                 return value
             match = call.inputs[count] if is_even else None
-            if match and match.table and (mask := self._renew_mask(value, number, count)):
+            if match and match.table and (mask := self._renew_mask(value, call_number, count)):
                 fresh, pixels = mask
-                self.marks.append(Mark(fresh, pixels, call, count, is_mask=True))
+                self.marks.append(
+                    Mark(fresh, pixels, call, count, number=len(self.marks), is_mask=True)
+                )
                 count += 1
                 return fresh
 
@@ -357,11 +402,12 @@ class Visit:
 
             # PyTorch counts the changes in place of a tensor
             version = fresh._version if isinstance(fresh, torch.Tensor) else 0
-            self.marks.append(Mark(fresh, pixels, call, count, None, version, twin))
+            number = len(self.marks)
+            self.marks.append(Mark(fresh, pixels, call, count, None, number, version, twin))
             count += 1
             return fresh
 
-        return map_pictures(renew, result)
+        return renew(result) if is_picture(result) else map_pictures(renew, result)
 
     def _renew_mask(self, value: Any, number: int, place: int) -> tuple[Any, Pixels] | None:
         """A mask of other values in the form of a call's result, and these values (H, W)."""
@@ -371,12 +417,29 @@ class Visit:
         return self.masks.fresh(number, place, value, self.noise)
 
 
-def _relation(match: Match | None, visit: Visit) -> Any:
+def _relation(match: Match | None) -> Any:
     """A match as a part of what is compared between visits: which mark, and how."""
-    if match is None:
+    return match and (match.mark.number, match.channels, match.scale is None)
+
+
+def _contents(value: Any) -> Any:
+    """What tells a small picture from others; None: it is not small."""
+    if isinstance(value, Image.Image):
         return None
-    at = next(number for number, mark in enumerate(visit.marks) if mark is match.mark)
-    return at, match.channels, match.scale is None
+    if isinstance(value, np.ndarray):
+        is_small = value.nbytes <= _SMALL and not value.dtype.hasobject
+        return (value.dtype, value.shape, value.tobytes()) if is_small else None
+
+    # NumPy has no bfloat16, and a sparse tensor no bytes
+    if (
+        value.numel() > _SMALL // 8
+        or value.dtype is torch.bfloat16
+        or value.layout is not torch.strided
+        or value.device.type != "cpu"
+    ):
+        return None
+    array = to_array(value)
+    return (value.dtype, array.shape, array.tobytes())
 
 
 def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels:
@@ -472,8 +535,8 @@ def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
     """
     with Image.open(source) as image:
         pixels = np.asarray(image.convert("RGB"))
-        # EXIF's tag Orientation; 1: upright
-        if image.getexif().get(0x0112, 1) == 1:
+        # EXIF's tag Orientation: 2 to 8 turn or mirror
+        if image.getexif().get(0x0112, 1) not in range(2, 9):
             return image.mode, pixels, None
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
@@ -507,20 +570,50 @@ def active() -> Visit | None:
     return None if visit is None or visit.depth else visit
 
 
-@contextmanager
-def visiting(visit: Visit) -> Iterator[Visit]:
+class visiting:
     """A block whose openers and steps tell this visit."""
-    before, _ACTIVE.visit = _ACTIVE.visit, visit
-    try:
-        yield visit
-    finally:
-        _ACTIVE.visit = before
+
+    # a class, since a generator's block costs three times as much, and there is one for each sample
+    __slots__ = ("_before", "_visit")
+
+    def __init__(self, visit: Visit):
+        self._visit = visit
+
+    def __enter__(self) -> Visit:
+        self._before, _ACTIVE.visit = _ACTIVE.visit, self._visit
+        return self._visit
+
+    def __exit__(self, *raised: object) -> None:
+        _ACTIVE.visit = self._before
+
+
+_LISTINGS = frozenset(("os.listdir", "os.scandir"))  # audit events
+# audit events of changes of files, but for `open`
+_CHANGES = frozenset(
+    (
+        *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link"),
+        *("os.symlink", "os.chmod", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile"),
+    )
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def _note_file(event: str, args: tuple[Any, ...]) -> None:
     # Python calls it at every audit event of every thread, as long as the process lives
-    if event == "open" and _ACTIVE.visit is not None and isinstance(args[0], (str, bytes)):
-        _ACTIVE.visit.read.append(os.fsdecode(args[0]))
+    visit = _ACTIVE.visit
+    if visit is None or not (event == "open" or event in _LISTINGS or event in _CHANGES):
+        return
+    # a number is a file that is open already
+    if not isinstance(args[0], (str, bytes, os.PathLike)):
+        return
+    path = os.fsdecode(args[0])
+    if event == "open" and not args[2] & _WRITES:
+        visit.read.append(path)
+    elif event in _LISTINGS:
+        visit.listed.append(path)
+    # Python's own caches of code, and devices
+    elif not (path.startswith(("/dev/", "/proc/")) or "__pycache__" in path):
+        visit.refuse_change("writes" if event == "open" else f"calls {event} for", path)
 
 
 _HOOKED: list[bool] = []

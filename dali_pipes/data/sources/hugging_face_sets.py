@@ -1,0 +1,325 @@
+"""A data set of Hugging Face's `datasets` that is open in this program: `Manifest.from_hf`.
+
+Nothing is copied and nothing is written: an image is the part of the mapped Arrow file that holds
+it (data/shards/mapped.py), or the file that its row names. `read_set` makes the images of a
+manifest; `_image_rows` says where each image is, and `_read_image` reads its header.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.arrow_types import is_text
+from dali_pipes.data.image_files.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    read_header,
+)
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.limits import MAX_PIXELS
+from dali_pipes.data.objects import NO_TARGETS
+from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.shards.addresses import is_remote
+from dali_pipes.data.shards.mapped import Mappings, NotMappedError
+from dali_pipes.data.sources.reading import finish, note_reading
+from dali_pipes.data.sources.rows.files import map_items
+from dali_pipes.data.sources.rows.table_rows import build_rows, read_row_labels
+from dali_pipes.data.table_options import TableOptions
+from dali_pipes.errors import ConfigError, ManifestError
+
+_READ_AT_ONCE = 8192  # bytes; enough for most headers
+_NAME = "the data set"  # of errors
+
+
+class _Image(NamedTuple):
+    """Where the image of a row is; `file` is "" if the row has none.
+
+    Attributes:
+        member: its name in the Arrow file; "" if it is a file itself.
+    """
+
+    file: str
+    member: str = ""
+    offset: int = 0
+    length: int = 0
+
+
+def read_set(
+    dataset: Any,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    classes: Sequence[str] | None = None,
+    with_labels: bool = True,
+    strict: bool = False,
+    verify: str = "header",
+    max_pixels: int = MAX_PIXELS,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ImageTable:
+    """Reads the headers of the images of a `Dataset` of Hugging Face's `datasets`.
+
+    An image is read out of the Arrow file that the data set has mapped, or is the file that its row
+    names; nothing is copied or written. Samples are the rows in their order, after `select`,
+    `filter`, `shuffle`, `train_test_split` and the like. A format or a transform of the data set
+    changes nothing.
+
+    Args:
+        dataset: the data set; of a DatasetDict, one of its splits.
+        image: the column of images; by default the only one of the type Image.
+        label: the column of labels; by default `label`, or else the first of the type ClassLabel.
+            The names of a ClassLabel become the class names, and -1 is no label.
+        classes: class names in the order of their numbers, such as those of the training images;
+            None: the data set's own.
+        with_labels: False: no label is read, and none is needed.
+        strict, verify, max_pixels, workers, progress: as for `scan`.
+
+    Further columns of numbers, text and lists of numbers are kept: docs/targets.md.
+
+    Raises:
+        ConfigError: it is no such data set.
+        ManifestError: it has no such column, its images are in memory or elsewhere, or no row has
+            an image or a label.
+        OmissionError: `strict`, and something is left out.
+    """
+    _refuse_others(dataset)
+    image = _image_column(dataset.features) if image is None else image
+    _refuse_missing(dataset, image, "image")
+    if label is None:
+        label = _label_column(dataset.features) if with_labels else "label"
+    if with_labels:
+        _refuse_missing(dataset, label, "label")
+
+    options = TableOptions(image, label)
+    check = ScanOptions(verify, max_pixels, workers, progress, NO_TARGETS, with_labels, classes)
+    table = dataset.data.table
+    # the rows in the order of `select` and the like; None: all of them
+    chosen = getattr(dataset, "_indices", None)
+    rows = None if chosen is None else chosen.column(0).to_numpy().astype(np.int64)
+
+    # labels before the images, which take longer to read
+    others = table.drop_columns([image])
+    others = others if rows is None else others.take(pa.array(rows))
+    others = others.replace_schema_metadata()
+    feature = dataset.features.get(label)
+    if with_labels:
+        others = _without_minus_one(others, label, feature)
+    labels = read_row_labels(_NAME, others, options, check)
+
+    images = _image_rows(image, table[image], rows)
+    _refuse_elsewhere(image, images)
+    headers = list(
+        map_items(partial(_read_image, check), images, len(images), "reading images", check, False)
+    )
+
+    root, paths, places = _place(images)
+    names, made = build_rows(_NAME, others, paths, headers, places, options, labels, NO_TARGETS)
+    known = list(map(str, getattr(getattr(feature, "feature", feature), "names", None) or []))
+    names = known if names and len(names) <= len(known) else names
+
+    result = ImageTable.from_table(root, names, made)
+    result = result.with_facts(reading=note_reading(NO_TARGETS, with_labels, options))
+    return finish(result, classes, strict)
+
+
+def _refuse_others(dataset: Any) -> None:
+    kind = type(dataset)
+    package = kind.__module__.partition(".")[0]
+    if package == "datasets" and isinstance(dataset, dict):
+        splits = ", ".join(map(str, dataset))
+        raise ConfigError(
+            f"from_hf is given a {kind.__name__} of {splits}; give one of them, such as "
+            f"from_hf(dataset[{next(iter(dataset), 'train')!r}])"
+        )
+    if package == "datasets" and not hasattr(dataset, "data"):
+        raise ConfigError(
+            f"from_hf is given a {kind.__name__}, whose rows come one after the other; load it "
+            "with streaming=False, or read its Parquet files: Manifest.open('hf://…/*.parquet')"
+        )
+    if package != "datasets" or not isinstance(getattr(dataset.data, "table", None), pa.Table):
+        raise ConfigError(
+            f"from_hf is given a {kind.__name__}; it takes a Dataset of Hugging Face's datasets"
+        )
+
+
+def _image_column(features: Any) -> str:
+    """The only column of images.
+
+    Raises:
+        ManifestError: there are several, or none.
+    """
+    names = [name for name, feature in features.items() if _type_of(feature) == "Image"]
+    if len(names) == 1:
+        return names[0]
+
+    if names:
+        raise ManifestError(
+            f"{_NAME}: has several columns of images, {', '.join(names)}; name one, "
+            f"from_hf(…, image={names[0]!r})"
+        )
+    _refuse_lists(features)
+    raise ManifestError(
+        f"{_NAME}: has no column of images among {', '.join(features)}; name the column of "
+        "their paths or bytes, from_hf(…, image='…'), or cast it: "
+        "dataset.cast_column('…', datasets.Image())"
+    )
+
+
+def _refuse_lists(features: Any, only: str | None = None) -> None:
+    for name, feature in features.items():
+        inner = getattr(feature, "feature", None)
+        # the form of lists in `datasets` before version 4
+        if isinstance(feature, list) and feature:
+            inner = feature[0]
+        if _type_of(inner) == "Image" and only in (None, name):
+            raise ManifestError(
+                f"{_NAME}: has several images in each row of the column {name}; make a row of each "
+                "one (dataset.map with batched=True)"
+            )
+
+
+def _type_of(feature: Any) -> str:
+    return str(getattr(feature, "_type", ""))
+
+
+def _label_column(features: Any) -> str:
+    named = (name for name, feature in features.items() if _type_of(feature) == "ClassLabel")
+    return "label" if "label" in features else next(named, "label")
+
+
+def _refuse_missing(dataset: Any, name: str, option: str) -> None:
+    if name in dataset.features:
+        return
+    without = ", or with_labels=False to read none" if option == "label" else ""
+    raise ManifestError(
+        f"{_NAME}: has no column {name} among {', '.join(dataset.features)}; name another with "
+        f"{option}='…'{without}"
+    )
+
+
+def _without_minus_one(table: pa.Table, label: str, feature: Any) -> pa.Table:
+    """The table with nothing in place of the number that a ClassLabel has for no class."""
+    if _type_of(feature) != "ClassLabel":
+        return table
+    column = table[label]
+    known = pc.if_else(pc.equal(column, -1), pa.scalar(None, column.type), column)
+    return table.set_column(table.column_names.index(label), label, known)
+
+
+def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[_Image]:
+    """Where the image of each row is.
+
+    Args:
+        rows: the numbers of the rows, in their order; None: all.
+
+    Raises:
+        ManifestError: the column is none of images, or images are in memory only.
+    """
+    mappings, images = Mappings(), list[_Image]()
+    for chunk in column.chunks:
+        encoded, paths = _parts(name, chunk)
+        try:
+            places = mappings.find(encoded)
+        except NotMappedError as error:
+            raise ManifestError(
+                f"{_NAME}: the images of the column {name} cannot be read from a file: {error}; "
+                "write the data set and open it again: dataset.save_to_disk(FOLDER), "
+                "datasets.load_from_disk(FOLDER)"
+            ) from None
+
+        # a row has the bytes, or else a path; a path beside bytes is a name
+        has_bytes = encoded.is_valid().to_pylist()
+        for is_inside, path, offset, length in zip(
+            has_bytes,
+            paths.to_pylist(),
+            places.offsets.tolist(),
+            places.lengths.tolist(),
+            strict=True,
+        ):
+            if is_inside:
+                member = path or f"row {len(images)}"
+                images.append(_Image(places.file, member, offset, length))
+            else:
+                is_local = path and not is_remote(path)
+                images.append(_Image(os.path.abspath(path) if is_local else path or ""))
+    return images if rows is None else [images[row] for row in rows.tolist()]
+
+
+def _parts(name: str, chunk: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The bytes and the paths of a chunk of a column; null where there are none."""
+    kind = chunk.type
+    if pa.types.is_struct(kind):
+        fields = {field.name: pc.struct_field(chunk, field.name) for field in kind}
+        encoded, paths = fields.get("bytes"), fields.get("path")
+        if encoded is not None or paths is not None:
+            return (
+                pa.nulls(len(chunk), pa.binary()) if encoded is None else encoded,
+                pa.nulls(len(chunk), pa.string()) if paths is None else paths,
+            )
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return chunk, pa.nulls(len(chunk), pa.string())
+    if is_text(kind):
+        return pa.nulls(len(chunk), pa.binary()), chunk
+
+    raise ManifestError(
+        f"{_NAME}: the column {name} is of type {kind}; images are structs of bytes and path, "
+        "bytes, or text, the paths"
+    )
+
+
+def _refuse_elsewhere(name: str, images: list[_Image]) -> None:
+    """Refuses images that are not on this machine."""
+    far = [each.file for each in images if is_remote(each.file)]
+    if far:
+        raise ManifestError(
+            f"{_NAME}: {len(far):,} of {len(images):,} images of the column {name} are not on this "
+            f"machine, the first is {far[0]}; read its Parquet files (Manifest.open), or store "
+            "them here"
+        )
+    if not any(each.file for each in images):
+        raise ManifestError(f"{_NAME}: no row has an image in the column {name}; name another one")
+
+
+def _read_image(check: ScanOptions, image: _Image) -> Header:
+    """The header of the image of a row. A bad image raises nothing."""
+    if not image.file:
+        return Header(0, 0, problem="no image in this row; give it one, or remove the row")
+    if not image.member:
+        return read_header(image.file, check)
+
+    try:
+        with open(image.file, "rb", buffering=0) as file:
+            part = RangeFile.of(file.fileno(), image.offset, image.length)
+            opened = io.BufferedReader(part, _READ_AT_ONCE)
+            time = os.fstat(file.fileno()).st_mtime_ns
+            return examine(opened, image.length, time, check)
+    except OSError as error:
+        return Header(image.length, 0, problem=describe_os_error(error))
+
+
+def _place(images: list[_Image]) -> tuple[Path, list[bytes], dict[str, pa.Array]]:
+    """The folder that holds all files, the paths relative to it, and the columns member, offset and
+    file_bytes.
+    """
+    files = sorted({each.file for each in images if each.file})
+    root = os.path.commonpath([Path(file).parent for file in files])
+    names = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
+    # a file of one image has no size here
+    within = {each.file for each in images if each.member}
+    sizes = {file: os.stat(file).st_size if file in within else 0 for file in names}
+
+    places = {
+        "member": pa.array([os.fsencode(each.member) for each in images], pa.large_binary()),
+        "offset": pa.array([each.offset for each in images], pa.int64()),
+        "file_bytes": pa.array([sizes[each.file] for each in images], pa.int64()),
+    }
+    return Path(root), [names[each.file] for each in images], places
