@@ -2,6 +2,9 @@
 else. Needs no GPU.
 """
 
+import warnings
+
+import gast
 import numpy as np
 import pytest
 import torch
@@ -303,3 +306,18 @@ def test_the_yardstick_avoids_regions_that_crash(manifest, monkeypatch, nvimgcod
     (found,) = (operator for operator in pipeline._ops if kind(operator).startswith("decoders"))
     assert kind(found) == f"decoders__{decoder}" and device(found) == "mixed"
     assert "jpeg_fancy_upsampling: False" in str(found.spec)
+
+
+def test_a_graph_is_built_where_warnings_are_errors(manifest, monkeypatch):
+    """Python 3.13 warns of gast, by which DALI converts the conditions of a graph."""
+    original = gast.ast3.GAstToAst3.generic_visit
+
+    def warn(self, node):
+        text = f"{type(node).__name__}.__init__ got an unexpected keyword argument '___pyct_anno'"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return original(self, node)
+
+    monkeypatch.setattr(gast.ast3.GAstToAst3, "generic_visit", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpu_pipeline(manifest, dp.TrainTransform(augment=["TrivialAugmentWide"]))

@@ -217,18 +217,23 @@ class DaliBackend(Backend):
         )
         turns = self._transform.exif == "apply"
 
-        return _planned_pipeline(
-            self._manifest,
-            self._transform,
-            self._decoder,
-            self.decoding.region,
-            planned,
-            self._read_ahead,
-            self._resizes_with_torch,
-            enable_conditionals=augments or turns or uses_engine(self._decoder),
-            **self._settings,
-            **options,
-        )
+        with warnings.catch_warnings():
+            # DALI converts each `if` of a graph with gast 0.7, of which Python 3.13 warns. Where
+            # warnings are errors, DALI would go on without the conversion, and fail at the `if`.
+            unexpected = r"\w+\.__init__ got an unexpected keyword argument"
+            warnings.filterwarnings("ignore", unexpected, DeprecationWarning)
+            return _planned_pipeline(
+                self._manifest,
+                self._transform,
+                self._decoder,
+                self.decoding.region,
+                planned,
+                self._read_ahead,
+                self._resizes_with_torch,
+                enable_conditionals=augments or turns or uses_engine(self._decoder),
+                **self._settings,
+                **options,
+            )
 
     @property
     def _settings(self) -> dict[str, Any]:
