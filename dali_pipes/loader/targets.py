@@ -188,7 +188,9 @@ class TargetReader:
             )
 
         # resize to the nearest pixel, in one step with crop and flips
-        lines, columns = mask_indices(view.geometry.take(at), view.shape)
+        lines, columns = mask_indices(
+            view.geometry.take(at), view.shape, self._transform.mask_interpolation
+        )
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8
         made = mask[lines[:, None], columns]

@@ -23,6 +23,10 @@ from dali_pipes.plan.geometry import Geometry, Int, Pair
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
+# How a mask is resized, always to a value of its own: "nearest-exact" as PyTorch's mode of that
+# name; "nearest" as PyTorch's, which torchvision uses for a `tv_tensors.Mask`, and which is half a
+# pixel off; "pillow" as Pillow's NEAREST.
+MASK_INTERPOLATIONS = ("nearest-exact", "nearest", "pillow")
 _AFFINE_CODES = [CODE[op] for op in AFFINE]
 # What EXIF's orientations do: rows become columns first, then left and right are swapped, and top
 # and bottom.
@@ -197,43 +201,62 @@ def _mirror(forward: Float, row: int, where: Bool, length: Float) -> None:
     forward[where, row, 2] += length[where]
 
 
-def mask_indices(geometry: Geometry, shape: Pair) -> tuple[Int, Int]:
+def mask_indices(
+    geometry: Geometry, shape: Pair, interpolation: str = "nearest-exact"
+) -> tuple[Int, Int]:
     """Which row and column of a mask each row and column of the output shows; -1 outside the image.
 
     `mask[rows][:, columns]`, with another value where one is -1, equals what torchvision's crop,
-    resize with NEAREST_EXACT, crop and flips make of a uint8 or float32 mask on a CPU. (For a
-    `tv_tensors.Mask` torchvision resizes with NEAREST, which is half a pixel off.)
+    resize, crop and flips make of a uint8 or float32 mask on a CPU.
 
     Args:
         geometry: of one image; the mask is upright, as the image is.
         shape: height and width of the output.
+        interpolation: of the resize, one of `MASK_INTERPOLATIONS`.
     """
-    rows, columns = (_nearest(geometry, axis, shape[axis]) for axis in (0, 1))
+    rows, columns = (_nearest(geometry, axis, shape[axis], interpolation) for axis in (0, 1))
     return rows[:: -1 if geometry.vertical_flip else 1], columns[:: -1 if geometry.flip else 1]
 
 
-def _nearest(geometry: Geometry, axis: int, length: int) -> Int:
-    """The source index of each output pixel, by ATen's "nearest-exact" in float32.
-
-    A source may be exactly between two pixels. ATen's two kernels for the CPU round such ties
-    differently.
-    """
+def _nearest(geometry: Geometry, axis: int, length: int, interpolation: str) -> Int:
+    """The source index of each output pixel."""
     size, to = int(geometry.region_size[axis]), int(geometry.resize[axis])
     pixel = np.arange(length) + geometry.crop[axis]
 
-    center, half, scale = (
-        pixel.astype(np.float32) + np.float32(0.5),
-        np.float32(0.5),
-        np.float32(size) / np.float32(to),
-    )
-
-    if geometry.resize.sum() <= 128:  # _use_vectorized_kernel_cond_2d in UpSampleKernel.cpp
-        source = center * scale
-    else:  # a fused multiply-add: the product is not rounded
-        source = (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + half
+    if interpolation == "pillow":
+        source = _pillow_sources(size, to)[pixel.clip(0, to - 1)]
+    elif interpolation == "nearest":
+        # the left edge of each pixel, in float32, as in HelperInterpNearest of UpSampleKernel.cpp
+        source = pixel.astype(np.float32) * (np.float32(size) / np.float32(to))
+    else:
+        source = _exact_sources(pixel, size, to, int(geometry.resize.sum()))
 
     nearest = np.minimum(np.floor(source).astype(np.int64), size - 1) + geometry.region_start[axis]
     return np.where((pixel >= 0) & (pixel < to), nearest, -1)
+
+
+def _exact_sources(pixel: Int, size: int, to: int, sides: int) -> NDArray[np.float32]:
+    """Positions in the source by ATen's "nearest-exact" in float32.
+
+    A position may be exactly between two pixels. ATen's two kernels for the CPU round such ties
+    differently.
+
+    Args:
+        sides: height and width after the resize, added up.
+    """
+    center, scale = pixel.astype(np.float32) + np.float32(0.5), np.float32(size) / np.float32(to)
+    if sides <= 128:  # _use_vectorized_kernel_cond_2d in UpSampleKernel.cpp
+        return center * scale
+    # a fused multiply-add: the product is not rounded
+    return (np.float64(scale) * center - 0.5).astype(np.float32).clip(0) + np.float32(0.5)
+
+
+def _pillow_sources(size: int, to: int) -> Float:
+    """Positions in the source of all `to` pixels, as Pillow adds them up (ImagingScaleAffine in
+    Geometry.c): the errors of the sum decide at ties.
+    """
+    step = size / to
+    return np.cumsum(np.concatenate([[step * 0.5], np.full(to - 1, step)]))
 
 
 def turn_mask(mask: NDArray[Any], orientation: int) -> NDArray[Any]:

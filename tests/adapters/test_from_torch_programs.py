@@ -665,3 +665,19 @@ def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
     old = DataLoader(Own(files, lambda x, at: (EVAL(x), at)), 4, collate_fn=noise)
     with convert(old) as loader:
         assert len(list(loader)) == 3
+
+
+def test_labels_that_a_transform_passes_on(files):
+    """A dict goes through the transform; all samples that are looked at have one label."""
+    seen = set(np.linspace(0, 23, 8).round().astype(int).tolist())
+    labels = [0 if at in seen else at for at in range(24)]
+    steps = v2.Compose(
+        [v2.Resize(40), v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    )
+    sample = lambda picture, at: steps({"image": picture, "label": labels[at], "name": f"no. {at}"})
+    with convert(DataLoader(Own(files * 2, sample), 5), check=False) as converted:
+        batches = list(converted)
+    assert [label for batch in batches for label in batch["label"].tolist()] == labels
+    assert [name for batch in batches for name in batch["name"]] == [
+        f"no. {at}" for at in range(24)
+    ]

@@ -342,6 +342,31 @@ def test_masks_round_ties_as_torchvision(size, to, width):
     )
 
 
+@pytest.mark.parametrize("interpolation", ["nearest", "pillow"])
+def test_masks_are_resized_as_old_programs_do(interpolation):
+    """As torchvision resizes a `tv_tensors.Mask`, and Pillow a mask: 300 regions and sizes."""
+    random = np.random.default_rng(7)
+    for number in range(300):
+        source, resize = (random.integers(1, most, 2) for most in (400, 300))
+        size = random.integers(1, source + 1)
+        start = random.integers(0, source - size + 1)
+        geometry = planned(source, [*start, *size], resize, [0, 0], number % 2 == 1).take(0)
+        found = mask_indices(geometry, tuple(resize.tolist()), interpolation)
+
+        for axis in (0, 1):
+            # a mask of its own rows, or columns
+            (top, left), (bottom, right) = start, start + size
+            places = np.indices(source, np.int32)[axis, top:bottom, left:right].copy()
+            if interpolation == "nearest":
+                made = F.resize(tensors.Mask(torch.from_numpy(places)[None]), resize.tolist())[0]
+            else:
+                image = Image.fromarray(places)
+                made = image.resize(resize[::-1].tolist(), Image.Resampling.NEAREST)
+            line = np.asarray(made).take(0, axis=1 - axis)
+            expected = line[::-1] if axis == 1 and geometry.flip else line
+            np.testing.assert_array_equal(found[axis], expected)
+
+
 def test_a_mask_has_no_value_that_was_not_there():
     random = np.random.default_rng(6)
     mask = random.integers(0, 250, (90, 130), dtype=np.uint8)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
@@ -92,7 +93,10 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     collate = default_collate if mixes else light_copy(conversion.collate)
     with random_states_kept(), globals_kept(conversion.dataset):
         copied = light_copy(conversion.dataset)
-        theirs = call_seeded(collate, [get_sample(copied, index) for index in places], (0,))
+        samples = [get_sample(copied, index) for index in places]
+        # before the collate function, which may write into them
+        masks = masks_in(samples, conversion.output.subset(ids))
+        theirs = call_seeded(collate, samples, (0,))
 
     # the samples in the data set's order, in one batch
     options: dict[str, Any] = {
@@ -125,7 +129,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     )
     if training:
         return f"{len(ids)} samples make batches of the same structure"
-    return _compare_values(old, new, conversion, len(ids))
+    return _compare_values(old, new, conversion, len(ids)) + compare_masks(masks, output, batch)
 
 
 def _form(value: Any) -> tuple[Any, ...]:

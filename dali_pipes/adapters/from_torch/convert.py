@@ -35,6 +35,12 @@ from dali_pipes.adapters.from_torch.data_state import hash_of
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.later import Facts
+from dali_pipes.adapters.from_torch.masks import (
+    MaskReading,
+    OutputMask,
+    read_masks,
+    refuse_other_modes,
+)
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
@@ -228,7 +234,14 @@ class Conversion:
         # out; this is decided below
         if not seen.used:
             _refuse_pil(seen)
-        samples = _chosen(listed, indices) if listed else _samples_of(seen, labels)
+        masks = read_masks(seen)
+        refuse_unless(
+            not (masks and prefetch),
+            "PrefetchLoader",
+            "it takes no masks",
+            "pass on the DataLoader without it",
+        )
+        samples = _chosen(listed, indices) if listed else _samples_of(seen, labels, masks)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
         is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
         mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
@@ -238,6 +251,8 @@ class Conversion:
         # late, since it reads the headers of all images
         manifest = samples.manifest(cache_dir, since_ns)
         _refuse_modes(seen, manifest)
+        if masks:
+            refuse_other_modes(seen.name, list(map(str, samples.masks)), masks.mode)
 
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:
@@ -250,13 +265,14 @@ class Conversion:
         exif = _exif_of(seen, manifest)
         views = _transforms(readings, manifest, exif)
         transform = views[0] if len(views) == 1 else join_views(views)
+        transform = replace(transform, **masks.options) if masks else transform
         transform.check(manifest)
         check_flips(manifest, transform)
 
         # what differs from a list of images and labels is made from the skeletons
         places = order.arranged(len(manifest))
         arranged = manifest if places is None else manifest.subset(places)
-        pictures = _pictures(seen, views, prefetch is not None)
+        pictures = _pictures(seen, views, prefetch is not None, masks)
         output = Output()
         if own or not (is_plain and (prefetch or _is_as_made(pictures[0], transform))):
             output = Output(pictures, skeletons, own)
@@ -271,6 +287,7 @@ class Conversion:
         last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
         steps = [
             *(step for reading in _different(readings) for step in reading.steps),
+            *(masks.steps if masks else ()),
             Step(f"sampler: {order.text}", last),
             Step(f"collate: {mixed}", "the same"),
         ]
@@ -395,9 +412,9 @@ def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
     )
 
 
-def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
-    """The file of each sample, which all of its pictures must have in common, and class numbers if
-    there are any.
+def _samples_of(seen: Trace, labels: Any, masks: MaskReading | None) -> DataSetSamples:
+    """The file of each sample, which all of its pictures must have in common, its mask, and class
+    numbers if there are any.
     """
     files = {chain.file for chain in seen.used}
     refuse_unless(
@@ -408,7 +425,13 @@ def _samples_of(seen: Trace, labels: Any) -> DataSetSamples:
         f"seed=, and loop over zip of the {len(files)} loaders (about 8 lines)",
     )
     place = files.pop()
-    return DataSetSamples([each[place] for each in labels.files], labels_in(labels.skeletons))
+    return DataSetSamples(
+        [each[place] for each in labels.files],
+        labels_in(labels.skeletons),
+        masks=[each[masks.file] for each in labels.files] if masks else [],
+        # the mask is not turned, so it is one of the picture that the data set moves with it
+        annotated="upright" if seen.exif == "apply" else "stored",
+    )
 
 
 def _collate_of(
@@ -447,8 +470,9 @@ def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
     count = min(2, len(output.skeletons or ()))
     ids = torch.arange(count, dtype=torch.int64, device="cpu")
     images = torch.zeros((count, 3, *transform.shape), dtype=torch.float32, device="cpu")
+    masks = torch.zeros((count, *transform.shape), dtype=torch.int64, device="cpu")
     try:
-        output(Batch(images, ids, ids))
+        output(Batch(images, ids, ids, {"mask": masks}))
     except Exception:  # any error of a function that we do not know
         _refuse_pil(seen)
 
@@ -545,12 +569,16 @@ def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[
 
 
 def _pictures(
-    seen: Trace, views: list[Transform], is_prefetched: bool
-) -> tuple[OutputPicture, ...]:
+    seen: Trace, views: list[Transform], is_prefetched: bool, masks: MaskReading | None
+) -> tuple[OutputPicture | OutputMask, ...]:
     """What goes into each slot of a sample."""
-    # views are in the order of the chains, with PIL images left out
-    places, pictures = iter(zip(view_places(views), views, strict=True)), []
-    for shown, chains in seen.slots:
+    # views are in the order of the chains, with PIL images and masks left out
+    places = iter(zip(view_places(views), views, strict=True))
+    pictures: list[OutputPicture | OutputMask] = []
+    for slot, (shown, chains) in enumerate(seen.slots):
+        if shown.is_mask and masks:
+            pictures.append(masks.output(slot, shown))
+            continue
         if shown.kind == "pil":
             pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))
             continue
@@ -581,8 +609,10 @@ def _pictures(
     return tuple(pictures)
 
 
-def _is_as_made(picture: OutputPicture, transform: Transform) -> bool:
+def _is_as_made(picture: OutputPicture | OutputMask, transform: Transform) -> bool:
     """Whether the pictures of our batches are those of the old loader without any change."""
+    if isinstance(picture, OutputMask):
+        return False
     made = torch.uint8 if transform.dtype == "uint8" else torch.float32
     return not picture.is_hwc and not picture.is_stacked and picture.dtype == made
 

@@ -37,6 +37,7 @@ from dali_pipes.adapters.from_torch.trace import (
     Trace,
     ask_more,
     describe_steps,
+    join_masks,
     openers_in,
     refuse_drawn,
     refuse_unknown_bytes,
@@ -285,6 +286,7 @@ class _Visitor:
             f"sample {index} is made in another way than others: {problem or steps}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+        join_masks(self._recorder, self._trace.name, seen)
         if (openers := openers_in(seen.visit.events)) not in self._openers:
             self._openers.add(openers)
             with states_kept():

@@ -62,7 +62,7 @@ class Output:
     """Makes the old loader's batches.
 
     Attributes:
-        pictures: what goes into each slot.
+        pictures: what goes into each slot, an `OutputPicture` or an `OutputMask` (masks.py).
         skeletons: the skeleton of each sample, by its id; None: batches are lists of images and
             labels.
         collate: the user's own function; None: torch's default_collate.
@@ -70,7 +70,7 @@ class Output:
             them; from then on it gets pictures on the CPU.
     """
 
-    pictures: tuple[OutputPicture, ...] = ()
+    pictures: tuple[Any, ...] = ()
     skeletons: Sequence[Any] | None = None
     collate: Callable[[list[Any]], Any] | None = None
     on_cpu: list[str] = field(default_factory=list)

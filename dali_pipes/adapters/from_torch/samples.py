@@ -25,6 +25,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
 from dali_pipes.adapters.from_torch.recording.containers import Place
 from dali_pipes.adapters.from_torch.structure import PictureSlot
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.sources.extents import read_extents
 from dali_pipes.errors import ManifestError
@@ -42,11 +43,15 @@ class DataSetSamples:
         paths: the file of each sample, or the part of a file that it is.
         labels: class numbers; None: the samples have none.
         parts: the data sets that the samples come from, whose transforms must be alike.
+        masks: the file of each sample's mask; empty: there are none.
+        annotated: whether masks are those of "stored" or of "upright" images, as in `Targets`.
     """
 
     paths: Sequence[Place]
     labels: list[int] | None
     parts: list[Any] = field(default_factory=list)
+    masks: Sequence[Place] = ()
+    annotated: str = "stored"
 
     def manifest(
         self, cache_dir: str | Path | None = None, since_ns: int | None = None
@@ -63,10 +68,11 @@ class DataSetSamples:
         """
         # the name of the saved scan holds a hash of exactly these files and labels;
         # surrogateescape, since a path need not be UTF-8
+        of_masks = (*map(_describe, self.masks), self.annotated) if self.masks else ()
         key = hashlib.sha256(
-            "\0".join(chain(map(_describe, self.paths), map(str, self.labels or ()))).encode(
-                errors="surrogateescape"
-            )
+            "\0".join(
+                chain(map(_describe, self.paths), map(str, self.labels or ()), of_masks)
+            ).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
         is_kept = file is not None and file.exists()
@@ -90,7 +96,13 @@ class DataSetSamples:
         return manifest
 
     def _scan(self) -> Manifest:
-        if not all(isinstance(place, str) for place in self.paths):
+        if not all(isinstance(place, str) for place in (*self.paths, *self.masks)):
+            if self.masks:
+                raise NotConvertibleError(
+                    "the data set",
+                    "its images or masks lie in files with others",
+                    "write each to a file of its own, or to shards (docs/objects.md#tars)",
+                )
             extents = [Extent(place) if isinstance(place, str) else place for place in self.paths]
             return Manifest.of(read_extents("the data set", extents, self.labels))
 
@@ -98,11 +110,17 @@ class DataSetSamples:
         columns: dict[str, Any] = {"path": [os.path.abspath(str(place)) for place in self.paths]}
         if self.labels is not None:
             columns["label"] = self.labels
+        targets = NO_TARGETS
+        if self.masks:
+            columns["mask"] = [os.path.abspath(str(place)) for place in self.masks]
+            targets = Targets(mask="mask", annotated=self.annotated)
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(pa.table(columns), table.name)
 
             try:
-                return Manifest.from_table(table.name, with_labels=self.labels is not None)
+                return Manifest.from_table(
+                    table.name, with_labels=self.labels is not None, targets=targets
+                )
             # the temporary file's name would tell the user nothing
             except ManifestError as error:
                 problem = str(error).replace(f"{table.name}: ", "")

@@ -435,9 +435,10 @@ def _affine(step: Any) -> str:
 
 def _check_fill(step: Any, name: str) -> None:
     fill = getattr(step, "fill", None)
-    # v2 has a dict of fills by type; either version may have one number for each channel
+    # v2 has a dict of fills by type, in which that of masks says nothing about images; either
+    # version may have one number for each channel
     values = (
-        list(fill.values())
+        [each for kind, each in fill.items() if getattr(kind, "__name__", "") != "Mask"]
         if isinstance(fill, dict)
         else list(fill)
         if isinstance(fill, (list, tuple))
@@ -626,6 +627,12 @@ def _to_floats(reading: Reading, step: Any) -> str:
 def _to_dtype(reading: Reading, step: Any) -> str:
     """Reads ToDtype and ConvertImageDtype."""
     kind, name = step.dtype, type(step).__name__
+    if isinstance(kind, dict):
+        # by the type of what is converted, which masks have too; None leaves it as it is
+        kinds = {getattr(key, "__name__", key): each for key, each in kind.items()}
+        kind = kinds.get("Image", kinds.get("others"))
+        if kind is None:
+            return "nothing: it converts no images"
     refuse_unless(
         reading.tensor,
         name,

@@ -48,6 +48,11 @@ class Shown:
     kind: str
     dtype: str
 
+    @property
+    def is_mask(self) -> bool:
+        """Whether it shows a mask; a PIL image of one does not count."""
+        return self.kind != "pil" and any(each.table is not None for each in self.matches)
+
 
 def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
     """Returns the skeleton of a sample, and what is in its slots, in their order."""

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from dali_pipes.adapters.from_torch.mask_files import find_masks
 from dali_pipes.adapters.from_torch.reading import (
     Affine,
     NotConvertibleError,
@@ -33,8 +34,10 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     MadeUp,
 )
 from dali_pipes.adapters.from_torch.recording.marks import Match
+from dali_pipes.adapters.from_torch.recording.masks import MaskNotes, step_key
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
 from dali_pipes.adapters.from_torch.recording.steps import steps_patched
+from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
     Kept,
@@ -58,6 +61,7 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     TransformCall,
     Visit,
     note_files,
+    pictures_in,
     visiting,
 )
 from dali_pipes.adapters.from_torch.structure import (
@@ -108,13 +112,15 @@ class Chain:
             to a file.
         steps: the transforms in the order of their calls, and conversions between them.
         keys: the keys of the steps when they were called; equal keys mean that they did the same.
+            Those of a mask also say which call of the visit it was, and as what the mask came.
         is_reversed: whether its channels are reversed, as BGR.
         is_upright: whether it is turned as its EXIF tag says.
         has_tag: whether the file has an EXIF tag that turns it.
-        calls: the places of the transforms' calls among those of the visit.
         is_gray: whether the file is gray, and nobody converts it.
         problem: why the picture cannot be carried over; "": no reason is known.
         instead: what the user can do about the problem.
+        calls: which call of the visit each step was; -1 for a conversion.
+        tables: of a mask: what its values became before each step, and after the last one.
     """
 
     file: int
@@ -127,6 +133,7 @@ class Chain:
     instead: str = ""
     has_tag: bool = False
     calls: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(slots=True)
@@ -146,13 +153,19 @@ class Seen:
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are not PIL images."""
+        """The chains of all pictures that are neither PIL images nor masks."""
         return [
             chain
             for shown, chains in zip(self.shown, self.chains, strict=True)
             for chain in chains
-            if shown.kind != "pil"
+            if shown.kind != "pil" and not shown.is_mask
         ]
+
+    @property
+    def masks(self) -> dict[int, Chain]:
+        """The chains of masks, by their slot."""
+        pairs = enumerate(zip(self.shown, self.chains, strict=True))
+        return {slot: chains[0] for slot, (shown, chains) in pairs if shown.is_mask}
 
     @property
     def ends(self) -> tuple[Any, ...]:
@@ -171,6 +184,7 @@ class Seen:
                         match.channels,
                         # few digits, since fitted numbers have rounding errors
                         match.scale and " ".join(f"{each:.3e}" for each in match.line),
+                        match.table and match.table.key,
                     )
                     for match in shown.matches
                 ],
@@ -214,6 +228,7 @@ class Seen:
                 shown.is_stacked,
                 tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
                 shown.matches[0].layout,
+                shown.is_mask and chains[0].tables[-1].results.shape[1],
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
         )
@@ -233,6 +248,7 @@ class Trace:
             is one; cheap noise has these modes.
         events: what the cheap visits did, to be compared with that of other samples.
         moving: the names of attributes that the data set's own code changes.
+        masks: what is known of the masks among the files; None: there are none.
     """
 
     name: str
@@ -243,11 +259,17 @@ class Trace:
     file_modes: tuple[str, ...]
     events: set[Any]
     moving: set[str]
+    masks: MaskNotes | None = None
 
     @property
     def used(self) -> list[Chain]:
-        """The chains of all pictures that are not PIL images."""
-        return [chain for shown, chains in self.slots for chain in chains if shown.kind != "pil"]
+        """The chains of all pictures that are neither PIL images nor masks."""
+        return [
+            chain
+            for shown, chains in self.slots
+            for chain in chains
+            if shown.kind != "pil" and not shown.is_mask
+        ]
 
 
 class Recorder:
@@ -260,6 +282,7 @@ class Recorder:
         keys: the keys of all steps that were called so far.
         known: by the key of a step, an example of what it returns.
         containers: files that hold many pictures.
+        masks: what is known of the masks among the files; None: there are none.
         copy: the copy of the data set that is run; None outside of a block.
     """
 
@@ -269,6 +292,7 @@ class Recorder:
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
         self.copy: Any = None
+        self.masks: MaskNotes | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> "Recorder":
@@ -302,7 +326,7 @@ class Recorder:
         """
         is_again = False
         while True:
-            visit = Visit(supply, self.keys, self.known, seed, self.containers)
+            visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
             try:
                 with visiting(visit), in_worker(self.copy, self._workers * is_in_worker):
                     sample = get_sample(self.copy, index)
@@ -371,11 +395,14 @@ def _one_thread() -> Iterator[None]:
 
 def chain_of(match: Match, visit: Visit) -> Chain:
     """Follows a picture from the sample back to its file."""
+    if match.table is not None:
+        return _mask_chain_of(match, visit)
+
     # in reverse order until the end
     steps: list[Any] = []
     keys: list[Any] = []
-    is_reversed, is_spread, problem, instead = False, False, "", ""
     calls: list[int] = []
+    is_reversed, is_spread, problem, instead = False, False, "", ""
 
     while True:
         # `steps[-1]` was called on the gray picture before somebody spread it to three channels:
@@ -388,6 +415,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         between = list(_conversions(match))[::-1]
         steps += between
         keys += [type(each).__name__ for each in between]
+        calls += [-1] * len(between)
         is_reversed ^= match.channels == "reversed"
         source = match.mark.source
         if isinstance(source, Opened):
@@ -395,12 +423,13 @@ def chain_of(match: Match, visit: Visit) -> Chain:
 
         steps += source.steps[::-1]
         keys += source.keys[::-1]
-        calls.append(visit.calls.index(source))
-        # only a step with one picture as input and one as output can be followed backwards
-        before = (
-            source.inputs[min(match.mark.place, len(source.inputs) - 1)] if source.inputs else None
-        )
-        if before is None or len(source.inputs) > 1 or match.mark.place:
+        calls += [visit.calls.index(source)] * len(source.steps)
+        # only a step with one picture as input and one as output can be followed backwards, or
+        # one that was called with a picture and its masks
+        is_joint = _moves_masks(source)
+        before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
+        is_single = len(source.inputs) == 1 and not match.mark.place
+        if before is None or before.table or before.kind == "mask" or not (is_single or is_joint):
             problem, instead = _describe_break(source, before)
             break
         match = before
@@ -409,6 +438,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
     if match.kind != "pil" and not problem:
         steps.append(_to_bytes())
         keys.append("PILToTensor")
+        calls.append(-1)
     file = visit.opened.index(source) if isinstance(source, Opened) else -1
     is_gray = match.channels == "one" and not is_spread
     return Chain(
@@ -425,21 +455,57 @@ def chain_of(match: Match, visit: Visit) -> Chain:
     )
 
 
+def _moves_masks(call: TransformCall) -> bool:
+    """Whether a call got one picture and its masks, and returned as many."""
+    is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
+    images = [each for each in call.inputs if each and each.table is None]
+    return is_whole and len(call.inputs) > 1 and len(images) == 1
+
+
+def _mask_chain_of(match: Match, visit: Visit) -> Chain:
+    """Follows a mask from the sample back to its file."""
+    steps, keys, calls, tables = [], [], [], [match.table]
+    while isinstance(source := match.mark.source, TransformCall):
+        before = source.inputs[match.mark.place]
+        # `Visit._renew` makes a mask only of what came as one
+        assert before is not None and before.table is not None
+        steps.append(source.step)
+        keys.append((step_key(source, before), visit.calls.index(source)))
+        calls.append(visit.calls.index(source))
+        match = before
+        tables.append(match.table)
+
+    return Chain(
+        visit.opened.index(source),
+        steps[::-1],
+        tuple(keys[::-1]),
+        False,
+        False,
+        False,
+        calls=tuple(calls[::-1]),
+        tables=tuple(each for each in tables[::-1] if each),
+    )
+
+
 def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str]:
     """Why a way does not lead back through this call, and what to do about it."""
     step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
 
-    if before is None:
+    if before is not None and before.kind == "mask":
+        return (
+            f"{step}{place} gets the image as a tv_tensors.Mask, which is resized to the nearest "
+            "pixel",
+            "give it a tv_tensors.Image",
+        )
+
+    if before is not None and len(call.inputs) > 1:
+        return _describe_pair(_first_of(call))
+
+    if before is None or before.table:
         return (
             f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
             "made by code before it",
             _INSTEAD_OF_GRAY if call.strange == GRAY else _INSTEAD_OF_CODE_BEFORE,
-        )
-
-    if len(call.inputs) > 1:
-        return (
-            f"{step}{place} is called with {len(call.inputs)} pictures at once",
-            "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
         )
 
     return (
@@ -447,6 +513,38 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
         "let the data set return images of one size, such as by Resize((256, 256)), if your "
         f"evaluation may change so, and apply {step} in the collate function, which is called as "
         "it is (about 3 lines)",
+    )
+
+
+def _first_of(call: TransformCall) -> TransformCall:
+    """The first of the calls with several pictures that one leads back to."""
+    for match in call.inputs:
+        source = match.mark.source if match else None
+        if isinstance(source, TransformCall) and len(source.inputs) > 1:
+            return _first_of(source)
+    return call
+
+
+def _describe_pair(call: TransformCall) -> tuple[str, str]:
+    """Why a call with several pictures is not one with a picture and its mask."""
+    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+    masks = [each for each in call.inputs if each and each.kind == "mask"]
+    instead = (
+        "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
+        "as tv_tensors.Mask(np.array(mask)) (docs/objects.md)"
+    )
+
+    if not all(call.inputs):
+        return (
+            f"{step}{place} is called with the image and something else that is no whole file: "
+            "code of its own has changed or computed it",
+            instead,
+        )
+    if modes := [each.mark.source.mode for each in masks if isinstance(each.mark.source, Opened)]:
+        return f"the mask that {step}{place} gets is of Pillow's mode {modes[0]}", instead
+    return (
+        f"{step}{place} is called with {len(call.inputs)} pictures at once",
+        "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
     )
 
 
@@ -519,6 +617,7 @@ def trace(
     name = name_of(recorder.dataset)
     tracer = _Tracer(recorder, name)
     before = Kept.of(recorder.copy)
+    tracer.find_masks([indices[place] for place in chosen])
 
     first = tracer.see_true(indices[chosen[0]])
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
@@ -551,6 +650,7 @@ def trace(
         tracer.file_modes,
         tracer.events,
         {name for name, _, _ in before.changed()},
+        recorder.masks,
     )
     for index in tracer.others:
         ask_more(recorder, seen, index)
@@ -627,12 +727,27 @@ class _Tracer:
         self.others: list[Any] = []
         self.file_modes: tuple[str, ...] = ()
         self._true: dict[Any, Seen] = {}
+        self._first: dict[Any, Seen] = {}
+
+    def find_masks(self, indices: Sequence[Any]) -> None:
+        """Finds out which of the files that samples open are masks."""
+        # nearly all data sets open one file for each sample, and are not visited once more; what
+        # fails may fail because noise is no mask
+        try:
+            self._first = {indices[0]: self.see(indices[0], Supply(), 1)}
+        except NotConvertibleError:
+            self._first = {}
+        if any(len(seen.visit.opened) < 2 for seen in self._first.values()):
+            return
+        self._first = {}
+        self._recorder.masks = find_masks(self._recorder, self.see, list(indices))
 
     def see_true(self, index: Any) -> Seen:
         """Visits a sample with its true picture, and checks that it can be carried over at all."""
         if index in self._true:
             return self._true[index]
-        seen = self._see(index, Supply(), 1)
+        # a true mask may have one value only, which tells nothing; the second visit has it
+        seen = self._first.pop(index, None) or self.see(index, Supply(makes_masks=True), 1)
         self._check(seen)
         self._true[index] = seen
 
@@ -659,7 +774,7 @@ class _Tracer:
     def visit_truly(self, index: Any) -> None:
         """Visits a sample twice with its true picture and different random seeds."""
         seen = self.see_true(index)
-        again = self._see(index, Supply(), 2, is_in_worker=True)
+        again = self.see(index, Supply(), 2, is_in_worker=True)
         self._compare(
             seen,
             again,
@@ -680,7 +795,8 @@ class _Tracer:
             mode = modes[number] if 0 < number < len(modes) else "RGB"
             return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
 
-        if seen := self._try(index, Supply(encode), made_up.name):
+        supply = Supply(self._with_masks(encode, made_up.size))
+        if seen := self._try(index, supply, made_up.name):
             self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
             if made_up not in BLANK:
                 self._expect(seen, made_up.name)
@@ -699,7 +815,12 @@ class _Tracer:
         """Whether pictures are turned as their EXIF tag says: "apply", "ignore", or "" if a
         transform fails for the picture with a tag.
         """
-        true, seen = self.see_true(index), self._try(index, Supply(TURNED.encode), TURNED.name)
+        # masks are those of the stored picture, or of the upright one
+        sizes = (TURNED.size, TURNED.size[::-1]) if self._recorder.masks else (TURNED.size,)
+        supplies = [Supply(self._with_masks(TURNED.encode, size)) for size in sizes]
+        visits = (self._try(index, supply, TURNED.name) for supply in supplies)
+        seen = next((each for each in visits if each), None)
+        true = self.see_true(index)
         if not seen:
             return ""
         self._compare(true, seen, f"is another one for {TURNED.name}: it depends on that")
@@ -726,7 +847,8 @@ class _Tracer:
         true, others = self.see_true(index), set()
         for made_up in OTHER_MODES:
             try:
-                seen = self._recorder.trace(self._recorder.see(index, Supply(made_up.encode), 4))
+                supply = Supply(self._with_masks(made_up.encode, made_up.size))
+                seen = self._recorder.trace(self._recorder.see(index, supply, 4))
             except (Exception, EndlessError):  # any error of the user's code or of a transform
                 others.add(made_up.trait)
                 continue
@@ -741,6 +863,15 @@ class _Tracer:
         if not others:
             return None
         return sorted({"RGB", *(each.trait for each in OTHER_MODES)} - others)
+
+    def _with_masks(
+        self, encode: Callable[[int], bytes], size: tuple[int, int]
+    ) -> Callable[[int], bytes]:
+        """The same made-up pictures, and made-up masks of this height and width."""
+        masks = self._recorder.masks
+        if masks is None:
+            return encode
+        return lambda number: masks.encode(number, size, 3) if masks.has(number) else encode(number)
 
     def visit_cheaply(self, index: Any) -> None:
         """Visits a sample with cheap noise of two sizes, as the label pass does for all samples."""
@@ -842,7 +973,7 @@ class _Tracer:
                 "leave sizes out of it",
             ) from None
 
-    def _see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
+    def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
         """Visits a sample with its true picture; any error of its code is a refusal."""
         seed_all(seed)
         recorder = self._recorder
@@ -858,7 +989,7 @@ class _Tracer:
 
         # what each step returned is an example of its results, for cheap visits
         for call in seen.visit.calls:
-            recorder.known.setdefault(recorder.keys.of(call.step), call.outputs)
+            recorder.known.setdefault(call.example, call.outputs)
         return recorder.trace(seen)
 
     def _try(self, index: Any, supply: Supply, what: str) -> Seen | None:
@@ -957,7 +1088,7 @@ class _Tracer:
         # the picture got lost after the last call, or after the opening if there is no call
         last = visit.calls[-1] if visit.calls else None
         refuse_unless(
-            seen.shown,
+            any(not shown.is_mask for shown in seen.shown),
             self._name,
             "no picture in its samples is what "
             + (
@@ -987,7 +1118,9 @@ class _Tracer:
     def _refuse_shared(self, seen: Seen) -> None:
         """Refuses two pictures out of one call of a transform: ours would be drawn apart."""
         for one, other in combinations(seen.used, 2):
-            shared = [seen.visit.calls[at].step for at in one.calls if at in other.calls]
+            shared = [
+                seen.visit.calls[at].step for at in one.calls if at >= 0 and at in other.calls
+            ]
             names = [type(step).__name__ for step in shared if type(step).__name__ not in _FIXED]
             refuse_unless(
                 not names,
@@ -1013,6 +1146,12 @@ class _Tracer:
         )
 
         place = first_difference(one.skeleton, other.skeleton)
+        # a mask that is in no slot is what code of its own made of it
+        if place is not None and self._recorder.masks and not one.masks:
+            problem = (
+                f"is no function of the mask's values, one by one: code of its own changes it, or "
+                f"{problem}"
+            )
         refuse_unless(
             place is None,
             self._name,
@@ -1024,6 +1163,7 @@ class _Tracer:
         """Refuses a visit in which other steps were called than for the first sample."""
         self._refuse_broken(seen)
         if seen.does_as(self.expected):
+            join_masks(self._recorder, self._name, seen)
             return
         first = describe_steps([chains for _, chains in self.expected])
         here = describe_steps(seen.chains)
@@ -1033,6 +1173,19 @@ class _Tracer:
             f"what it does to {what} is something else than to the first sample: {here}, "
             f"{difference}",
             "treat all samples alike, or load those that differ with a loader of their own",
+        )
+
+
+def join_masks(recorder: Recorder, name: str, seen: Seen) -> None:
+    """Notes what a visit did to the values of masks.
+
+    Raises:
+        NotConvertibleError: it did something else than visits before.
+    """
+    for slot, chain in seen.masks.items() if recorder.masks else ():
+        problem = recorder.masks.join(slot, chain.tables) if recorder.masks else ""
+        refuse_unless(
+            not problem, name, problem, "give masks to the transform as numbers: np.array(mask)"
         )
 
 

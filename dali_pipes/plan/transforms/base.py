@@ -27,6 +27,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
+from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
 
@@ -149,6 +150,8 @@ class Transform(Options, ABC):
         min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are
             removed.
         ignore_index: the value of a mask's pixels outside the image.
+        mask_interpolation: of every resize of a mask: "nearest-exact"; or "nearest" as torchvision
+            resizes a `tv_tensors.Mask`, half a pixel off; or "pillow" as Pillow resizes.
     """
 
     size: Any = option(224, check_size)
@@ -161,6 +164,7 @@ class Transform(Options, ABC):
     min_box_size: float = option(1.0, check_number, 0, 2**16)
     # masks have 16 bits at most
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
+    mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from dali_pipes.adapters.from_torch.recording.tables import Table, find_table
+
 Pixels = NDArray[Any]
 
 _FEWEST = 16  # values of a picture; smaller arrays are data, such as boxes
@@ -36,6 +38,7 @@ class Mark:
         version: how often PyTorch had changed the tensor in place when it was handed out.
         twin: a PIL image with the same pixels, which is compared at little cost; None: there is
             none.
+        is_mask: whether it is a mask, (H, W), which is recognized by a table of its values.
     """
 
     value: Any
@@ -46,6 +49,7 @@ class Mark:
     number: int = 0
     version: int = 0
     twin: Any = None
+    is_mask: bool = False
 
     def is_shown_by(self, image: Any) -> bool:
         """Whether a PIL image has the pixels of the twin; ten times as fast as `find`."""
@@ -73,12 +77,13 @@ class Match:
     """How a value shows the picture of a mark.
 
     Attributes:
-        kind: "pil", "tensor" or "array".
+        kind: "pil", "tensor", "array", or "mask" for a tensor that torchvision moves as a mask.
         layout: "HW", "HWC" or "CHW".
         channels: "same"; "reversed", as BGR is of RGB; "one" if a gray picture has one channel here
             and three equal ones in the mark; "spread" for the opposite.
         scale, offset: for each channel, if the values are value × scale + offset; else None.
         is_upright: whether the picture was turned by its EXIF tag.
+        table: of a mask: what its values became; None: it is no mask.
     """
 
     mark: Mark
@@ -88,6 +93,7 @@ class Match:
     scale: tuple[float, ...] | None = None
     offset: tuple[float, ...] | None = None
     is_upright: bool = False
+    table: Table | None = None
 
     @property
     def line(self) -> tuple[float, ...]:
@@ -116,6 +122,12 @@ def kind_of(value: Any) -> str:
     return "tensor" if isinstance(value, torch.Tensor) else "array"
 
 
+def is_torchvision_mask(value: Any) -> bool:
+    """Whether torchvision's v2 moves this tensor as a mask."""
+    kind = type(value)
+    return kind.__name__ == "Mask" and kind.__module__.startswith("torchvision.")
+
+
 def to_array(value: Any) -> Pixels:
     """The values of a picture; those of a palette are its indices."""
     if isinstance(value, torch.Tensor):
@@ -136,11 +148,17 @@ def pixels_of(value: Any) -> Pixels:
 def find(value: Any, marks: Sequence[Mark]) -> Match | None:
     """The latest mark that a picture shows; None: it shows none of them."""
     kind, array = kind_of(value), to_array(value)
+    given_as = "mask" if is_torchvision_mask(value) else kind
     # the latest first: what a step returned is nearly always what reaches the next one
     for pixels, layout in _layouts(array, kind):
         for mark in reversed(marks):
-            if found := _compare(pixels, mark, kind, layout):
+            if not mark.is_mask and (found := _compare(pixels, mark, given_as, layout)):
                 return found
+
+    for mark in reversed(marks):
+        if mark.is_mask and (shown := find_table(mark.pixels, array)):
+            table, layout = shown
+            return Match(mark, given_as, layout, table=table)
     return None
 
 

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ import torch
 from PIL import Image, ImageOps
 
 from dali_pipes.adapters.from_torch.recording.containers import Containers, Place
-from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.keys import StepKeys, _form
 from dali_pipes.adapters.from_torch.recording.marks import (
     Mark,
     Match,
@@ -33,6 +33,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     to_array,
     with_noise,
 )
+from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskNotes
 from dali_pipes.adapters.from_torch.recording.untouched import random_states
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
@@ -75,6 +76,11 @@ class Opened:
     place: str = ""
     mode: str = "RGB"
 
+    @property
+    def source(self) -> Any:
+        """What Pillow opens."""
+        return io.BytesIO(self.data) if self.data else self.path
+
 
 @dataclass(slots=True, eq=False)
 class TransformCall:
@@ -89,6 +95,7 @@ class TransformCall:
         keys: the keys of the steps at the time of the call, since code may set their attributes
             later.
         strange: what an input is that shows no mark, for people.
+        example: under what `outputs` is kept as an example of what the step returns.
     """
 
     step: Any
@@ -98,6 +105,7 @@ class TransformCall:
     steps: list[Any] = field(default_factory=list)
     keys: tuple[int, ...] = ()
     strange: str = ""
+    example: Any = None
 
 
 @dataclass(slots=True)
@@ -108,11 +116,13 @@ class Supply:
         encode: the encoded picture for the nth opening; None: the true file.
         size: height and width of cheap noise, of which nothing is decoded; None: no cheap noise.
         modes: Pillow's mode of cheap noise for the nth opening.
+        makes_masks: whether masks are made up, of the size of the true ones, beside true images.
     """
 
     encode: Callable[[int], bytes] | None = None
     size: tuple[int, int] | None = None
     modes: tuple[str, ...] = ()
+    makes_masks: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +135,7 @@ class Visit:
         known: by the key of a step, an example of what it returns, for cheap visits.
         seed: the seed of the noise.
         containers: files that hold many pictures, which all visits share.
+        masks: the masks among the files, which all visits share; None: there are none.
         opened, calls, marks: what was opened and called, and the pictures that were handed out, in
             order.
         read: files that Python opened, in order.
@@ -141,6 +152,7 @@ class Visit:
     known: dict[Any, Any] = field(default_factory=dict)
     seed: int = 0
     containers: Containers = field(default_factory=Containers)
+    masks: MaskNotes | None = None
     opened: list[Opened] = field(default_factory=list)
     calls: list[TransformCall] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -219,24 +231,41 @@ class Visit:
     def encoded(self) -> bytes | None:
         """The made-up picture in place of the one that was opened last; None: the true one."""
         number = len(self.opened) - 1
-        return self.supply.encode(number) if self.supply.encode else None
+        if self.supply.encode:
+            return self.supply.encode(number)
+        if self.masks is None or not (self.supply.makes_masks and self.masks.has(number)):
+            return None
+        with Image.open(self.opened[-1].source) as image:
+            return self.masks.encode(number, image.size[::-1], self.seed)
 
     def hand_out(self, value: Any, opened: Opened) -> Any:
         """Marks a picture that an opener returns, by the pixels that the file is decoded to."""
+        is_mask = self.masks is not None and self.masks.has(len(self.opened) - 1)
         # Pillow decodes the file once more, whichever opener it was: Image.open decodes nothing
         with self.paused():
             encoded = self.encoded()
+            source = opened.source if encoded is None else io.BytesIO(encoded)
+            if is_mask and (values := _decode_mask(source)) is not None:
+                opened.mode, pixels = values
+                self.marks.append(Mark(value, pixels, opened, number=len(self.marks), is_mask=True))
+                return value
             if encoded is not None:
                 opened.mode, pixels, upright = _decoded_once(encoded)
             else:
-                source = io.BytesIO(opened.data) if opened.data else opened.path
-                opened.mode, pixels, upright = _decode(source)
+                opened.mode, pixels, upright = _decode(opened.source)
         self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
     def hand_out_noise(self, opened: Opened, make: Callable[[Pixels], Any]) -> Any:
         """Marks cheap noise, from which `make` makes what the opener returns."""
         assert self.supply.size
+        number = len(self.opened) - 1
+        if self.masks is not None and self.masks.has(number):
+            pixels, values = self.masks.noise(number, self.supply.size, self.seed)
+            value = make(pixels)
+            self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
+            return value
+
         pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
         value = make(pixels)
         # also for an array, of which code may make a PIL image
@@ -252,12 +281,17 @@ class Visit:
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
+        # one step may get the image and then the mask, of which it makes something else
+        call.example = key if self.masks is None else (key, *map(_form, given))
         self.calls.append(call)
         self.events.append((key, *map(_relation, call.inputs)))
 
-        if self.is_cheap and key in self.known:
-            call.outputs = self.known[key]
-            return self._renew(call.outputs, call)
+        if self.is_cheap and call.example in self.known:
+            # a dict may have labels in it, which a transform passes on
+            passed = args if len(args) > 1 else args[0] if args else options
+            call.outputs = with_values_of(passed, self.known[call.example])
+            if call.outputs is not None:
+                return self._renew(call.outputs, call)
 
         # paused, since steps that a step calls are a part of it
         if not self.is_cheap:
@@ -273,22 +307,32 @@ class Visit:
                 self.failed_step = step
                 raise
         call.outputs = result
+        if self.masks is not None:
+            results = list(pictures_in(result))
+            self.masks.note(len(self.calls) - 1, call, given, results)
         return self._renew(result, call)
 
     def call_whole(self, steps: list[Any], compose: Any, args: Any) -> tuple[bool, Any]:
         """Notes the call of a Compose as one call of all its steps, since no code of the user runs
         between them. Returns whether that is possible, and the result.
         """
-        # the result has the form of what the last step returns
+        # the result has the form of what the last step returns; a mask is followed step by step
+        if self.masks is not None:
+            return False, None
         numbers = self.keys.of_all(steps)
         if numbers[-1] not in self.known:
             return False, None
+        passed = args if len(args) > 1 else args[0]
+        outputs = with_values_of(passed, self.known[numbers[-1]])
+        if outputs is None:
+            return False, None
+
         is_one = len(args) == 1 and is_picture(args[0])
         inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
         call = TransformCall(compose, inputs, steps=steps, keys=numbers)
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
-        call.outputs = self.known[numbers[-1]]
+        call.outputs = outputs
         return True, self._renew(call.outputs, call)
 
     def match(self, value: Any) -> Match | None:
@@ -298,12 +342,12 @@ class Visit:
         for mark in reversed(self.marks):
             if is_pil and mark.is_shown_by(value):
                 return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
-            if mark.value is value and mark.is_unchanged:
+            if mark.value is value and mark.is_unchanged and not mark.is_mask:
                 layout = "HW" if mark.pixels.ndim == 2 else "CHW"
                 return Match(mark, "tensor", layout)
 
         # in cheap visits the same few pictures come again and again
-        contents = _contents(value) if self.is_cheap else None
+        contents = _contents(value) if self.is_cheap and self.masks is None else None
         if contents is None:
             return find(value, self.marks)
         # the noise of the marks is kept for all visits, so its ids say which one it is
@@ -331,12 +375,21 @@ class Visit:
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
-        count = 0
+        count, call_number = 0, len(self.calls) - 1
+        is_even = len(list(pictures_in(result))) == len(call.inputs)
 
         def renew(value: Any) -> Any:
             nonlocal count
             if not is_picture(value):
                 return value
+            match = call.inputs[count] if is_even else None
+            if match and match.table and (mask := self._renew_mask(value, call_number, count)):
+                fresh, pixels = mask
+                self.marks.append(
+                    Mark(fresh, pixels, call, count, number=len(self.marks), is_mask=True)
+                )
+                count += 1
+                return fresh
 
             # other noise for each mark, so that no two marks of a visit are equal
             twin = None
@@ -355,6 +408,13 @@ class Visit:
             return fresh
 
         return renew(result) if is_picture(result) else map_pictures(renew, result)
+
+    def _renew_mask(self, value: Any, number: int, place: int) -> tuple[Any, Pixels] | None:
+        """A mask of other values in the form of a call's result, and these values (H, W)."""
+        assert self.masks is not None
+        if self.is_cheap:
+            return self.masks.small(number, place, value, len(self.marks))
+        return self.masks.fresh(number, place, value, self.noise)
 
 
 def _relation(match: Match | None) -> Any:
@@ -417,6 +477,35 @@ def pictures_in(value: Any) -> Iterator[Any]:
         yield value
 
 
+def with_values_of(given: Any, example: Any) -> Any:
+    """The pictures of an example of a call's result, and what was given to the call beside pictures
+    in the places of the example's other values; None: they have other places.
+    """
+    if is_picture(example):
+        return example
+    is_dict = isinstance(example, dict) and isinstance(given, dict)
+    if is_dict and list(example) == list(given):
+        values = [with_values_of(given[key], each) for key, each in example.items()]
+        return None if _lack(values, example.values()) else dict(zip(example, values, strict=True))
+
+    if isinstance(example, (tuple, list)):
+        if not isinstance(given, (tuple, list)) or len(example) != len(given):
+            return None
+        values = list(map(with_values_of, given, example))
+        if _lack(values, example):
+            return None
+        is_named = hasattr(example, "_fields")
+        return type(example)(*values) if is_named else type(example)(values)
+    return None if isinstance(example, dict) or is_picture(given) else given
+
+
+def _lack(values: list[Any], examples: Iterable[Any]) -> bool:
+    """Whether a value is None, and its example is not."""
+    return any(
+        value is None and each is not None for value, each in zip(values, examples, strict=True)
+    )
+
+
 def map_pictures(function: Callable[[Any], Any], value: Any) -> Any:
     """The same nested tuples, lists and dicts with `function` of each leaf."""
     if isinstance(value, dict):
@@ -450,6 +539,16 @@ def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
         if image.getexif().get(0x0112, 1) not in range(2, 9):
             return image.mode, pixels, None
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def _decode_mask(source: Any) -> tuple[str, Pixels] | None:
+    """Returns the mode of a mask and its values (H, W), those of a palette are its indices; None:
+    it is in colour, or has 16 bits.
+    """
+    with Image.open(source) as image:
+        if image.mode not in MASK_MODES:
+            return None
+        return image.mode, np.asarray(image).astype(np.uint8)
 
 
 # made-up pictures are the same bytes in all visits
