@@ -23,8 +23,9 @@ from dali_pipes.adapters.from_torch import label_pass
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.from_torch.recorder import Recorder
 from dali_pipes.adapters.from_torch.structure import first_difference, slot
-from dali_pipes.adapters.from_torch.trace import Recorder, trace
+from dali_pipes.adapters.from_torch.trace import trace
 from dali_pipes.data.reader import Extent
 
 EVAL = composes.torchvision_eval(40, 32)

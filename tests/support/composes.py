@@ -345,7 +345,7 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     ),
     "a blur of one's own": (
         lambda: tensor_end(v1.CenterCrop(32), v1.RandomApply([GaussianBlur()])),
-        "RandomApply",
+        "composes.GaussianBlur",
     ),
     "smaller than the crop": (
         lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),

@@ -136,7 +136,8 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     kept = count // own.count * own.count if own and even == "drop" else count
     if kept < count and not batches.drop_last:
         shuffled = isinstance(sampling, Uniform)
-        sampling = Uniform(epoch_size=kept) if shuffled else sampling
+        # fewer samples than ranks are refused below: there is no batch
+        sampling = Uniform(epoch_size=kept) if shuffled and kept else sampling
         indices = None if shuffled else list(range(kept))
         text += f", {count - kept} of {count:,} left out{' in turn' * shuffled}"
         count = kept

@@ -20,9 +20,9 @@ from torch.utils.data import default_collate
 from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.from_torch.recorder import get_sample
 from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
-from dali_pipes.adapters.from_torch.trace import get_sample
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
@@ -119,7 +119,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
         forms = [[form for form in each if "torch.int64" in form] for each in forms]
     for one, other in zip(*forms, strict=False):
         refuse_unless(
-            one == other, "the data set", f"{_made(one)}, and ours {_text(other)}", instead
+            one == other, "the data set", f"{_describe(one)}, and ours {_text(other)}", instead
         )
     refuse_unless(
         len(forms[0]) == len(forms[1]),
@@ -138,7 +138,7 @@ def _form(value: Any) -> tuple[Any, ...]:
     return (type(value).__name__,)
 
 
-def _made(form: tuple[Any, ...]) -> str:
+def _describe(form: tuple[Any, ...]) -> str:
     what = "images are" if len(form) > 2 and len(form[2]) > 2 else f"batch{form[0]} is"
     return f"its {what} {_text(form)}"
 

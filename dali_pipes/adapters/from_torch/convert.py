@@ -26,6 +26,7 @@ from dali_pipes.adapters.from_torch.batches import (
     read_order,
     sampler_of,
 )
+from dali_pipes.adapters.from_torch.chains import Chain
 from dali_pipes.adapters.from_torch.check import (
     compare_batches,
     compare_draws,
@@ -50,6 +51,7 @@ from dali_pipes.adapters.from_torch.reading import (
     place_of,
     refuse_unless,
 )
+from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.made_up import traits_of
 from dali_pipes.adapters.from_torch.samples import (
@@ -60,7 +62,7 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read, read_prefetched, read_steps
-from dali_pipes.adapters.from_torch.trace import Chain, Recorder, Trace, trace, visit_more
+from dali_pipes.adapters.from_torch.trace import trace, visit_more
 from dali_pipes.adapters.from_torch.views import join_views, view_places
 from dali_pipes.backends.base import Batch, BatchTransform
 from dali_pipes.backends.config import LoaderConfig
@@ -227,8 +229,10 @@ class Conversion:
             seen = trace(recorder, indices, order.batch_size, partial(_read, prefetch=prefetch))
             labels = None
             if not listed:
-                file = _label_file(cache_dir, dataset, indices, seen)
-                labels = pass_over(recorder, seen, indices, _processes(loader), file)
+                # what is learned of masks stays in this process, and is of all samples
+                file = None if seen.masks else _label_file(cache_dir, dataset, indices, seen)
+                processes = 1 if seen.masks else _processes(loader)
+                labels = pass_over(recorder, seen, indices, processes, file)
 
         # PIL images may be in a sample beside other pictures, if the collate function leaves them
         # out; this is decided below
@@ -241,7 +245,7 @@ class Conversion:
             "it takes no masks",
             "pass on the DataLoader without it",
         )
-        samples = _chosen(listed, indices) if listed else _samples_of(seen, labels, masks)
+        samples = _select(listed, indices) if listed else _samples_of(seen, labels, masks)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
         is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
         mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
@@ -274,7 +278,7 @@ class Conversion:
         arranged = manifest if places is None else manifest.subset(places)
         pictures = _pictures(seen, views, prefetch is not None, masks)
         output = Output()
-        if own or not (is_plain and (prefetch or _is_as_made(pictures[0], transform))):
+        if own or not (is_plain and (prefetch or _equals_ours(pictures[0], transform))):
             output = Output(pictures, skeletons, own)
         if any(shown.kind == "pil" for shown, _ in seen.slots):
             _try_output(output, seen, transform)
@@ -403,7 +407,7 @@ def _refuse_other_transforms(parts: list[Any]) -> None:
     )
 
 
-def _chosen(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
+def _select(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
     # a range means all samples, in order
     if isinstance(indices, range) or listed.labels is None:
         return listed
@@ -523,13 +527,13 @@ def _extremes(manifest: Manifest) -> list[int]:
     table = manifest.samples
     quantities = [height, width, height * width, width / height, table["bytes"].to_numpy()]
 
-    chosen = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
+    extremes = {int(at) for each in quantities for at in (each.argmin(), each.argmax())}
     # and one of the most frequent size, which a program may take for a special one
     _, first, count = np.unique(manifest.sizes, axis=0, return_index=True, return_counts=True)
-    chosen.add(int(first[count.argmax()]))
+    extremes.add(int(first[count.argmax()]))
     for name in ("format", "subsampling", "orientation"):
         values = table[name].to_numpy()
-        chosen |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
+        extremes |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
 
     # files whose EXIF tag, or whose mode, a program may leave as it is for some of the samples; a
     # file that is no JPEG may be of any mode
@@ -537,8 +541,8 @@ def _extremes(manifest: Manifest) -> list[int]:
     for rare in (orientation > 1, subsampling == "gray", subsampling == ""):
         if len(places := np.flatnonzero(rare)):
             spread = np.linspace(0, len(places) - 1, _OF_RARE).round().astype(int)
-            chosen |= set(places[spread].tolist())
-    return sorted(chosen)
+            extremes |= set(places[spread].tolist())
+    return sorted(extremes)
 
 
 def _exif_of(seen: Trace, manifest: Manifest) -> str:
@@ -609,7 +613,7 @@ def _pictures(
     return tuple(pictures)
 
 
-def _is_as_made(picture: OutputPicture | OutputMask, transform: Transform) -> bool:
+def _equals_ours(picture: OutputPicture | OutputMask, transform: Transform) -> bool:
     """Whether the pictures of our batches are those of the old loader without any change."""
     if isinstance(picture, OutputMask):
         return False

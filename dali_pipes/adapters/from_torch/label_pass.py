@@ -22,6 +22,7 @@ import numpy as np
 
 from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.untouched import (
     light_copy,
@@ -32,9 +33,6 @@ from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
     CHEAP_SIZES,
-    Recorder,
-    Seen,
-    Trace,
     ask_more,
     describe_steps,
     join_masks,

@@ -601,9 +601,10 @@ def _random_apply(reading: Reading, step: Any) -> str:
 
     _refuse_altered(inner[0])
     reading.applied = float(step.p)
-    text = _READERS[name](reading, inner[0])
-    reading.applied = 1.0
-    return text
+    try:
+        return _READERS[name](reading, inner[0])
+    finally:
+        reading.applied = 1.0
 
 
 def _to_bytes(reading: Reading, step: Any) -> str:

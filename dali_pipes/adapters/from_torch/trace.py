@@ -6,26 +6,23 @@ the picture that reaches the first one must be the decoded file, pixel for pixel
 else in the sample must stay the same.
 """
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
+from dali_pipes.adapters.from_torch.chains import INSTEAD_OF_CODE_BEFORE, Chain
 from dali_pipes.adapters.from_torch.mask_files import find_masks
 from dali_pipes.adapters.from_torch.reading import (
-    Affine,
     NotConvertibleError,
-    place_of,
     refuse_unless,
 )
-from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
-from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
+from dali_pipes.adapters.from_torch.recording.containers import hold_the_same
 from dali_pipes.adapters.from_torch.recording.made_up import (
     BLANK,
     MADE_UP,
@@ -33,42 +30,21 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     TURNED,
     MadeUp,
 )
-from dali_pipes.adapters.from_torch.recording.marks import Match
-from dali_pipes.adapters.from_torch.recording.masks import MaskNotes, step_key
-from dali_pipes.adapters.from_torch.recording.openers import openers_patched
-from dali_pipes.adapters.from_torch.recording.steps import steps_patched
-from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
     Kept,
-    find_caches,
-    find_generators,
-    forget,
-    generator_state,
-    globals_kept,
-    in_worker,
-    light_copy,
-    random_states,
     seed_all,
-    states_kept,
-    used,
 )
 from dali_pipes.adapters.from_torch.recording.visit import (
-    GRAY,
     EndlessError,
     Opened,
     Supply,
-    TransformCall,
     Visit,
-    note_files,
-    pictures_in,
-    visiting,
 )
 from dali_pipes.adapters.from_torch.structure import (
     Shown,
     first_difference,
     leaves,
-    take_apart,
 )
 
 _TURNS_SOME = (
@@ -83,517 +59,11 @@ _LATER, _REPEATED = (10**3, 10**5, 10**7, 10**9), 400
 _TOGETHER = 8  # samples that are asked of `__getitems__` at once
 # Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
-# steps that make the same of one channel as of three equal ones
 # steps that draw nothing, so that two pictures may come out of one call
 _FIXED = ("ToPILImage", "PILToTensor", "ToImage", "ToTensor", "ConvertImageDtype", "ToDtype", "RGB")
-_GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
-
-
-# what a user can do about code of their own, in the order in which one would try it
-_INSTEAD_OF_CODE_BEFORE = (
-    "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
-    "(about 6 lines); else keep your DataLoader"
-)
-_INSTEAD_OF_GRAY = (
-    'open it with convert("RGB"), and make the images gray in the collate function, by '
-    "torchvision.transforms.v2.functional.rgb_to_grayscale (about 3 lines); values then differ by "
-    "rounding"
-)
+# what a user can do about code of their own
 _IN_COLLATE = "in the collate function, which is called as it is"
 _INTO_COLLATE = "into the collate function, which is called as it is (as many lines as it has)"
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """The way of a picture from its file to the sample.
-
-    Attributes:
-        file: the place of its file among those that a visit opens; -1 if the way does not lead back
-            to a file.
-        steps: the transforms in the order of their calls, and conversions between them.
-        keys: the keys of the steps when they were called; equal keys mean that they did the same.
-            Those of a mask also say which call of the visit it was, and as what the mask came.
-        is_reversed: whether its channels are reversed, as BGR.
-        is_upright: whether it is turned as its EXIF tag says.
-        has_tag: whether the file has an EXIF tag that turns it.
-        is_gray: whether the file is gray, and nobody converts it.
-        problem: why the picture cannot be carried over; "": no reason is known.
-        instead: what the user can do about the problem.
-        calls: which call of the visit each step was; -1 for a conversion.
-        tables: of a mask: what its values became before each step, and after the last one.
-    """
-
-    file: int
-    steps: list[Any]
-    keys: tuple[Any, ...]
-    is_reversed: bool
-    is_upright: bool
-    is_gray: bool
-    problem: str = ""
-    instead: str = ""
-    has_tag: bool = False
-    calls: tuple[int, ...] = ()
-    tables: tuple[Table, ...] = ()
-
-
-@dataclass(slots=True)
-class Seen:
-    """One visit of one sample, taken apart.
-
-    Attributes:
-        skeleton: what the data set returned, with a `PictureSlot` in the place of each picture.
-        shown: what is in each slot.
-        chains: the ways of the pictures in each slot, once `Recorder.trace` has added them.
-    """
-
-    visit: Visit
-    skeleton: Any
-    shown: list[Shown]
-    chains: list[list[Chain]] = field(default_factory=list)
-
-    @property
-    def used(self) -> list[Chain]:
-        """The chains of all pictures that are neither PIL images nor masks."""
-        return [
-            chain
-            for shown, chains in zip(self.shown, self.chains, strict=True)
-            for chain in chains
-            if shown.kind != "pil" and not shown.is_mask
-        ]
-
-    @property
-    def masks(self) -> dict[int, Chain]:
-        """The chains of masks, by their slot."""
-        pairs = enumerate(zip(self.shown, self.chains, strict=True))
-        return {slot: chains[0] for slot, (shown, chains) in pairs if shown.is_mask}
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
-        chains.
-        """
-        return tuple(
-            (
-                shown.kind,
-                shown.dtype,
-                shown.is_stacked,
-                *[
-                    (
-                        match.mark.number,
-                        match.layout,
-                        match.channels,
-                        # few digits, since fitted numbers have rounding errors
-                        match.scale and " ".join(f"{each:.3e}" for each in match.line),
-                        match.table and match.table.key,
-                    )
-                    for match in shown.matches
-                ],
-            )
-            for shown in self.shown
-        )
-
-    def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
-        """Whether its pictures come about in the same way as those of another visit."""
-        other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
-        if self.signature() != other.signature():
-            return False
-
-        # A key says that there is an Affine, and not which one: its numbers are fitted to the
-        # values of each visit, and have rounding errors. The chains of PIL images may differ in
-        # length, because the signature leaves them out.
-        pairs = [
-            (one, two)
-            for ours, theirs in zip(self.chains, other.chains, strict=True)
-            for chain, known in zip(ours, theirs, strict=True)
-            for one, two in zip(chain.steps, known.steps, strict=False)
-            if isinstance(one, Affine) and isinstance(two, Affine)
-        ]
-
-        return all(
-            np.allclose(one.scale, two.scale, rtol=1e-3)
-            and np.allclose(one.offset, two.offset, rtol=1e-3, atol=1e-3)
-            for one, two in pairs
-        )
-
-    def signature(self) -> Any:
-        """What must be the same in all visits. PIL images are left out, because a collate function
-        must not use them.
-        """
-        return tuple(
-            "pil"
-            if shown.kind == "pil"
-            else (
-                shown.kind,
-                shown.dtype,
-                shown.is_stacked,
-                tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
-                shown.matches[0].layout,
-                shown.is_mask and chains[0].tables[-1].results.shape[1],
-            )
-            for shown, chains in zip(self.shown, self.chains, strict=True)
-        )
-
-
-@dataclass(slots=True)
-class Trace:
-    """What a data set does, as far as some samples and made-up pictures show it.
-
-    Attributes:
-        name: the data set's name, with file and line of its code, for people.
-        slots: what is in each slot, and the chains of its pictures.
-        skeleton: the skeleton of the first sample.
-        modes: Pillow's modes of files that are converted to RGB as ours are; None: all are.
-        exif: "apply", "ignore", or "" if no picture with an EXIF tag could be tried.
-        file_modes: Pillow's modes of the files that one sample opens, a sample in colour if there
-            is one; cheap noise has these modes.
-        events: what the cheap visits did, to be compared with that of other samples.
-        moving: the names of attributes that the data set's own code changes.
-        masks: what is known of the masks among the files; None: there are none.
-    """
-
-    name: str
-    slots: list[tuple[Shown, list[Chain]]]
-    skeleton: Any
-    modes: list[str] | None
-    exif: str
-    file_modes: tuple[str, ...]
-    events: set[Any]
-    moving: set[str]
-    masks: MaskNotes | None = None
-
-    @property
-    def used(self) -> list[Chain]:
-        """The chains of all pictures that are neither PIL images nor masks."""
-        return [
-            chain
-            for shown, chains in self.slots
-            for chain in chains
-            if shown.kind != "pil" and not shown.is_mask
-        ]
-
-
-class Recorder:
-    """Runs a data set under recorders, on a copy of the user's objects.
-
-    Use it as a context manager: in the block the openers and steps are patched. It may be entered
-    more than once, and then makes a new copy each time.
-
-    Attributes:
-        keys: the keys of all steps that were called so far.
-        known: by the key of a step, an example of what it returns.
-        containers: files that hold many pictures.
-        masks: what is known of the masks among the files; None: there are none.
-        copy: the copy of the data set that is run; None outside of a block.
-    """
-
-    def __init__(self, dataset: Any, workers: int = 0):
-        self.dataset, self._workers = dataset, workers
-        self.keys = StepKeys()
-        self.known: dict[Any, Any] = {}
-        self.containers = Containers()
-        self.copy: Any = None
-        self.masks: MaskNotes | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "Recorder":
-        note_files()
-
-        # if one of these fails, leaving the block undoes those before it
-        with ExitStack() as stack:
-            stack.enter_context(states_kept())
-            stack.enter_context(_one_thread())
-            stack.enter_context(globals_kept(self.dataset))
-            stack.enter_context(openers_patched())
-            stack.enter_context(steps_patched())
-            self._caches = find_caches()
-            self._used = used(self._caches)
-            self._generators = find_generators(self.dataset)
-            self.copy = light_copy(self.dataset)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        # it may have opened a file that can be open only once, such as an LMDB
-        self.copy = None
-        self.containers.close()
-        self._stack.close()
-
-    def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
-        """Visits a sample. Errors of the user's code come out as they are.
-
-        Args:
-            is_in_worker: whether it is told to be in a worker, if the DataLoader has workers.
-        """
-        is_again = False
-        while True:
-            visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
-            try:
-                with visiting(visit), in_worker(self.copy, self._workers * is_in_worker):
-                    sample = get_sample(self.copy, index)
-                skeleton, shown = take_apart(sample, visit)
-            finally:
-                # no cache may keep a picture that was made up
-                forgotten = forget(self._caches, self._used) if self._caches else False
-                if visit.changed:
-                    self._refuse_change(visit.changed)
-            # If nothing was opened, a cache may have had the picture. It is empty now, and the
-            # second visit opens the file, or there is none to be opened.
-            if visit.opened or not forgotten or is_again:
-                return Seen(visit, skeleton, shown)
-            is_again = True
-
-    def see_together(
-        self, indices: list[Any], supply: Supply, seed: int
-    ) -> tuple[Visit, list[tuple[Any, list[Shown]]]]:
-        """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
-        the skeleton and what is in its slots.
-        """
-        visit = Visit(supply, self.keys, self.known, seed, self.containers)
-        with visiting(visit):
-            samples = list(self.copy.__getitems__(indices))
-        return visit, [take_apart(sample, visit) for sample in samples]
-
-    def _refuse_change(self, what: str) -> NoReturn:
-        raise NotConvertibleError(
-            name_of(self.dataset),
-            f"it changes files: it {what}",
-            "prepare the files before the training, and keep nothing in them in __getitem__",
-        ) from None
-
-    def random_states(self) -> tuple[Any, ...]:
-        """The states of all random numbers, in the order of `STATES`, to be compared."""
-        own = [pickle.dumps(generator_state(each)) for each in self._generators]
-        return *random_states(), own
-
-    def trace(self, seen: Seen) -> Seen:
-        """Adds the chains of a visit's pictures."""
-        seen.chains = [
-            [chain_of(match, seen.visit) for match in shown.matches] for shown in seen.shown
-        ]
-        return seen
-
-
-def get_sample(dataset: Any, index: Any) -> Any:
-    """A sample of a data set, taken as PyTorch's `_MapDatasetFetcher` takes it
-    (torch/utils/data/_utils/fetch.py).
-    """
-    if callable(getattr(dataset, "__getitems__", None)):
-        return dataset.__getitems__([index])[0]
-    return dataset[index]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    # the pictures are small, so threads would only cost time
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def chain_of(match: Match, visit: Visit) -> Chain:
-    """Follows a picture from the sample back to its file."""
-    if match.table is not None:
-        return _mask_chain_of(match, visit)
-
-    # in reverse order until the end
-    steps: list[Any] = []
-    keys: list[Any] = []
-    calls: list[int] = []
-    is_reversed, is_spread, problem, instead = False, False, "", ""
-
-    while True:
-        # `steps[-1]` was called on the gray picture before somebody spread it to three channels:
-        # steps that change colours do something else to one channel than to three equal ones
-        if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
-            is_spread = False
-        is_spread |= match.channels == "spread"
-
-        # conversions have their names as keys: the numbers of an Affine have rounding errors
-        between = list(_conversions(match))[::-1]
-        steps += between
-        keys += [type(each).__name__ for each in between]
-        calls += [-1] * len(between)
-        is_reversed ^= match.channels == "reversed"
-        source = match.mark.source
-        if isinstance(source, Opened):
-            break
-
-        steps += source.steps[::-1]
-        keys += source.keys[::-1]
-        calls += [visit.calls.index(source)] * len(source.steps)
-        # only a step with one picture as input and one as output can be followed backwards, or
-        # one that was called with a picture and its masks
-        is_joint = _moves_masks(source)
-        before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
-        is_single = len(source.inputs) == 1 and not match.mark.place
-        if before is None or before.table or before.kind == "mask" or not (is_single or is_joint):
-            problem, instead = _describe_break(source, before)
-            break
-        match = before
-
-    # the first step got the file as a tensor or an array of bytes, which PILToTensor would make
-    if match.kind != "pil" and not problem:
-        steps.append(_to_bytes())
-        keys.append("PILToTensor")
-        calls.append(-1)
-    file = visit.opened.index(source) if isinstance(source, Opened) else -1
-    is_gray = match.channels == "one" and not is_spread
-    return Chain(
-        file,
-        steps[::-1],
-        tuple(keys[::-1]),
-        is_reversed,
-        match.is_upright,
-        is_gray,
-        problem,
-        instead,
-        match.mark.upright is not None,
-        tuple(calls[::-1]),
-    )
-
-
-def _moves_masks(call: TransformCall) -> bool:
-    """Whether a call got one picture and its masks, and returned as many."""
-    is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
-    images = [each for each in call.inputs if each and each.table is None]
-    return is_whole and len(call.inputs) > 1 and len(images) == 1
-
-
-def _mask_chain_of(match: Match, visit: Visit) -> Chain:
-    """Follows a mask from the sample back to its file."""
-    steps, keys, calls, tables = [], [], [], [match.table]
-    while isinstance(source := match.mark.source, TransformCall):
-        before = source.inputs[match.mark.place]
-        # `Visit._renew` makes a mask only of what came as one
-        assert before is not None and before.table is not None
-        steps.append(source.step)
-        keys.append((step_key(source, before), visit.calls.index(source)))
-        calls.append(visit.calls.index(source))
-        match = before
-        tables.append(match.table)
-
-    return Chain(
-        visit.opened.index(source),
-        steps[::-1],
-        tuple(keys[::-1]),
-        False,
-        False,
-        False,
-        calls=tuple(calls[::-1]),
-        tables=tuple(each for each in tables[::-1] if each),
-    )
-
-
-def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str]:
-    """Why a way does not lead back through this call, and what to do about it."""
-    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
-
-    if before is not None and before.kind == "mask":
-        return (
-            f"{step}{place} gets the image as a tv_tensors.Mask, which is resized to the nearest "
-            "pixel",
-            "give it a tv_tensors.Image",
-        )
-
-    if before is not None and len(call.inputs) > 1:
-        return _describe_pair(_first_of(call))
-
-    if before is None or before.table:
-        return (
-            f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
-            "made by code before it",
-            _INSTEAD_OF_GRAY if call.strange == GRAY else _INSTEAD_OF_CODE_BEFORE,
-        )
-
-    return (
-        f"{step}{place} returns several pictures of one",
-        "let the data set return images of one size, such as by Resize((256, 256)), if your "
-        f"evaluation may change so, and apply {step} in the collate function, which is called as "
-        "it is (about 3 lines)",
-    )
-
-
-def _first_of(call: TransformCall) -> TransformCall:
-    """The first of the calls with several pictures that one leads back to."""
-    for match in call.inputs:
-        source = match.mark.source if match else None
-        if isinstance(source, TransformCall) and len(source.inputs) > 1:
-            return _first_of(source)
-    return call
-
-
-def _describe_pair(call: TransformCall) -> tuple[str, str]:
-    """Why a call with several pictures is not one with a picture and its mask."""
-    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
-    masks = [each for each in call.inputs if each and each.kind == "mask"]
-    instead = (
-        "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
-        "as tv_tensors.Mask(np.array(mask)) (docs/objects.md)"
-    )
-
-    if not all(call.inputs):
-        return (
-            f"{step}{place} is called with the image and something else that is no whole file: "
-            "code of its own has changed or computed it",
-            instead,
-        )
-    if modes := [each.mark.source.mode for each in masks if isinstance(each.mark.source, Opened)]:
-        return f"the mask that {step}{place} gets is of Pillow's mode {modes[0]}", instead
-    return (
-        f"{step}{place} is called with {len(call.inputs)} pictures at once",
-        "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
-    )
-
-
-def _conversions(match: Match) -> Iterator[Any]:
-    """What was done between a mark and a copy of it, as the steps that do the same, in order."""
-    from torchvision import transforms
-
-    mark = match.mark
-    is_file = isinstance(mark.source, Opened)
-    # `chain_of` itself adds the conversion of a file
-    if not is_file and mark.is_pil and match.kind != "pil":
-        yield _to_bytes()
-    if not mark.is_pil and match.kind == "pil":
-        yield transforms.ToPILImage()
-
-    if match.scale is None:
-        return
-    assert match.offset is not None
-    of_bytes = mark.pixels.dtype == np.uint8
-    if of_bytes:
-        yield transforms.ConvertImageDtype(torch.float)
-    # ConvertImageDtype has divided bytes by 255, so the rest of the scale is 255 times as large
-    scale = tuple(each * 255 for each in match.scale) if of_bytes else match.scale
-    if not (np.allclose(scale, 1, rtol=1e-6) and np.allclose(match.offset, 0, atol=1e-7)):
-        yield Affine(tuple(round(each, 9) for each in scale), tuple(match.offset))
-
-
-def _to_bytes() -> Any:
-    from torchvision import transforms
-
-    return transforms.PILToTensor()
-
-
-def name_of(dataset: Any) -> str:
-    """The name of the user's own data set, with the place of its code, for people."""
-    # a Subset says nothing to the user; the data set inside it does
-    inner = dataset
-    for _ in range(5):
-        part = getattr(inner, "dataset", None)
-        own = type(inner).__module__.partition(".")[0] not in ("torch", "torchvision")
-        if own or not isinstance(part, torch.utils.data.Dataset):
-            break
-        inner = part
-
-    # the place of a library's code would help nobody
-    kind = type(inner)
-    if kind.__module__.partition(".")[0] in ("torch", "torchvision", "timm", "datasets"):
-        return f"the data set {kind.__name__}"
-    return f"the data set {place_of(kind, '__getitem__')}"
 
 
 def trace(
@@ -613,33 +83,33 @@ def trace(
     Raises:
         NotConvertibleError: the samples cannot be made in the same way.
     """
-    chosen = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
+    places = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     name = name_of(recorder.dataset)
     tracer = _Tracer(recorder, name)
     before = Kept.of(recorder.copy)
-    tracer.find_masks([indices[place] for place in chosen])
+    tracer.find_masks([indices[place] for place in places])
 
-    first = tracer.see_true(indices[chosen[0]])
+    first = tracer.see_true(indices[places[0]])
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
     accept(first.used)
-    for place in chosen:
+    for place in places:
         tracer.visit_truly(indices[place])
     tracer.refuse_epochs(recorder.dataset)
 
     # pictures that no data set has show what depends on pixels
     for number, made_up in enumerate((*MADE_UP, *BLANK)):
-        tracer.visit_made_up(indices[chosen[number % len(chosen)]], made_up)
-    exif = tracer.ask_orientation(indices[chosen[0]])
-    for place in chosen:
+        tracer.visit_made_up(indices[places[number % len(places)]], made_up)
+    exif = tracer.ask_orientation(indices[places[0]])
+    for place in places:
         tracer.expect_orientation(tracer.see_true(indices[place]), exif)
-    modes = tracer.ask_modes(indices[chosen[0]])
+    modes = tracer.ask_modes(indices[places[0]])
 
     # last: in cheap visits a step returns an example of what it returned in a visit before
-    for place in chosen:
+    for place in places:
         tracer.visit_cheaply(indices[place])
     if batch_size > 1 and callable(getattr(recorder.copy, "__getitems__", None)):
         tracer.visit_together(indices, batch_size)
-    tracer.visit_later([indices[place] for place in chosen], before)
+    tracer.visit_later([indices[place] for place in places], before)
 
     seen = Trace(
         name,
@@ -892,10 +362,10 @@ class _Tracer:
 
     def visit_together(self, indices: Sequence[Any], count: int) -> None:
         """Visits samples with `__getitems__`, which must do what it does for them one by one."""
-        chosen = list(indices[: min(count, _TOGETHER)])
+        few = list(indices[: min(count, _TOGETHER)])
         supply = Supply(size=CHEAP_SIZES[0], modes=self.file_modes)
-        alone = [self._see_cheaply(index, supply, 5) for index in chosen]
-        together, samples = self._recorder.see_together(chosen, supply, 5)
+        alone = [self._see_cheaply(index, supply, 5) for index in few]
+        together, samples = self._recorder.see_together(few, supply, 5)
 
         files = [each.path for seen in alone for each in seen.visit.opened]
         same = hold_the_same(files, [each.path for each in together.opened])
@@ -1082,7 +552,7 @@ class _Tracer:
         else:
             instead = (
                 "write it with transforms of torchvision (docs/from_torch.md lists them), or "
-                f"{_INSTEAD_OF_CODE_BEFORE}"
+                f"{INSTEAD_OF_CODE_BEFORE}"
             )
 
         # the picture got lost after the last call, or after the opening if there is no call

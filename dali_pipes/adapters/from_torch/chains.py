@@ -1,0 +1,253 @@
+"""The way of a picture from its file to the sample: `chain_of` follows a match back through the
+calls of transforms to the opener, or says where the way breaks off.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.from_torch.reading import Affine
+from dali_pipes.adapters.from_torch.recording.marks import Match
+from dali_pipes.adapters.from_torch.recording.masks import step_key
+from dali_pipes.adapters.from_torch.recording.tables import Table
+from dali_pipes.adapters.from_torch.recording.visit import (
+    GRAY,
+    Opened,
+    TransformCall,
+    Visit,
+    pictures_in,
+)
+
+# steps that make the same of one channel as of three equal ones
+_GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
+# what a user can do about code of their own, in the order in which one would try it
+INSTEAD_OF_CODE_BEFORE = (
+    "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
+    "(about 6 lines); else keep your DataLoader"
+)
+_INSTEAD_OF_GRAY = (
+    'open it with convert("RGB"), and make the images gray in the collate function, by '
+    "torchvision.transforms.v2.functional.rgb_to_grayscale (about 3 lines); values then differ by "
+    "rounding"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The way of a picture from its file to the sample.
+
+    Attributes:
+        file: the place of its file among those that a visit opens; -1 if the way does not lead back
+            to a file.
+        steps: the transforms in the order of their calls, and conversions between them.
+        keys: the keys of the steps when they were called; equal keys mean that they did the same.
+            Those of a mask also say which call of the visit it was, and as what the mask came.
+        is_reversed: whether its channels are reversed, as BGR.
+        is_upright: whether it is turned as its EXIF tag says.
+        has_tag: whether the file has an EXIF tag that turns it.
+        is_gray: whether the file is gray, and nobody converts it.
+        problem: why the picture cannot be carried over; "": no reason is known.
+        instead: what the user can do about the problem.
+        calls: which call of the visit each step was; -1 for a conversion.
+        tables: of a mask: what its values became before each step, and after the last one.
+    """
+
+    file: int
+    steps: list[Any]
+    keys: tuple[Any, ...]
+    is_reversed: bool
+    is_upright: bool
+    is_gray: bool
+    problem: str = ""
+    instead: str = ""
+    has_tag: bool = False
+    calls: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def chain_of(match: Match, visit: Visit) -> Chain:
+    """Follows a picture from the sample back to its file."""
+    if match.table is not None:
+        return _mask_chain_of(match, visit)
+
+    # in reverse order until the end
+    steps: list[Any] = []
+    keys: list[Any] = []
+    calls: list[int] = []
+    is_reversed, is_spread, problem, instead = False, False, "", ""
+
+    while True:
+        # `steps[-1]` was called on the gray picture before somebody spread it to three channels:
+        # steps that change colours do something else to one channel than to three equal ones
+        if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
+            is_spread = False
+        is_spread |= match.channels == "spread"
+
+        # conversions have their names as keys: the numbers of an Affine have rounding errors
+        between = list(_conversions(match))[::-1]
+        steps += between
+        keys += [type(each).__name__ for each in between]
+        calls += [-1] * len(between)
+        is_reversed ^= match.channels == "reversed"
+        source = match.mark.source
+        if isinstance(source, Opened):
+            break
+
+        steps += source.steps[::-1]
+        keys += source.keys[::-1]
+        calls += [visit.calls.index(source)] * len(source.steps)
+        # only a step with one picture as input and one as output can be followed backwards, or
+        # one that was called with a picture and its masks
+        is_joint = _moves_masks(source)
+        before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
+        is_single = len(source.inputs) == 1 and not match.mark.place
+        if before is None or before.table or before.kind == "mask" or not (is_single or is_joint):
+            problem, instead = _describe_break(source, before)
+            break
+        match = before
+
+    # the first step got the file as a tensor or an array of bytes, which PILToTensor would make
+    if match.kind != "pil" and not problem:
+        steps.append(_to_bytes())
+        keys.append("PILToTensor")
+        calls.append(-1)
+    file = visit.opened.index(source) if isinstance(source, Opened) else -1
+    is_gray = match.channels == "one" and not is_spread
+    return Chain(
+        file,
+        steps[::-1],
+        tuple(keys[::-1]),
+        is_reversed,
+        match.is_upright,
+        is_gray,
+        problem,
+        instead,
+        match.mark.upright is not None,
+        tuple(calls[::-1]),
+    )
+
+
+def _moves_masks(call: TransformCall) -> bool:
+    """Whether a call got one picture and its masks, and returned as many."""
+    is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
+    images = [each for each in call.inputs if each and each.table is None]
+    return is_whole and len(call.inputs) > 1 and len(images) == 1
+
+
+def _mask_chain_of(match: Match, visit: Visit) -> Chain:
+    """Follows a mask from the sample back to its file."""
+    steps, keys, calls, tables = [], [], [], [match.table]
+    while isinstance(source := match.mark.source, TransformCall):
+        before = source.inputs[match.mark.place]
+        # `Visit._renew` makes a mask only of what came as one
+        assert before is not None and before.table is not None
+        steps.append(source.step)
+        keys.append((step_key(source, before), visit.calls.index(source)))
+        calls.append(visit.calls.index(source))
+        match = before
+        tables.append(match.table)
+
+    return Chain(
+        visit.opened.index(source),
+        steps[::-1],
+        tuple(keys[::-1]),
+        False,
+        False,
+        False,
+        calls=tuple(calls[::-1]),
+        tables=tuple(each for each in tables[::-1] if each),
+    )
+
+
+def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str]:
+    """Why a way does not lead back through this call, and what to do about it."""
+    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+
+    if before is not None and before.kind == "mask":
+        return (
+            f"{step}{place} gets the image as a tv_tensors.Mask, which is resized to the nearest "
+            "pixel",
+            "give it a tv_tensors.Image",
+        )
+
+    if before is not None and len(call.inputs) > 1:
+        return _describe_pair(_first_of(call))
+
+    if before is None or before.table:
+        return (
+            f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
+            "made by code before it",
+            _INSTEAD_OF_GRAY if call.strange == GRAY else INSTEAD_OF_CODE_BEFORE,
+        )
+
+    return (
+        f"{step}{place} returns several pictures of one",
+        "let the data set return images of one size, such as by Resize((256, 256)), if your "
+        f"evaluation may change so, and apply {step} in the collate function, which is called as "
+        "it is (about 3 lines)",
+    )
+
+
+def _first_of(call: TransformCall) -> TransformCall:
+    """The first of the calls with several pictures that one leads back to."""
+    for match in call.inputs:
+        source = match.mark.source if match else None
+        if isinstance(source, TransformCall) and len(source.inputs) > 1:
+            return _first_of(source)
+    return call
+
+
+def _describe_pair(call: TransformCall) -> tuple[str, str]:
+    """Why a call with several pictures is not one with a picture and its mask."""
+    step, place = type(call.step).__name__, f" ({call.place})" if call.place else ""
+    masks = [each for each in call.inputs if each and each.kind == "mask"]
+    instead = (
+        "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
+        "as tv_tensors.Mask(np.array(mask)) (docs/objects.md)"
+    )
+
+    if not all(call.inputs):
+        return (
+            f"{step}{place} is called with the image and something else that is no whole file: "
+            "code of its own has changed or computed it",
+            instead,
+        )
+    if modes := [each.mark.source.mode for each in masks if isinstance(each.mark.source, Opened)]:
+        return f"the mask that {step}{place} gets is of Pillow's mode {modes[0]}", instead
+    return (
+        f"{step}{place} is called with {len(call.inputs)} pictures at once",
+        "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
+    )
+
+
+def _conversions(match: Match) -> Iterator[Any]:
+    """What was done between a mark and a copy of it, as the steps that do the same, in order."""
+    from torchvision import transforms
+
+    mark = match.mark
+    is_file = isinstance(mark.source, Opened)
+    # `chain_of` itself adds the conversion of a file
+    if not is_file and mark.is_pil and match.kind != "pil":
+        yield _to_bytes()
+    if not mark.is_pil and match.kind == "pil":
+        yield transforms.ToPILImage()
+
+    if match.scale is None:
+        return
+    assert match.offset is not None
+    of_bytes = mark.pixels.dtype == np.uint8
+    if of_bytes:
+        yield transforms.ConvertImageDtype(torch.float)
+    # ConvertImageDtype has divided bytes by 255, so the rest of the scale is 255 times as large
+    scale = tuple(each * 255 for each in match.scale) if of_bytes else match.scale
+    if not (np.allclose(scale, 1, rtol=1e-6) and np.allclose(match.offset, 0, atol=1e-7)):
+        yield Affine(tuple(round(each, 9) for each in scale), tuple(match.offset))
+
+
+def _to_bytes() -> Any:
+    from torchvision import transforms
+
+    return transforms.PILToTensor()

@@ -1,0 +1,309 @@
+"""Runs a data set for one sample under recorders: `Recorder` returns what was `Seen`, and a `Trace`
+is what is known of all samples.
+"""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.from_torch.chains import Chain, chain_of
+from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
+from dali_pipes.adapters.from_torch.recording.containers import Containers
+from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
+from dali_pipes.adapters.from_torch.recording.openers import openers_patched
+from dali_pipes.adapters.from_torch.recording.steps import steps_patched
+from dali_pipes.adapters.from_torch.recording.untouched import (
+    find_caches,
+    find_generators,
+    forget,
+    generator_state,
+    globals_kept,
+    in_worker,
+    light_copy,
+    random_states,
+    states_kept,
+    used,
+)
+from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_files, visiting
+from dali_pipes.adapters.from_torch.structure import Shown, take_apart
+
+
+@dataclass(slots=True)
+class Seen:
+    """One visit of one sample, taken apart.
+
+    Attributes:
+        skeleton: what the data set returned, with a `PictureSlot` in the place of each picture.
+        shown: what is in each slot.
+        chains: the ways of the pictures in each slot, once `Recorder.trace` has added them.
+    """
+
+    visit: Visit
+    skeleton: Any
+    shown: list[Shown]
+    chains: list[list[Chain]] = field(default_factory=list)
+
+    @property
+    def used(self) -> list[Chain]:
+        """The chains of all pictures that are neither PIL images nor masks."""
+        return [
+            chain
+            for shown, chains in zip(self.shown, self.chains, strict=True)
+            for chain in chains
+            if shown.kind != "pil" and not shown.is_mask
+        ]
+
+    @property
+    def masks(self) -> dict[int, Chain]:
+        """The chains of masks, by their slot."""
+        pairs = enumerate(zip(self.shown, self.chains, strict=True))
+        return {slot: chains[0] for slot, (shown, chains) in pairs if shown.is_mask}
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
+        chains.
+        """
+        return tuple(
+            (
+                shown.kind,
+                shown.dtype,
+                shown.is_stacked,
+                *[
+                    (
+                        match.mark.number,
+                        match.layout,
+                        match.channels,
+                        # few digits, since fitted numbers have rounding errors
+                        match.scale and " ".join(f"{each:.3e}" for each in match.line),
+                        match.table and match.table.key,
+                    )
+                    for match in shown.matches
+                ],
+            )
+            for shown in self.shown
+        )
+
+    def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
+        """Whether its pictures come about in the same way as those of another visit."""
+        other = Seen(self.visit, None, [each for each, _ in slots], [each for _, each in slots])
+        if self.signature() != other.signature():
+            return False
+
+        # A key says that there is an Affine, and not which one: its numbers are fitted to the
+        # values of each visit, and have rounding errors. The chains of PIL images may differ in
+        # length, because the signature leaves them out.
+        pairs = [
+            (one, two)
+            for ours, theirs in zip(self.chains, other.chains, strict=True)
+            for chain, known in zip(ours, theirs, strict=True)
+            for one, two in zip(chain.steps, known.steps, strict=False)
+            if isinstance(one, Affine) and isinstance(two, Affine)
+        ]
+
+        return all(
+            np.allclose(one.scale, two.scale, rtol=1e-3)
+            and np.allclose(one.offset, two.offset, rtol=1e-3, atol=1e-3)
+            for one, two in pairs
+        )
+
+    def signature(self) -> Any:
+        """What must be the same in all visits. PIL images are left out, because a collate function
+        must not use them.
+        """
+        return tuple(
+            "pil"
+            if shown.kind == "pil"
+            else (
+                shown.kind,
+                shown.dtype,
+                shown.is_stacked,
+                tuple((chain.file, chain.is_reversed, chain.keys) for chain in chains),
+                shown.matches[0].layout,
+                shown.is_mask and chains[0].tables[-1].results.shape[1],
+            )
+            for shown, chains in zip(self.shown, self.chains, strict=True)
+        )
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a data set does, as far as some samples and made-up pictures show it.
+
+    Attributes:
+        name: the data set's name, with file and line of its code, for people.
+        slots: what is in each slot, and the chains of its pictures.
+        skeleton: the skeleton of the first sample.
+        modes: Pillow's modes of files that are converted to RGB as ours are; None: all are.
+        exif: "apply", "ignore", or "" if no picture with an EXIF tag could be tried.
+        file_modes: Pillow's modes of the files that one sample opens, a sample in colour if there
+            is one; cheap noise has these modes.
+        events: what the cheap visits did, to be compared with that of other samples.
+        moving: the names of attributes that the data set's own code changes.
+        masks: what is known of the masks among the files; None: there are none.
+    """
+
+    name: str
+    slots: list[tuple[Shown, list[Chain]]]
+    skeleton: Any
+    modes: list[str] | None
+    exif: str
+    file_modes: tuple[str, ...]
+    events: set[Any]
+    moving: set[str]
+    masks: MaskNotes | None = None
+
+    @property
+    def used(self) -> list[Chain]:
+        """The chains of all pictures that are neither PIL images nor masks."""
+        return [
+            chain
+            for shown, chains in self.slots
+            for chain in chains
+            if shown.kind != "pil" and not shown.is_mask
+        ]
+
+
+class Recorder:
+    """Runs a data set under recorders, on a copy of the user's objects.
+
+    Use it as a context manager: in the block the openers and steps are patched. It may be entered
+    more than once, and then makes a new copy each time.
+
+    Attributes:
+        keys: the keys of all steps that were called so far.
+        known: by the key of a step, an example of what it returns.
+        containers: files that hold many pictures.
+        masks: what is known of the masks among the files; None: there are none.
+        copy: the copy of the data set that is run; None outside of a block.
+    """
+
+    def __init__(self, dataset: Any, workers: int = 0):
+        self.dataset, self._workers = dataset, workers
+        self.keys = StepKeys()
+        self.known: dict[Any, Any] = {}
+        self.containers = Containers()
+        self.copy: Any = None
+        self.masks: MaskNotes | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Recorder":
+        note_files()
+
+        # if one of these fails, leaving the block undoes those before it
+        with ExitStack() as stack:
+            stack.enter_context(states_kept())
+            stack.enter_context(_one_thread())
+            stack.enter_context(globals_kept(self.dataset))
+            stack.enter_context(openers_patched())
+            stack.enter_context(steps_patched())
+            self._caches = find_caches()
+            self._used = used(self._caches)
+            self._generators = find_generators(self.dataset)
+            self.copy = light_copy(self.dataset)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        # it may have opened a file that can be open only once, such as an LMDB
+        self.copy = None
+        self.containers.close()
+        self._stack.close()
+
+    def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
+        """Visits a sample. Errors of the user's code come out as they are.
+
+        Args:
+            is_in_worker: whether it is told to be in a worker, if the DataLoader has workers.
+        """
+        is_again = False
+        while True:
+            visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
+            try:
+                with visiting(visit), in_worker(self.copy, self._workers * is_in_worker):
+                    sample = get_sample(self.copy, index)
+                skeleton, shown = take_apart(sample, visit)
+            finally:
+                # no cache may keep a picture that was made up
+                forgotten = forget(self._caches, self._used) if self._caches else False
+                if visit.changed:
+                    self._refuse_change(visit.changed)
+            # If nothing was opened, a cache may have had the picture. It is empty now, and the
+            # second visit opens the file, or there is none to be opened.
+            if visit.opened or not forgotten or is_again:
+                return Seen(visit, skeleton, shown)
+            is_again = True
+
+    def see_together(
+        self, indices: list[Any], supply: Supply, seed: int
+    ) -> tuple[Visit, list[tuple[Any, list[Shown]]]]:
+        """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
+        the skeleton and what is in its slots.
+        """
+        visit = Visit(supply, self.keys, self.known, seed, self.containers)
+        with visiting(visit):
+            samples = list(self.copy.__getitems__(indices))
+        return visit, [take_apart(sample, visit) for sample in samples]
+
+    def _refuse_change(self, what: str) -> NoReturn:
+        raise NotConvertibleError(
+            name_of(self.dataset),
+            f"it changes files: it {what}",
+            "prepare the files before the training, and keep nothing in them in __getitem__",
+        ) from None
+
+    def random_states(self) -> tuple[Any, ...]:
+        """The states of all random numbers, in the order of `STATES`, to be compared."""
+        own = [pickle.dumps(generator_state(each)) for each in self._generators]
+        return *random_states(), own
+
+    def trace(self, seen: Seen) -> Seen:
+        """Adds the chains of a visit's pictures."""
+        seen.chains = [
+            [chain_of(match, seen.visit) for match in shown.matches] for shown in seen.shown
+        ]
+        return seen
+
+
+def get_sample(dataset: Any, index: Any) -> Any:
+    """A sample of a data set, taken as PyTorch's `_MapDatasetFetcher` takes it
+    (torch/utils/data/_utils/fetch.py).
+    """
+    if callable(getattr(dataset, "__getitems__", None)):
+        return dataset.__getitems__([index])[0]
+    return dataset[index]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    # the pictures are small, so threads would only cost time
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def name_of(dataset: Any) -> str:
+    """The name of the user's own data set, with the place of its code, for people."""
+    # a Subset says nothing to the user; the data set inside it does
+    inner = dataset
+    for _ in range(5):
+        part = getattr(inner, "dataset", None)
+        own = type(inner).__module__.partition(".")[0] not in ("torch", "torchvision")
+        if own or not isinstance(part, torch.utils.data.Dataset):
+            break
+        inner = part
+
+    # the place of a library's code would help nobody
+    kind = type(inner)
+    if kind.__module__.partition(".")[0] in ("torch", "torchvision", "timm", "datasets"):
+        return f"the data set {kind.__name__}"
+    return f"the data set {place_of(kind, '__getitem__')}"
