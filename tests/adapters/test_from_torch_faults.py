@@ -524,11 +524,21 @@ def test_caches_of_all_kinds_hold_no_noise(files):
     assert inner.numbers.bit_generator.state == state
 
 
-@pytest.mark.parametrize("write", ["numpy", "torch", "OpenCV", "text"])
-def test_no_file_is_written(write, files, tmp_path):
+@pytest.mark.parametrize("write", ["numpy", "torch", "torch, wrapped", "OpenCV", "text"])
+def test_no_file_is_written(write, files, tmp_path, monkeypatch):
+    original, calls = torch.save, []
+
+    def save(*args, **options):
+        calls.append(args)
+        return original(*args, **options)
+
+    if write == "torch, wrapped":
+        monkeypatch.setattr(torch, "save", save)
+
     writers = {
         "numpy": lambda x: np.save(tmp_path / "x.npy", x.numpy()),
         "torch": lambda x: torch.save(x, tmp_path / "x.pt"),
+        "torch, wrapped": lambda x: torch.save(x, tmp_path / "x.pt"),
         "OpenCV": lambda x: cv2.imwrite(str(tmp_path / "x.png"), np.zeros((4, 4, 3), np.uint8)),
         "text": lambda x: (tmp_path / "x.txt").open("a"),
     }
@@ -539,7 +549,8 @@ def test_no_file_is_written(write, files, tmp_path):
         return made, index
 
     assert_refused(Own(files, sample), "it changes files: it .*x.")
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir()) and not calls
+    assert torch.save is (save if write == "torch, wrapped" else original)
 
 
 class Cleaning(Own):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch import serialization
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
@@ -35,23 +36,26 @@ def openers_patched() -> Iterator[None]:
     undo: list[Callable[[], None]] = []
 
     # what a file is decoded to would be what the other function makes of it
-    if Image.open.__globals__ is not vars(Image):
+    if getattr(Image.open, "__globals__", None) is not vars(Image):
+        name = getattr(Image.open, "__qualname__", repr(Image.open))
         raise NotConvertibleError(
             "PIL.Image.open",
-            f"the program has put {Image.open.__module__}.{Image.open.__qualname__} in its place",
+            f"the program has put {Image.open.__module__}.{name} in its place",
             "call that function by its own name",
         )
 
     # libraries that the program has not imported are not imported here either
     try:
-        undo.append(_patch_code(Image.open, _open_pil))
-        undo.append(_patch_code(torch.save, partial(_refuse_write, "torch.save")))
+        undo += _patch(Image.open, _open_pil)
+        # a program, or a library, may have put a function of its own around it
+        for save in {serialization.save, torch.save}:
+            undo += _patch(save, partial(_refuse_write, "torch.save"))
         if torchvision := sys.modules.get("torchvision.io.image"):
             for name, opener in _TORCHVISION.items():
                 function = getattr(torchvision, name, None)
                 # a function that the program has put there opens pictures by others
                 if isinstance(function, FunctionType) and _is_at_home(function, torchvision):
-                    undo.append(_patch_code(function, partial(opener, name)))
+                    undo += _patch(function, partial(opener, name))
         if opencv := sys.modules.get("cv2"):
             for name, reader in _OPENCV.items():
                 # one of Python is not OpenCV's, as above
@@ -68,6 +72,13 @@ def openers_patched() -> Iterator[None]:
 
 def _is_at_home(function: FunctionType, module: Any) -> bool:
     return function.__globals__ is vars(module)
+
+
+def _patch(function: Any, opener: Opener) -> list[Callable[[], None]]:
+    """Patches a function in its code, or if it is no plain function of Python, where it stands."""
+    if isinstance(function, FunctionType) and not function.__code__.co_freevars:
+        return [_patch_code(function, opener)]
+    return _patch_everywhere(function, opener)
 
 
 def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
