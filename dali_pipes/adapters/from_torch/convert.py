@@ -35,7 +35,7 @@ from dali_pipes.adapters.from_torch.check import (
 from dali_pipes.adapters.from_torch.data_state import hash_of
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
-from dali_pipes.adapters.from_torch.later import Facts
+from dali_pipes.adapters.from_torch.later import HeldState
 from dali_pipes.adapters.from_torch.masks import (
     MaskReading,
     OutputMask,
@@ -197,7 +197,7 @@ class Conversion:
     batch_transform: BatchTransform | None
     live: list[list[Any]]
     steps: list[Step]
-    facts: Facts
+    facts: HeldState
 
     @classmethod
     def of(
@@ -316,7 +316,7 @@ class Conversion:
             mix,
             live,
             steps,
-            Facts(dataset, sampler_of(loader), seen.moving),
+            HeldState(dataset, sampler_of(loader), seen.moving),
         )
 
     def compared(self, config: LoaderConfig, device: Any) -> str:

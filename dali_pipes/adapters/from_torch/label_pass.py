@@ -5,7 +5,7 @@ twice, the second time in the opposite order and with other noise and random see
 must have the same files and values, and do what the samples of the trace did.
 
 Samples are visited in chunks, which are all alike for a data set that may be converted: so several
-processes may visit them (`_Pass.visit`), and a chunk that is in a file is not visited again
+processes may visit them (`_LabelPass.visit`), and a chunk that is in a file is not visited again
 (label_file.py).
 """
 
@@ -84,14 +84,14 @@ def pass_over(
     Raises:
         NotConvertibleError: a sample differs each time, or is made in another way than others.
     """
-    work = _Pass(recorder, trace, indices, processes, file)
+    work = _LabelPass(recorder, trace, indices, processes, file)
     if file is None:
         return work.run()
     with file:
         return work.run()
 
 
-class _Pass:
+class _LabelPass:
     """The visits of all samples.
 
     Attributes:

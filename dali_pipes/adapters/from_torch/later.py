@@ -1,4 +1,4 @@
-"""Notices that a data set or its sampler was changed after `from_torch` has read it: `Facts`.
+"""Notices that a data set or its sampler was changed after `from_torch` has read it: `HeldState`.
 
 A training program may give its data set another transform after some epochs, or its sampler other
 weights. The new loader would go on as before, and nobody would see it.
@@ -25,7 +25,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _MOVING = {"epoch", "generator"}
 
 
-class Facts:
+class HeldState:
     """What a data set and its sampler hold, as far as samples may depend on it.
 
     Args:

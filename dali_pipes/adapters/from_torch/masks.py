@@ -202,7 +202,7 @@ class _Move:
             NotConvertibleError: a plan does not move the mask with the image.
         """
         assert seen.masks is not None
-        values = _Values(seen.masks, slot, mask)
+        values = _MaskTables(seen.masks, slot, mask)
         _refuse_foreign(seen.name, mask, values)
         _refuse_apart(seen.name, image, mask)
         _refuse_early_flips(mask)
@@ -225,7 +225,7 @@ class _Move:
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _MaskTables:
     """What becomes of the values of the mask of one slot, between any two of its steps."""
 
     notes: MaskNotes
@@ -269,7 +269,7 @@ def _kind(mask: Chain, at: int) -> str:
     return str(kind)
 
 
-def _refuse_foreign(name: str, mask: Chain, values: _Values) -> None:
+def _refuse_foreign(name: str, mask: Chain, values: _MaskTables) -> None:
     """Refuses steps of other libraries, and those that do not leave values what they are."""
     moving = _moving(mask)
     for at, step in enumerate(mask.steps):
@@ -360,7 +360,7 @@ def _interpolation(step: Any, kind: str) -> str:
 
 
 def _filled(
-    name: str, mask: Chain, pads: list[int], values: _Values, table: Table
+    name: str, mask: Chain, pads: list[int], values: _MaskTables, table: Table
 ) -> tuple[int, Table]:
     """The value that pixels outside of the image have in a batch, and the table with this value."""
     fills = [_fill(name, mask.steps[at], _kind(mask, at)) for at in pads]
