@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -269,3 +270,14 @@ def test_the_table_of_contents_is_complete():
 
     assert sorted(dali_pipes.__all__) == dali_pipes.__all__
     assert all(hasattr(dali_pipes, each) for each in dali_pipes.__all__)
+
+
+def test_no_two_classes_of_the_package_have_one_name():
+    """One word has one meaning (a name is read without its module)."""
+    names = Counter(
+        node.name
+        for file in (Path(__file__).parents[1] / "dali_pipes").rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
