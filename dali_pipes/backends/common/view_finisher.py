@@ -8,13 +8,11 @@ and within one step of its result (aten/src/ATen/native/cpu/UpSampleKernelAVXAnt
 Pillow-SIMD).
 """
 
-import os
 import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from dali_pipes.backends.common import pixels
+from dali_pipes.backends.common.fork_gate import GATE
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
 from dali_pipes.plan.transforms import Transform
@@ -59,6 +58,18 @@ class ViewFinisher:
             places: (N, 10) the arguments of `_place` for each image.
             out: (N, 3, H, W), which is written.
         """
+        with GATE:
+            self._finish(regions, places, ops, magnitudes, erased, out)
+
+    def _finish(
+        self,
+        regions: Regions,
+        places: torch.Tensor,
+        ops: Codes,
+        magnitudes: Numbers,
+        erased: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
         placed = regions, places, list(out.shape[2:]), self._mode
 
         constants = self._normalization(out.shape[3])
@@ -98,7 +109,7 @@ def arguments_of(
 
 
 @cache
-def _compile_without_gil(function: FunctionType) -> Callable[..., Any]:
+def _compile_without_gil(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function without the interpreter lock, so that threads need not wait for each other.
 
     TorchScript does that. PyTorch has deprecated it and has no other way. If it is gone, the
@@ -107,44 +118,24 @@ def _compile_without_gil(function: FunctionType) -> Callable[..., Any]:
     if not hasattr(torch.jit, "script"):
         return function
 
-    # PyTorch caches what it has compiled of a function. A copy is compiled again, which a forked
-    # child needs (`_reset_after_fork`).
-    own = FunctionType(function.__code__, function.__globals__, function.__name__)
-    own.__annotations__, own.__module__ = function.__annotations__, function.__module__
-    with _COMPILE_LOCK, warnings.catch_warnings():
+    with GATE, _COMPILE_LOCK, warnings.catch_warnings():
         # a DeprecationWarning of PyTorch 2.10, a FutureWarning of 2.15
         warnings.filterwarnings("ignore", "`torch.jit")
-        return torch.jit.script(own)
+        return torch.jit.script(function)
 
 
 def _without_profiling() -> AbstractContextManager[None]:
     """Makes TorchScript run a function as it was compiled.
 
-    By default it observes the first calls and optimizes what it has seen, under a lock that all
-    functions share: a process that is forked meanwhile waits for it forever. There is nothing to
-    gain, since the function is a loop of a few large operators.
+    By default it observes the first calls and optimizes what it has seen, which takes a while and
+    which all other threads wait for. There is nothing to gain, since the function is a loop of a
+    few large operators.
     """
     return (
         torch.jit.optimized_execution(False)
         if hasattr(torch.jit, "optimized_execution")
         else nullcontext()
     )
-
-
-def _reset_after_fork() -> None:
-    """Replaces the lock and the compiled functions in a forked child.
-
-    A thread of the parent may have held a lock then, which nobody releases in the child. One such
-    lock is TorchScript's own, of each compiled function
-    (torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp, getPlanFor): in the first calls of a
-    function it is held for as long as PyTorch optimizes it.
-    """
-    global _COMPILE_LOCK
-    _COMPILE_LOCK = threading.Lock()
-    _compile_without_gil.cache_clear()
-
-
-os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
