@@ -21,7 +21,13 @@ from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recorder import get_sample
-from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
+from dali_pipes.adapters.from_torch.recording.untouched import (
+    find_generators,
+    generator_state,
+    globals_kept,
+    light_copy,
+    set_generator_state,
+)
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
@@ -50,11 +56,12 @@ _FALSE_ALARM_RATE = 1e-6  # the probability that equal distributions are found d
 
 
 @contextmanager
-def random_states_kept() -> Iterator[None]:
+def random_states_kept(holder: Any = None) -> Iterator[None]:
     """Seeds Python's, NumPy's and torch's random numbers on the CPU with 0, and restores their
-    states afterwards.
+    states afterwards, and those of the generators that an object and its transforms hold.
     """
     python, numpy = random.getstate(), np.random.get_state()
+    held = [(each, generator_state(each)) for each in find_generators(holder)]
     try:
         with torch.random.fork_rng(devices=[]):
             random.seed(0)
@@ -64,6 +71,8 @@ def random_states_kept() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+        for generator, state in held:
+            set_generator_state(generator, state)
 
 
 def choose_samples(count: int) -> NDArray[np.int64]:
@@ -91,7 +100,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     mixes = conversion.batch_transform is not None or conversion.prefetched
     # a copy, since it may count its calls
     collate = default_collate if mixes else light_copy(conversion.collate)
-    with random_states_kept(), globals_kept(conversion.dataset):
+    with random_states_kept(conversion.dataset), globals_kept(conversion.dataset):
         copied = light_copy(conversion.dataset)
         samples = [get_sample(copied, index) for index in places]
         # before the collate function, which may write into them

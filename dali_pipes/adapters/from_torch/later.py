@@ -23,6 +23,8 @@ _LARGEST = 16 << 20  # bytes of an array whose values are compared
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 # a sampler's epoch is set each epoch, and is that of the old order
 _MOVING = {"epoch", "generator"}
+# where albumentations' steps keep what they have drawn
+_DRAWN = "albumentations", {"params", "_images_was_list", "_masks_was_list"}
 
 
 class HeldState:
@@ -92,7 +94,7 @@ class HeldState:
             inner = (
                 (f"{place}.{name}", each)
                 for name, each in list(vars(value).items())
-                if name not in self._moving
+                if name not in self._moving and not _is_drawn(value, name)
             )
         for name, each in inner:
             yield from self._facts(name, each, depth + 1, seen)
@@ -106,6 +108,10 @@ def _has_facts(value: Any) -> bool:
     known = name.partition(".")[0] in ("torchvision", "timm", "albumentations")
     kinds = torch.utils.data.Dataset, torch.utils.data.Sampler, torch.nn.Module
     return known or isinstance(value, kinds) or is_own(sys.modules.get(name))
+
+
+def _is_drawn(value: Any, name: str) -> bool:
+    return type(value).__module__.partition(".")[0] == _DRAWN[0] and name in _DRAWN[1]
 
 
 def _members(value: Any) -> tuple[type, tuple[Any, ...]]:

@@ -101,6 +101,7 @@ class Reading:
             in which it is stored.
         crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
         options: our transform's options for the crop.
+        antialias: of the resize.
         flips: the probability of each flip, by our transform's option.
         augment: the policies with their options.
         applied: the probability of the RandomApply around the step that is read.
@@ -116,6 +117,7 @@ class Reading:
     crop: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     interpolation: str = "bilinear"
+    antialias: bool = True
     flips: dict[str, float] = field(default_factory=dict)
     augment: list[dict[str, Any]] = field(default_factory=list)
     applied: float = 1.0
@@ -152,6 +154,7 @@ class Reading:
         common: dict[str, Any] = self.options | {
             "size": self._size(uniform),
             "interpolation": self.interpolation,
+            "antialias": self.antialias,
             **values,
         }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}

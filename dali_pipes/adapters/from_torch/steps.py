@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dali_pipes.adapters.from_torch.albumentations_steps import Alike, alike, parts_of
 from dali_pipes.adapters.from_torch.reading import (
     Affine,
     NotConvertibleError,
@@ -80,7 +81,8 @@ def read_steps(steps: Iterable[Any]) -> Reading:
     reading, refusals = Reading(), list[NotConvertibleError]()
     for step in (each for outer in steps for each in _flatten(outer)):
         try:
-            by = _reader(reading, step)(reading, step)
+            read_as = alike(step)
+            by = _reader(reading, read_as)(reading, read_as)
         except NotConvertibleError as error:
             refusals.append(error)
             by = f"REFUSED: {error.problem}; {error.instead}"
@@ -126,8 +128,9 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
     name = type(step).__name__
     if isinstance(step, Affine):
         return _affine_code
-    if is_of(step, "albumentations"):
-        raise _of_albumentations(step)
+    if isinstance(step, Alike):
+        _refuse_altered(step.original)
+        return _READERS[name]
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
@@ -140,19 +143,6 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
 
     _refuse_altered(step)
     return _READERS[name]
-
-
-def _of_albumentations(step: Any) -> NotConvertibleError:
-    # a Compose of albumentations is a step, since it calls its parts in a way of its own
-    parts = [type(each).__name__ for each in getattr(step, "transforms", None) or [step]]
-    shown = f"{type(step).__name__}({', '.join(parts)})" if len(parts) > 1 else parts[0]
-    lines = f"about {len(parts)} {'lines' if len(parts) > 1 else 'line'}"
-    return NotConvertibleError(
-        f"albumentations' {shown}",
-        "its steps resize and draw in another way than ours",
-        "write the same with steps of torchvision that docs/from_torch.md lists, as far as there "
-        f"are such ({lines}); pixels then differ as those of the two libraries do",
-    )
 
 
 def _refuse_altered(step: Any) -> None:
@@ -196,7 +186,9 @@ def _flatten(transform: Any) -> Iterator[Any]:
             "a list of transforms", "several are applied to parts of a batch", "use one Compose"
         )
 
-    if ours and name in ("Compose", "Sequential"):
+    if is_of(transform, "albumentations"):
+        yield from parts_of(transform)
+    elif ours and name in ("Compose", "Sequential"):
         for each in transform if isinstance(transform, nn.Sequential) else transform.transforms:
             yield from _flatten(each)
     # the transform of torchvision's weights: a module that calls functions, and has no steps
@@ -253,6 +245,10 @@ def _read_interpolation(reading: Reading, step: Any) -> str:
         "its interpolation is random",
         f"choose bilinear or bicubic if your training may change so (1 line); {_KEEP}",
     )
+
+    if isinstance(step, Alike):
+        reading.interpolation, reading.antialias = mode, False
+        return ", antialias=False as OpenCV resizes"
 
     kind = str(getattr(mode, "value", mode))
     # Pillow, which resizes PIL images, takes the pixel at the centre; torchvision calls that
@@ -324,8 +320,24 @@ def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
         f"crop once if your training may change so; {_KEEP}",
     )
 
+    if kind == "center" and isinstance(step, Alike):
+        _check_room(reading, step)
     reading.crop, reading.options = kind, {"size": _simplify_size(step.size), **options}
     return _given(reading.options)
+
+
+def _check_room(reading: Reading, step: Any) -> None:
+    """Checks that albumentations' CenterCrop is torchvision's, which rounds halves to even."""
+    whole, name = reading.resize, "albumentations' CenterCrop"
+    if not isinstance(whole, tuple):
+        raise NotConvertibleError(name, "no Resize is before it", "resize to (height, width)")
+    room = [before - after for before, after in zip(whole, step.size, strict=True)]
+    refuse_unless(
+        all(each >= 0 and each % 4 != 3 for each in room),
+        name,
+        f"it cuts {room} pixels off, of which it leaves the odd one at the end",
+        "cut an even number of pixels off",
+    )
 
 
 def _center_crop(reading: Reading, step: Any) -> str:
@@ -660,6 +672,8 @@ def _to_dtype(reading: Reading, step: Any) -> str:
 
 
 def _normalize(reading: Reading, step: Any) -> str:
+    # albumentations' takes bytes
+    reading.floats |= isinstance(step, Alike)
     refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", _AS_OURS)
     once = reading.normalized is None and not reading.erased
     refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
@@ -790,4 +804,5 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "ConvertImageDtype": _to_dtype,
     "Normalize": _normalize,
     "RandomErasing": _erasing,
+    "ToTensorV2": lambda reading, step: "images are tensors",
 }

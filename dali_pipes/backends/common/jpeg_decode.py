@@ -12,6 +12,7 @@ from torchvision.transforms.v2.functional import resize
 
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import crop_and_flip
+from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Geometry
@@ -56,8 +57,9 @@ def resize_region(
     """(3, height, width) of the planned region of a decoded image, resized."""
     read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
     top, left, height, width = map(int, planned.region)
-    region, mode = (
-        image[:, top : top + height, left : left + width],
-        InterpolationMode(transform.interpolation),
-    )
-    return resize(region, planned.resize.tolist(), mode, antialias=True)
+    region, size = image[:, top : top + height, left : left + width], planned.resize.tolist()
+    if transform.is_plain and not image.is_cuda:
+        resized = resize_plain(region.permute(1, 2, 0).numpy(), (size[0], size[1]))
+        return torch.from_numpy(resized).permute(2, 0, 1)
+    mode = InterpolationMode(transform.interpolation)
+    return resize(region, size, mode, antialias=transform.antialias)

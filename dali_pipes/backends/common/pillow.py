@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from dali_pipes.backends.common.pixels import crop_and_flip
+from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
@@ -37,10 +38,16 @@ def read(
             region = _cut_region(image, *map(int, planned.region))
             if region.mode != "RGB":
                 region = region.convert("RGB")
-            # Pillow's NEAREST is what PyTorch calls "nearest-exact"
-            method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
-            resized = region.resize((int(planned.resize[1]), int(planned.resize[0])), method)
-            yield crop_and_flip(np.asarray(resized), planned, shape)
+            yield crop_and_flip(_resize(region, transform, planned), planned, shape)
+
+
+def _resize(region: Image.Image, transform: Transform, planned: Geometry) -> np.ndarray:
+    height, width = map(int, planned.resize)
+    if transform.is_plain:
+        return resize_plain(np.asarray(region), (height, width))
+    # Pillow's NEAREST is what PyTorch calls "nearest-exact"
+    method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
+    return np.asarray(region.resize((width, height), method))
 
 
 def _cut_region(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:

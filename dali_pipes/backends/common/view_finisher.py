@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.fork_gate import GATE
+from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
 from dali_pipes.plan.transforms import Transform
@@ -39,6 +40,7 @@ class ViewFinisher:
             transform.augmenter.erases,
             transform.interpolation,
         )
+        self._is_plain = transform.is_plain
         # by the width of a batch, which changes if the transform pads batches
         self._normalization = cache(partial(pixels.normalization, transform))
         self._run = _compile_without_gil(_place_all if self._slots else _place_and_normalize_all)
@@ -70,6 +72,8 @@ class ViewFinisher:
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
+        if self._is_plain:
+            regions, places = _resize_plain(regions, places)
         placed = regions, places, list(out.shape[2:]), self._mode
 
         constants = self._normalization(out.shape[3])
@@ -166,6 +170,20 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     if flip == 1:
         image = image.flip([3])
     return (image.flip([2]) if vertical_flip == 1 else image)[0]
+
+
+def _resize_plain(regions: Regions, places: torch.Tensor) -> tuple[Regions, torch.Tensor]:
+    """The regions resized without antialiasing, and the places of `_place` in them."""
+    resized = []
+    for region, (height, width, *_, top, left, rows, columns) in zip(
+        regions, places.tolist(), strict=True
+    ):
+        part = region[top : top + rows, left : left + columns].numpy()
+        resized.append(torch.from_numpy(resize_plain(part, (height, width))))
+
+    places = places.clone()
+    places[:, 6:8], places[:, 8:] = 0, places[:, :2]
+    return resized, places
 
 
 def _place_all(

@@ -26,9 +26,9 @@ _DTYPES = {
 }
 # more than any width; not 2**32, since DALI 2.2 keeps only the lower 32 bits of an INT64 constant
 WIDTHS = 2**30
-RESIZE: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
-    "bilinear": {"antialias": True},
-    "bicubic": {"antialias": True, "interp_type": types.DALIInterpType.INTERP_CUBIC},
+_FILTERS: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
+    "bilinear": {},
+    "bicubic": {"interp_type": types.DALIInterpType.INTERP_CUBIC},
     "nearest-exact": {"interp_type": types.DALIInterpType.INTERP_NN},
 }
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
@@ -136,7 +136,7 @@ def view_graph(
 
     if transform.resizes:
         size = transform.shape if inputs.resize is None else inputs.resize
-        image = fn.resize(image, size=size, **RESIZE[transform.interpolation])
+        image = fn.resize(image, size=size, **filter_of(transform))
 
     if inputs.crop is not None:
         shape = transform.shape if inputs.canvas is None else inputs.canvas
@@ -153,6 +153,14 @@ def view_graph(
     return erase(
         normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)]
     )
+
+
+def filter_of(transform: Transform) -> dict[str, Any]:
+    """The options of fn.resize that choose its filter."""
+    smooth = (
+        {} if transform.interpolation == "nearest-exact" else {"antialias": transform.antialias}
+    )
+    return _FILTERS[transform.interpolation] | smooth
 
 
 def region_graph(

@@ -192,7 +192,8 @@ class TfDataBackend(Backend):
         if transform.resizes:
             # TensorFlow's "nearest" is what PyTorch calls "nearest-exact"
             method = transform.interpolation.removesuffix("-exact")
-            image = tf.image.resize(image, geometry[_RESIZE, :2], method, antialias=True)
+            smooth = transform.antialias
+            image = tf.image.resize(image, geometry[_RESIZE, :2], method, antialias=smooth)
         if transform.crops:
             image = self._crop(image, geometry[_CROP, :2])
 

@@ -17,7 +17,7 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
-from dali_pipes.backends.dali.graph import RESIZE, normalize
+from dali_pipes.backends.dali.graph import filter_of, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.loader.decode_probe import try_regions
@@ -137,7 +137,7 @@ def _native_pipeline(
     }
 
     # the decoder draws the crop of a region; else the resize draws it from the whole image
-    resize = RESIZE[transform.interpolation] | {"size": transform.shape}
+    resize = filter_of(transform) | {"size": transform.shape}
     if region:
         image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
     else:

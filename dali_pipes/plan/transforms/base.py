@@ -138,8 +138,9 @@ class Transform(Options, ABC):
 
     Attributes:
         size: of the images, in pixels: one number for squares, or (height, width).
-        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact"; the first two are
-            antialiased.
+        interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact".
+        antialias: whether bilinear and bicubic are antialiased, as Pillow's and torchvision's are.
+            Without it, bilinear takes the four nearest pixels only, as OpenCV's INTER_LINEAR does.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not
             normalized).
@@ -165,6 +166,7 @@ class Transform(Options, ABC):
     # masks have 16 bits at most
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
     mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
+    antialias: bool = True
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
@@ -174,6 +176,18 @@ class Transform(Options, ABC):
 
     def __post_init__(self) -> None:
         check_options(self)
+        # libraries have different cubic filters, so backends would differ
+        if self.interpolation == "bicubic" and not self.antialias:
+            raise OptionError(
+                type(self),
+                "antialias is False, which needs interpolation bilinear: without antialiasing each "
+                "library has another bicubic filter",
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether images are resized without antialiasing, to weighted sums of pixels."""
+        return not self.antialias and self.interpolation == "bilinear"
 
     @property
     def training(self) -> bool:
@@ -281,7 +295,7 @@ class RandomTransform(Transform):
     sizes: dict[int, Any] = option(dict, _check_sizes)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        Transform.__post_init__(self)
 
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         # the blur reflects the image at its edges, which takes fewer pixels than the image has

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_if_given
 from dali_pipes.errors import OptionError
-from dali_pipes.options import check_options, option
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import Geometry, center_crop
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import Transform, check_pixels
@@ -30,7 +30,7 @@ class EvalTransform(Transform):
     resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
 
     def __post_init__(self) -> None:
-        check_options(self)
+        Transform.__post_init__(self)
         if isinstance(self.resize, int) and self.resize < min(self.shape):
             raise OptionError(
                 type(self),

@@ -1,0 +1,168 @@
+"""The steps of albumentations in the words of torchvision, which the readers of `steps` know.
+
+`parts_of` takes a Compose apart, and `alike` makes of a step one that has the name and attributes
+of torchvision's, or raises a NotConvertibleError. OpenCV's numbers for interpolations are in
+`_INTERPOLATIONS`, since OpenCV itself is not needed here.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
+
+_INTERPOLATIONS = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos"}
+_WHOLES = ("Compose", "Sequential")
+
+
+class Alike:
+    """A step of albumentations as one of torchvision; subclasses have the name of that one.
+
+    Attributes:
+        original: albumentations' step.
+    """
+
+    def __init__(self, original: Any, **options: Any):
+        self.original = original
+        self.__dict__.update(options)
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        """Calls a copy of albumentations' step, whose random state stays as it was."""
+        if "live" not in vars(self):
+            self.live = copy.deepcopy(self.original)
+            self.live.set_random_seed(int(torch.randint(2**31, ())))
+        moved = self.live(image=image.permute(1, 2, 0).contiguous().numpy())["image"]
+        return torch.from_numpy(moved.copy()).permute(2, 0, 1)
+
+
+def parts_of(whole: Any) -> Iterator[Any]:
+    """Yields the single steps of albumentations' Compose, and any other step as it is."""
+    if type(whole).__name__ not in _WHOLES:
+        yield whole
+        return
+
+    name = f"albumentations' {type(whole).__name__}"
+    refuse_unless(whole.p == 1, name, f"it is applied with p={whole.p}", "set p=1")
+    moved = [kind for kind in ("bboxes", "keypoints") if kind in getattr(whole, "processors", {})]
+    refuse_unless(
+        not moved, name, f"it moves {' and '.join(moved)}", "use build_loader (docs/objects.md)"
+    )
+    for part in whole.transforms:
+        yield from parts_of(part)
+
+
+def alike(step: Any) -> Any:
+    """Makes of a step of albumentations one like torchvision's; other steps stay as they are."""
+    if not is_of(step, "albumentations"):
+        return step
+
+    name = type(step).__name__
+    if name not in _READERS:
+        raise NotConvertibleError(
+            f"albumentations' {name}",
+            "our plan has no such step",
+            "write the same with steps of torchvision or albumentations that docs/from_torch.md "
+            "lists, as far as there are such (1 line); pixels then differ as those of the two do",
+        )
+    return _READERS[name](step)
+
+
+def _like(name: str, step: Any, **options: Any) -> Alike:
+    # a class of torchvision's name, by which the readers know it and errors name it
+    kind: type[Alike] = type(name, (Alike,), {})
+    return kind(step, **options)
+
+
+def _always(step: Any) -> None:
+    refuse_unless(
+        step.p == 1,
+        f"albumentations' {type(step).__name__}",
+        f"it is applied with p={step.p}, so images have several sizes or ranges",
+        "set p=1",
+    )
+
+
+def _interpolation(step: Any) -> str:
+    name, kind = type(step).__name__, _INTERPOLATIONS.get(step.interpolation, "another")
+    area = getattr(step, "area_for_downscale", None)
+    refuse_unless(
+        kind == "bilinear" and not area,
+        f"albumentations' {name}",
+        f"interpolation={kind}" + (f", area_for_downscale={area}" if area else ""),
+        "use cv2.INTER_LINEAR, albumentations' default",
+    )
+    return kind
+
+
+def _resize(step: Any) -> Alike:
+    _always(step)
+    size, kind = [step.height, step.width], _interpolation(step)
+    return _like("Resize", step, size=size, max_size=None, interpolation=kind)
+
+
+def _resized_crop(step: Any) -> Alike:
+    _always(step)
+    options = {"size": step.size, "scale": step.scale, "ratio": step.ratio}
+    return _like("RandomResizedCrop", step, interpolation=_interpolation(step), **options)
+
+
+def _center_crop(step: Any) -> Alike:
+    _always(step)
+    _without_padding(step)
+    return _like("CenterCrop", step, size=(step.height, step.width))
+
+
+def _random_crop(step: Any) -> Alike:
+    _always(step)
+    _without_padding(step)
+    options = {"padding": None, "pad_if_needed": False, "padding_mode": "constant", "fill": 0}
+    return _like("RandomCrop", step, size=(step.height, step.width), **options)
+
+
+def _without_padding(step: Any) -> None:
+    name = f"albumentations' {type(step).__name__}"
+    refuse_unless(not step.pad_if_needed, name, "pad_if_needed is set", "leave it out")
+
+
+def _flip(name: str) -> Callable[[Any], Alike]:
+    return lambda step: _like(name, step, p=step.p)
+
+
+def _normalize(step: Any) -> Alike:
+    _always(step)
+    plain = step.normalization == "standard" and step.max_pixel_value == 255
+    refuse_unless(
+        plain,
+        "albumentations' Normalize",
+        f"normalization={step.normalization}, max_pixel_value={step.max_pixel_value}",
+        "use standard, and 255",
+    )
+    return _like("Normalize", step, mean=step.mean, std=step.std)
+
+
+def _to_float(step: Any) -> Alike:
+    _always(step)
+    whole = step.max_value in (None, 255)
+    refuse_unless(whole, "albumentations' ToFloat", f"max_value={step.max_value}", "use 255")
+    return _like("ToDtype", step, dtype=torch.float32, scale=True)
+
+
+def _to_tensor(step: Any) -> Alike:
+    _always(step)
+    return _like("ToTensorV2", step)
+
+
+# by the name of a step's class
+_READERS: dict[str, Callable[[Any], Alike]] = {
+    "Resize": _resize,
+    "RandomResizedCrop": _resized_crop,
+    "CenterCrop": _center_crop,
+    "RandomCrop": _random_crop,
+    "HorizontalFlip": _flip("RandomHorizontalFlip"),
+    "VerticalFlip": _flip("RandomVerticalFlip"),
+    "Normalize": _normalize,
+    "ToFloat": _to_float,
+    "ToTensorV2": _to_tensor,
+}

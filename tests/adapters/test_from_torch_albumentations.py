@@ -1,0 +1,96 @@
+"""Data sets that read with OpenCV and transform with albumentations."""
+
+import albumentations as A
+import cv2
+import pytest
+from albumentations.pytorch import ToTensorV2
+from torch.utils.data import DataLoader, Dataset
+
+import dali_pipes as dp
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Pictures(Dataset):
+    def __init__(self, folder, *steps):
+        self.files, self.transform = sorted(folder.rglob("*.jpg")), A.Compose(steps)
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, at):
+        image = cv2.cvtColor(cv2.imread(str(self.files[at])), cv2.COLOR_BGR2RGB)
+        return self.transform(image=image)["image"], at % 3
+
+
+def converted(folder, *steps, shuffle=False):
+    loader = DataLoader(Pictures(folder, *steps), batch_size=4, shuffle=shuffle)
+    return loader, dp.from_torch(loader, dp.TorchConfig(num_workers=0), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [A.Resize(40, 48), A.Normalize(MEAN, STD), ToTensorV2()],
+        [A.Compose([A.Resize(48, 49), A.CenterCrop(40, 48)]), A.ToFloat(255), ToTensorV2()],
+        [A.Resize(40, 48), ToTensorV2()],
+    ],
+    ids=["normalized", "cropped", "bytes"],
+)
+def test_an_evaluation_is_equal(photograph_folder, steps):
+    old, new = converted(photograph_folder, *steps)
+    with new:
+        assert "antialias=False as OpenCV resizes" in new.explain()
+        for (images, labels), (ours, our_labels) in zip(old, new, strict=True):
+            assert images.dtype == ours.dtype and labels.equal(our_labels)
+            step = 1 if images.float().max() > 10 else 1 / (255 * 0.2)
+            assert float((images.float() - ours.float()).abs().max()) <= step
+
+
+def test_a_training_transform_is_compared(photograph_folder):
+    steps = A.RandomResizedCrop(size=(40, 48)), A.HorizontalFlip(p=0.5), A.VerticalFlip(p=0.25)
+    _, new = converted(photograph_folder, *steps, A.Normalize(), ToTensorV2(), shuffle=True)
+    with new:
+        transform = new.loader.plan.transform
+        assert (transform.flip, transform.vertical_flip) == (0.5, 0.25)
+        assert not transform.antialias and transform.scale == (0.08, 1.0)
+        assert "largest distance of distributions" in new.explain()
+
+
+REFUSED = {
+    "a crop with an odd rest": (
+        [A.Resize(47, 48), A.CenterCrop(40, 48), ToTensorV2()],
+        "of which it leaves the odd one at the end",
+    ),
+    "another interpolation": (
+        [A.Resize(40, 48, interpolation=cv2.INTER_CUBIC), ToTensorV2()],
+        r"albumentations' Resize cannot be carried over: interpolation=bicubic; use cv2.INTER_LIN",
+    ),
+    "a step that sometimes happens": (
+        [A.Resize(40, 48, p=0.5), ToTensorV2()],
+        r"applied with p=0.5, so images have several sizes",
+    ),
+    "a step that is not there": (
+        [A.Resize(40, 48), A.RandomFog(p=1), ToTensorV2()],
+        "albumentations' RandomFog cannot be carried over: our plan has no such step",
+    ),
+    "a crop before a resize": (
+        [A.CenterCrop(40, 48), A.Resize(20, 24), ToTensorV2()],
+        "no Resize is before it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_differs_is_refused(photograph_folder, name):
+    steps, problem = REFUSED[name]
+    with pytest.raises(NotConvertibleError, match=problem):
+        converted(photograph_folder, *steps)
+
+
+def test_a_compose_that_sometimes_happens_is_refused(photograph_folder):
+    data = Pictures(photograph_folder, A.Resize(40, 48), ToTensorV2())
+    data.transform.p = 0.5
+    with pytest.raises(NotConvertibleError, match=r"albumentations' Compose .* p=0.5"):
+        dp.from_torch(DataLoader(data, batch_size=4), dp.TorchConfig(num_workers=0), device="cpu")

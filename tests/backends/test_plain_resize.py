@@ -1,0 +1,52 @@
+"""Resizing without antialiasing: that of OpenCV, on every backend."""
+
+import cv2
+import numpy as np
+import pytest
+
+import dali_pipes as dp
+from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.errors import OptionError
+
+SHAPES = [(40, 56), (75, 100), (150, 33), (1, 1), (90, 240)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_that_of_opencv(shape):
+    image = np.random.default_rng(0).integers(0, 256, (75, 100, 3), np.uint8)
+    theirs = cv2.resize(image, shape[::-1], interpolation=cv2.INTER_LINEAR)
+    # noise, in which more pixels differ than in photographs
+    difference = np.abs(resize_plain(image, shape).astype(int) - theirs)
+    assert difference.max() <= 1 and difference.mean() < 0.005
+
+
+def batches(folder, config, **options):
+    manifest = dp.Manifest.scan(folder, progress=False)
+    transform = dp.CenterCropTransform(
+        size=(48, 60), resize=(56, 64), dtype="uint8", antialias=False, **options
+    )
+    with dp.build_loader(manifest, config, transform=transform, batch_size=3, seed=1) as loader:
+        return np.concatenate([batch.images.cpu().numpy().astype(int) for batch in loader])
+
+
+@pytest.mark.parametrize(
+    ("config", "largest"),
+    [
+        (dp.TorchConfig(num_workers=0, decoder="torchvision"), 0),
+        (dp.DaliConfig(device="cpu", num_threads=2, resize="torch"), 0),
+        (dp.DaliConfig(device="cpu", num_threads=2, resize="dali"), 1),
+    ],
+    ids=["torchvision", "dali_cpu", "dali_cpu_graph"],
+)
+def test_backends_agree(photograph_folder, config, largest):
+    expected = batches(photograph_folder, dp.TorchConfig(num_workers=0))
+    smooth = dp.CenterCropTransform(size=(48, 60), resize=(56, 64), dtype="uint8")
+    assert smooth.antialias and expected.std() > 0
+    ours = batches(photograph_folder, config)
+    difference = np.abs(ours - expected)
+    assert difference.max() <= largest and difference.mean() < 0.3
+
+
+def test_with_a_bicubic_filter_it_is_refused():
+    with pytest.raises(OptionError, match="antialias is False, which needs interpolation bilinear"):
+        dp.EvalTransform(antialias=False, interpolation="bicubic")
