@@ -62,8 +62,8 @@ def work_of(
 
     print_steps(conversion.steps, console)
     announce(conversion)
-    if conversion.batch_transform:
-        console.print("The loaders compared with yours are measured without its mixing.")
+    if left_out := conversion.unmeasured:
+        console.print(f"The loaders compared with yours are measured without {left_out}.")
 
     # the trials are other processes, which read the manifest from this file
     with tempfile.TemporaryDirectory() as folder:

@@ -96,6 +96,7 @@ def steps(total: int) -> Iterator[Callable[[str], None]]:
         def begin_step(text: str) -> None:
             progress.update(task, description=text, advance=1)
             if not console.is_terminal:
-                print(text, file=sys.stderr, flush=True)
+                sys.stderr.write(f"{text}\n")
+                sys.stderr.flush()
 
         yield begin_step

@@ -522,6 +522,16 @@ def test_mixing_in_the_collate_function():
     assert batch_transform_of(mixing(choice), 6, False)[0] == expected
     assert batch_transform_of(of_the_module, 6, False)[0] == dp.CutMix(alpha=0.5, num_classes=3)
     assert batch_transform_of(collate, 6, False)[0] is None
+    # torchvision's v1 has no probabilities, and draws from Python's random numbers
+    first = v1.RandomChoice([v2.MixUp(num_classes=5, alpha=0.2), v2.CutMix(num_classes=5)])
+    assert batch_transform_of(mixing(first), 6, False)[0] == expected
+
+
+class MixUp(v2.MixUp):
+    """A program's own, which mixes half of the batches."""
+
+    def forward(self, *batch):
+        return super().forward(*batch) if torch.rand(1) < 0.5 else batch
 
 
 def timm_collate(batch):
@@ -546,6 +556,7 @@ def more_than_mixing(batch):
         lambda batch: MODULE_MIX(*collate(batch)) if WEIGHTS.all() else collate(batch),
         lambda batch: [each.clamp(0) for each in MODULE_MIX(*collate(batch))],
         mixing(v2.RandomChoice([v2.Identity(), v2.MixUp(num_classes=5)])),
+        mixing(v2.RandomChoice([MixUp(num_classes=5), v2.CutMix(num_classes=5)])),
         timm_collate,
         mixing(v2.RandomChoice([v2.MixUp(num_classes=5), v2.CutMix(num_classes=5)], p=[0.9, 0.1])),
     ],
@@ -553,7 +564,7 @@ def more_than_mixing(batch):
 def test_another_collate_function_is_refused(function):
     with pytest.raises(
         NotConvertibleError,
-        match=r"collate_fn=.*it may do anything|RandomChoice.*probabilities|^Identity",
+        match=r"collate_fn=.*it may do anything|RandomChoice.*probabilities|^Identity|^MixUp",
     ):
         batch_transform_of(function, 6, False)
 

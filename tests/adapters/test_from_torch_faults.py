@@ -380,8 +380,40 @@ def test_a_loader_whose_batches_are_changed(files):
             iterator = super()._get_iterator()
             return ((x.flip(-1), y) for x, y in iterator)
 
-    with pytest.raises(NotConvertibleError, match="no plain torch DataLoader"):
+    message = r"Mirrored \(test_from_torch_faults.py:\d+\) .*its own _get_iterator.*\(1 line\)"
+    with pytest.raises(NotConvertibleError, match=message):
         Conversion.of(Mirrored(Own(files, plain), 3))
+
+
+# A transform that fails for small made-up pictures, which would then show nothing
+
+
+LARGE_CROP = v1.Compose([v1.RandomCrop(280), v1.ToTensor()])
+
+
+def brightened(picture, index):
+    if np.asarray(picture).mean() < 10:
+        picture = picture.point(lambda value: min(255, 2 * value))
+    return LARGE_CROP(picture), index
+
+
+def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path):
+    sizes = {"1.jpg": (300, 320), "2.jpg": (400, 290)}
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for number, (name, size) in enumerate(sizes.items()):
+        coarse = np.random.default_rng(number).integers(60, 200, (5, 6, 3), np.uint8)
+        image = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+        image.save(tmp_path / name, icc_profile=profile, exif=tag(6) if number else b"")
+    files = sorted(map(str, tmp_path.glob("*.jpg")))
+
+    def load(path):
+        return Image.fromarray(cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB))
+
+    conversion = Conversion.of(DataLoader(Own(files, lambda x, i: (LARGE_CROP(x), i), load), 1))
+    assert conversion.transform.size == 280
+    # OpenCV turns pictures by their tag
+    assert conversion.transform.exif == "apply"
+    assert_refused(Own(files, brightened, load), "decoded file, but other values|depends on pixels")
 
 
 # Changes after the conversion

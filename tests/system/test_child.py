@@ -28,6 +28,11 @@ def crashes():
 def leaves(): os._exit(3)
 def hangs(): time.sleep(600)
 
+def replaces_print():
+    import builtins
+    builtins.print = lambda *values, **options: None  # as programs do on other ranks than 0
+    return "said"
+
 def raises():
     raise RuntimeError("first line" + chr(10) + "second line")
 
@@ -52,6 +57,10 @@ def modules_can_be_found(tmp_path, monkeypatch):
 
 def child(do, limit_s=60):
     return Child("worker:run", {"do": do}, limit_s)
+
+
+def test_a_value_comes_back_whatever_print_is():
+    assert in_child("planted:replaces_print", 60).value == "said"
 
 
 def test_a_value_comes_back_whatever_libraries_print():

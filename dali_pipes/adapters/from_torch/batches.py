@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from dali_pipes.adapters.from_torch.check import random_states_kept
 from dali_pipes.adapters.from_torch.orders import read_program_order
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.backends.base import BatchTransform
@@ -386,9 +387,8 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
 
     found = []
     for function in (collate, lambda batch: mix(*default_collate(batch))):
-        with torch.random.fork_rng(devices=[]):
-            # both draw the same numbers, so equal functions give equal batches
-            torch.default_generator.manual_seed(0)
+        # both draw the same numbers, so equal functions give equal batches
+        with random_states_kept():
             try:
                 found.append(function(list(samples)))
             except Exception:  # any error of a function that we do not know
@@ -402,12 +402,19 @@ def _does_only(collate: Any, mix: Any, batch_size: int) -> bool:
 
 def _convert_mix(mix: Any) -> BatchTransform:
     kind = type(mix).__name__
-    if kind == "RandomChoice":
+    if is_of(mix, "torchvision.transforms", "RandomChoice"):
+        # None, in torchvision's v1, means equal ones
+        probabilities = [1] if mix.p is None else mix.p
         refuse_unless(
-            len(set(mix.p)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal"
+            len(set(probabilities)) == 1, kind, f"its probabilities are {mix.p}", "ours are equal"
         )
         return RandomChoice([_convert_mix(transform) for transform in mix.transforms])
+
+    # a program's own class may have the name of one of torchvision's
     refuse_unless(
-        kind in ("MixUp", "CutMix"), kind, "no such batch transform", "use MixUp and CutMix"
+        is_of(mix, "torchvision.transforms", "MixUp", "CutMix"),
+        kind,
+        "no such batch transform",
+        "use torchvision's MixUp and CutMix",
     )
     return (MixUp if kind == "MixUp" else CutMix)(alpha=mix.alpha, num_classes=mix.num_classes)

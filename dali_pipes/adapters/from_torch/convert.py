@@ -53,7 +53,7 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
-from dali_pipes.adapters.from_torch.recording.made_up import traits_of
+from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -319,6 +319,18 @@ class Conversion:
             HeldState(dataset, sampler_of(loader), seen.moving),
         )
 
+    @property
+    def unmeasured(self) -> str:
+        """What `from_torch` does after `build_loader`, and an A/B of loaders leaves out, in words;
+        "": nothing.
+        """
+        if self.batch_transform:
+            return "its mixing"
+        if self.output.collate:
+            return "its collate function"
+        is_plain = self.output.skeletons is None
+        return "" if is_plain else "the form and the other values of its samples"
+
     def compared(self, config: LoaderConfig, device: Any) -> str:
         """Compares with the old loader, and returns what was found, in words."""
         found = compare_batches(self, config, device)
@@ -345,14 +357,23 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
 
 
 def _refuse_other_loaders(loader: Any) -> None:
-    # a subclass with an __iter__ of its own may do anything to batches
-    plain = isinstance(loader, DataLoader) and all(
-        getattr(type(loader), name) is getattr(DataLoader, name) and name not in vars(loader)
-        for name in ("__iter__", "_get_iterator")
+    kind = loader if isinstance(loader, type) else type(loader)
+    refuse_unless(
+        isinstance(loader, DataLoader),
+        f"the loader {kind.__name__}",
+        "it is no torch DataLoader",
+        "pass on a torch.utils.data.DataLoader",
     )
-    name = f"the loader {loader.__name__ if isinstance(loader, type) else type(loader).__name__}"
-    plain = plain or is_of(loader, "timm.data", "MultiEpochsDataLoader")
-    refuse_unless(plain, name, "it is no plain torch DataLoader", "pass on a DataLoader")
+    # a subclass with such methods of its own may do anything to batches
+    for method in ("__iter__", "_get_iterator"):
+        own = getattr(kind, method) is not getattr(DataLoader, method) or method in vars(loader)
+        refuse_unless(
+            not own or is_of(loader, "timm.data", "MultiEpochsDataLoader"),
+            f"the loader {place_of(kind, method)}",
+            f"it has its own {method}, which may do anything to samples and batches",
+            "make a torch.utils.data.DataLoader with the same arguments if it only loads them in "
+            "its own way (1 line); move what it does to a batch into the collate function",
+        )
 
     refuse_unless(
         not isinstance(loader.dataset, IterableDataset),
@@ -510,9 +531,9 @@ def _refuse_modes(seen: Trace, manifest: Manifest) -> None:
         refuse_unless(
             not others,
             seen.name,
-            f"it does not convert {place}, of mode {' and '.join(sorted(others))}, to RGB, as "
-            "dali_pipes does",
-            'open images with Image.open(path).convert("RGB")',
+            f"{place} has {name_traits(others)}, and it does not make of it what dali_pipes does, "
+            'which is Image.open(path).convert("RGB")',
+            "open images like that",
         )
 
 

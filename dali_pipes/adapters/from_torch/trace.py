@@ -27,6 +27,7 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     BLANK,
     MADE_UP,
     OTHER_MODES,
+    SQUARE,
     TURNED,
     MadeUp,
 )
@@ -54,6 +55,7 @@ _TURNS_SOME = (
 TRUE_SAMPLES = 8  # samples that are run with their true pictures, spread over the data set
 # height and width of cheap noise; values that depend on the size differ between the two
 CHEAP_SIZES = (11, 14), (19, 8)
+_SCALES = (1, 2, 4, 8, 16, 32)  # of made-up pictures
 # a program that counts its calls may do something else after so many, or now and then
 _LATER, _REPEATED = (10**3, 10**5, 10**7, 10**9), 400
 _TOGETHER = 8  # samples that are asked of `__getitems__` at once
@@ -196,6 +198,7 @@ class _Tracer:
         self.events: set[Any] = set()
         self.others: list[Any] = []
         self.file_modes: tuple[str, ...] = ()
+        self._scale: int | None = None
         self._true: dict[Any, Seen] = {}
         self._first: dict[Any, Seen] = {}
 
@@ -258,6 +261,14 @@ class _Tracer:
     def visit_made_up(self, index: Any, made_up: MadeUp) -> None:
         """Visits a sample with a picture that is made up; a transform may fail for it."""
         true = self.see_true(index)
+        larger = made_up.enlarged(self._ask_scale(index))
+        if seen := self._try(index, self._made_up(true, larger), made_up.name):
+            self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
+            if made_up not in BLANK:
+                self._expect(seen, made_up.name)
+
+    def _made_up(self, true: Seen, made_up: MadeUp) -> Supply:
+        """Made-up pictures for the files that a sample opens."""
         modes = [opened.mode for opened in true.visit.opened]
 
         def encode(number: int) -> bytes:
@@ -265,11 +276,22 @@ class _Tracer:
             mode = modes[number] if 0 < number < len(modes) else "RGB"
             return made_up.encode(number, mode if mode in _MASK_MODES else "RGB")
 
-        supply = Supply(self._with_masks(encode, made_up.size))
-        if seen := self._try(index, supply, made_up.name):
-            self._compare(true, seen, f"is another one for {made_up.name}: it depends on pixels")
-            if made_up not in BLANK:
-                self._expect(seen, made_up.name)
+        return Supply(self._with_masks(encode, made_up.size))
+
+    def _ask_scale(self, index: Any) -> int:
+        """How much larger made-up pictures must be for the transforms: a RandomCrop(288) fails for
+        smaller ones, and would show nothing.
+        """
+        if self._scale is None:
+            true = self.see_true(index)
+            sizes = (SQUARE.enlarged(scale) for scale in _SCALES)
+            taken = (
+                each.scale
+                for each in sizes
+                if self._try(index, self._made_up(true, each), each.name)
+            )
+            self._scale = next(taken, 1)
+        return self._scale
 
     def refuse_other_values(self, index: Any, true: Seen, skeleton: Any) -> None:
         """Refuses a sample whose values were others when its picture was cheap noise."""
@@ -286,8 +308,9 @@ class _Tracer:
         transform fails for the picture with a tag.
         """
         # masks are those of the stored picture, or of the upright one
-        sizes = (TURNED.size, TURNED.size[::-1]) if self._recorder.masks else (TURNED.size,)
-        supplies = [Supply(self._with_masks(TURNED.encode, size)) for size in sizes]
+        made_up = TURNED.enlarged(self._ask_scale(index))
+        sizes = (made_up.size, made_up.size[::-1]) if self._recorder.masks else (made_up.size,)
+        supplies = [Supply(self._with_masks(made_up.encode, size)) for size in sizes]
         visits = (self._try(index, supply, TURNED.name) for supply in supplies)
         seen = next((each for each in visits if each), None)
         true = self.see_true(index)
@@ -314,8 +337,8 @@ class _Tracer:
         (`traits_of`); None: all that were tried.
         """
         # a mode counts as not converted if one of its formats is not
-        true, others = self.see_true(index), set()
-        for made_up in OTHER_MODES:
+        true, others, scale = self.see_true(index), set(), self._ask_scale(index)
+        for made_up in (each.enlarged(scale) for each in OTHER_MODES):
             try:
                 supply = Supply(self._with_masks(made_up.encode, made_up.size))
                 seen = self._recorder.trace(self._recorder.see(index, supply, 4))

@@ -24,14 +24,14 @@ class LoaderReport:
         steps: its steps, and what carries out each.
         refusal: why it cannot be carried over; "" if it can.
         compared: what the comparison with the old loader has shown; "" if there was none.
-        mixes: whether its collate function mixes samples.
+        unmeasured: what the A/B leaves out (`Conversion.unmeasured`).
     """
 
     text: str
     steps: list[Step] = field(default_factory=list)
     refusal: str = ""
     compared: str = ""
-    mixes: bool = False
+    unmeasured: str = ""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "LoaderReport":
@@ -61,7 +61,7 @@ def convert(
         report.steps, report.refusal = [*error.steps], str(error)
         return report, None
 
-    report.steps, report.mixes = [*conversion.steps], conversion.batch_transform is not None
+    report.steps, report.unmeasured = [*conversion.steps], conversion.unmeasured
     return report, conversion
 
 

@@ -164,8 +164,8 @@ def migrate_program(
                 return
 
             assert target.work is not None, "the program's process has saved it"
-            if target.report.mixes:
-                say(console, "The loaders compared with yours are measured without its mixing.")
+            if left_out := target.report.unmeasured:
+                say(console, f"The loaders compared with yours are measured without {left_out}.")
             yours = ProgramLoaderConfig(
                 words=program.words,
                 place=target.origin.place(Path.cwd()),

@@ -5,11 +5,13 @@ Each of `MADE_UP` is encoded anew for the nth file of a visit, so that two files
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from PIL import Image, ImageCms
+
+_MOST_PIXELS = 2**22  # of a picture that is enlarged
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class MadeUp:
         draw: makes the pixels (H, W, 3) uint8; None: noise.
         orientation: the value of its EXIF tag; 1: upright.
         trait: what the file is of, as `traits_of` says.
+        scale: how many times its size is that of the table below.
     """
 
     name: str
@@ -33,6 +36,7 @@ class MadeUp:
     draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray] | None = None
     orientation: int = 1
     trait: str = "RGB"
+    scale: int = 1
 
     def encode(self, number: int, mode: str | None = None) -> bytes:
         """The encoded picture for the nth file.
@@ -40,7 +44,18 @@ class MadeUp:
         Args:
             mode: another one, such as that of a mask.
         """
-        return _encode(self, number, mode or self.mode)
+        # the cache keeps small ones only
+        encode = _encode if self.scale == 1 else _encode.__wrapped__
+        return encode(self, number, mode or self.mode)
+
+    def enlarged(self, scale: int) -> "MadeUp":
+        """A picture of this kind that is so many times as large; a tiny one stays what it is, and
+        so does a large one.
+        """
+        height, width = (scale * side for side in self.size)
+        if max(self.size) < SQUARE.size[0] or height * width > _MOST_PIXELS:
+            return self
+        return replace(self, size=(height, width), scale=scale)
 
 
 @cache
@@ -53,7 +68,8 @@ def _encode(made_up: MadeUp, number: int, mode: str) -> bytes:
     if mode in ("RGBA", "LA"):
         image.putalpha(Image.fromarray(noise.integers(0, 256, made_up.size, np.uint8)))
 
-    options: dict[str, object] = {}
+    # noise cannot be compressed
+    options: dict[str, object] = {"compress_level": 0}
     if made_up.trait == TRANSPARENT:
         first = image.getpixel((0, 0))
         options["transparency"] = first
@@ -82,6 +98,14 @@ def traits_of(image: Image.Image) -> set[str]:
     if image.info.get("icc_profile"):
         kinds.add(PROFILED)
     return kinds
+
+
+def name_traits(traits: set[str]) -> str:
+    """What a file is of, for people."""
+    more = (TRANSPARENT, PROFILED)
+    return " and ".join(
+        trait if trait in more else f"Pillow's mode {trait}" for trait in sorted(traits)
+    )
 
 
 def _other_profile() -> bytes:
@@ -129,6 +153,7 @@ BLANK = (
     MadeUp("a black picture", (68, 74), draw=_black),
     MadeUp("a white picture", (74, 68), draw=_white),
 )
+SQUARE = MadeUp("a square picture", (64, 64))
 # All of them are in colour, and must reach the transform as they are. Rules of a program's own,
 # such as to crop away what is black or to shrink what is large, show in some of them.
 MADE_UP = (
@@ -140,7 +165,7 @@ MADE_UP = (
     MadeUp("a bright picture", (97, 71), draw=_bright),
     MadeUp("a tiny picture", (9, 13)),
     MadeUp("a small picture", (40, 30)),
-    MadeUp("a square picture", (64, 64)),
+    SQUARE,
     MadeUp("a wide picture", (30, 260)),
     MadeUp("a high picture", (260, 30)),
     MadeUp("a large JPEG", (1100, 1500), format="JPEG"),

@@ -207,15 +207,12 @@ class ExaminedLoop:
         text = StringIO()
         console = Console(file=text, width=self._job["width"])
         if self._ended:
-            print(f"\n{self._loop.place}: {self._ended}; the report is about these", file=text)
+            text.write(f"\n{self._loop.place}: {self._ended}; the report is about these\n")
         if self.partners:
             others = f"{len(self.partners)} other DataLoader{'s' * (len(self.partners) > 1)}"
-            print(
-                (
-                    f"\nThe loop also takes batches from {others}: waiting for these counts as "
-                    "part of its step."
-                ),
-                file=text,
+            text.write(
+                f"\nThe loop also takes batches from {others}: waiting for these counts as part of "
+                "its step.\n"
             )
 
         print_diagnosis(diagnosis, self._program.workers, console)
