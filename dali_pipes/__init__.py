@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import MixUp as MixUp
     from dali_pipes.loader.mixing import RandomChoice as RandomChoice
     from dali_pipes.loader.mixing_kernels import cupy_stream as cupy_stream
+    from dali_pipes.plan.augment.policies.augment import Augment as Augment
     from dali_pipes.plan.philox import BatchDraws as BatchDraws
     from dali_pipes.plan.plan import Plan as Plan
     from dali_pipes.plan.plan import Rank as Rank
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 # The public names besides those of the tables below. `__all__` has both, see `__getattr__`.
 _NAMES = [
+    "Augment",
     "BadSampleError",
     "Batch",
     "BatchDraws",
@@ -77,7 +79,7 @@ _NAMES = [
 
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
-    *("errors", "plan.philox", "plan.plan"),
+    *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),

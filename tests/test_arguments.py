@@ -62,6 +62,7 @@ BAD = {
 }
 WRAPPED = (np.asarray, lambda value: np.asarray(value)[()], torch.tensor)
 NEEDED = {  # options without which there is nothing to check
+    "Augment": {"function": abs},
     "Weighted": {"weights": "loss"},
     "Schedule": {"schedule": {0: "uniform"}},
     "ColorJitter": {"brightness": 0.5},
@@ -79,7 +80,7 @@ NEEDED = {  # options without which there is nothing to check
 # time
 OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
-OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes"}
+OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes", "draw"}
 # what plans, loaders and tune ask options for, with numbers that are checked already
 OF_OPTIONS = {"order", "orders", "on_cores"}
 

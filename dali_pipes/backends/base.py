@@ -313,6 +313,17 @@ class Backend(ABC):
     def explain(self) -> str:
         """How images will be decoded and why, in one line."""
 
+    def explain_functions(self) -> str:
+        """Where the functions of the user's run, in a few words; "" if there are none."""
+        titles = [
+            f"{policy.title} ({'batches' if policy.per == 'batch' else 'image by image'})"
+            for view in views_of(self._transform)
+            for policy in view.augmenter.functions
+        ]
+        device = self.functions_on(self._config, self._device)
+        where = " with the interpreter lock" if device.type == "cpu" else ""
+        return f"functions of yours on {device}{where}: {', '.join(titles)}" if titles else ""
+
     @abstractmethod
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         """Yields each of these batches with its images, in this order, and ends the previous
@@ -324,6 +335,15 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""
+
+    @classmethod
+    def functions_on(cls, config: Any, device: torch.device) -> torch.device:
+        """Where the functions of the user's in `augment` run, if batches arrive on `device`.
+
+        Args:
+            config: as for `memory_needs`.
+        """
+        return torch.device("cpu")
 
     @classmethod
     def memory_needs(

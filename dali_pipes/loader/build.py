@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.checks import LARGEST_SEED, check_choice
@@ -120,6 +121,7 @@ def build_loader(
 
     backend, target = entry_of(config).load(), resolve_device(device, config)
     config = config.on_cores()
+    check_functions(transform, backend.functions_on(config.on_device(target), target))
     # cached: each size of images has a backend of its own, and what this GPU decodes stays the same
     probe = cache(partial(try_regions, manifest, transform.exif, config, batch_size, target))
     build_backend = partial(

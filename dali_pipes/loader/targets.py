@@ -196,16 +196,17 @@ class TargetReader:
         made = mask[lines[:, None], columns]
         made[lines < 0], made[:, columns < 0] = outside, outside
 
-        ops, magnitudes = view.augmentation.ops[at], view.augmentation.magnitudes[at]
-        if not ops.any():
+        drawn = view.augmentation
+        if not drawn.ops[at].any() and not drawn.moves[at].size:
             return made
         from dali_pipes.backends.common.torchvision_augment import augment_mask
 
         return augment_mask(
             torch.from_numpy(made),
             views_of(self._transform)[0].augmenter.slots,
-            ops,
-            magnitudes,
+            drawn.ops[at],
+            drawn.magnitudes[at],
+            drawn.moves[at],
             outside,
         ).numpy()
 

@@ -41,7 +41,8 @@ class Description(NamedTuple):
 
     @classmethod
     def of(cls, backend: Backend) -> Self:
-        return cls(repr(backend), backend.engine_mix, backend.explain(), backend.own_gpu)
+        explanation = "; ".join(filter(None, (backend.explain(), backend.explain_functions())))
+        return cls(repr(backend), backend.engine_mix, explanation, backend.own_gpu)
 
 
 class Work:

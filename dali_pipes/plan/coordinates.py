@@ -132,6 +132,12 @@ def move_objects(
             places.clip(np.zeros(2), canvas)
             places.hide(canvas)
 
+    # so does each function of the user's that moves pixels
+    for matrices in augmentation.moves.swapaxes(0, 1):
+        places.transform(matrices[images])
+        places.clip(np.zeros(2), canvas)
+        places.hide(canvas)
+
     boxes = places.boxes.reshape(-1, 4).astype(np.float32)
     sides = boxes[:, 2:] - boxes[:, :2]
     kept = within & ((sides >= min_size) & (sides > 0)).all(axis=1)
@@ -153,7 +159,7 @@ def to_stored(
 
     Args:
         geometry, augmentation: of the N images; the matrix is NaN for an image that an affine
-            operation moves.
+            operation or a function of the user's moves.
         shape: height and width of the output.
         orientations: (N,) EXIF's, by which the images were turned before; 1: not turned.
     """
@@ -174,6 +180,8 @@ def to_stored(
 
     back = np.linalg.inv(forward)[:, :2].astype(np.float64)
     back[np.isin(augmentation.ops, _AFFINE_CODES).any(axis=1)] = np.nan
+    if augmentation.moves.shape[1]:
+        back[(augmentation.moves != np.eye(2, 3)).any(axis=(1, 2, 3))] = np.nan
     return back
 
 

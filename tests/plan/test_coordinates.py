@@ -51,7 +51,13 @@ def augmentation(count: int, ops: list[str], seed: int = 0) -> Augmentation:
         np.reshape(codes, form).astype(np.int8),
         np.reshape(magnitudes, form).astype(np.float32),
         np.zeros((count, 4), int),
+        *no_functions(count),
     )
+
+
+def no_functions(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and moves of images without functions of the user's."""
+    return np.zeros((count, 0)), np.zeros((count, 0, 2, 3))
 
 
 def geometries(count: int) -> dict[str, tuple[Geometry, tuple[int, int]]]:
@@ -220,6 +226,7 @@ def test_keypoints_that_left_the_image_do_not_come_back():
         np.full((1, 2), CODE["TranslateX"], np.int8),
         np.array([[-20.9, 20.9]], np.float32),
         np.zeros((1, 4), int),
+        *no_functions(1),
     )
     moved, _ = move_objects(
         objects, planned([40, 40], [0, 0, 40, 40], [40, 40], [0, 0]), there_and_back, (40, 40)

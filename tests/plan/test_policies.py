@@ -276,5 +276,5 @@ def test_mistakes_are_named(augment, message):
 
 
 def test_every_policy_is_called_as_in_torchvision():
-    for name in POLICIES:
+    for name in POLICIES.keys() - {"Augment"}:
         assert hasattr(v2, name), name

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from dali_pipes.backends.common.functions import Functions
 from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
@@ -53,20 +55,31 @@ class Normalizer:
     """Turns (N, 3, H, W) uint8 images into finished ones, on the device they are on."""
 
     def __init__(self, transform: Transform):
-        self._transform = transform
+        self._transform, self._functions = transform, Functions(transform)
         self._dtype, self._memory_format = (
             TORCH_DTYPES[transform.dtype],
             MEMORY_FORMATS[transform.memory_format],
         )
         self._constants: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def __call__(self, images: torch.Tensor, erased: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self,
+        images: torch.Tensor,
+        erased: torch.Tensor,
+        numbers: NDArray[np.float64] | None = None,
+    ) -> torch.Tensor:
         """The finished images.
 
         Args:
             erased: (N, 4) int64 on the CPU: top, left, height and width of the regions set to zero.
+            numbers: what the functions of the user's take; None: they have run already.
         """
-        finished = self._normalize(images)
+        if numbers is None:
+            finished = self._normalize(images)
+        else:
+            images = self._functions.run("uint8", images, numbers)
+            finished = self._functions.run("normalized", self._normalize(images), numbers)
+            finished = finished.contiguous(memory_format=self._memory_format)
         erase(finished, erased)
         return finished
 
@@ -135,6 +148,8 @@ def finish_into(
     slots: tuple[Slot, ...],
     ops: Codes,
     magnitudes: Numbers,
+    functions: Functions,
+    numbers: NDArray[np.float64],
     constants: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     """Writes one image of (3, H, W) uint8 into `out`, augmented and normalized."""
@@ -143,7 +158,16 @@ def finish_into(
         from dali_pipes.backends.common.torchvision_augment import augment
 
         image = augment(image, slots, ops, magnitudes)
+    if not functions:
+        normalize_into(out, image, *constants)
+        return
+
+    # a copy: a function may write into it, and its memory may be the decoder's
+    image = image.clone(memory_format=torch.contiguous_format)
+    (image,) = functions.run("uint8", image[None], numbers[None])
     normalize_into(out, image, *constants)
+    (finished,) = functions.run("normalized", out[None], numbers[None])
+    out.copy_(finished)
 
 
 def erase(images: torch.Tensor, erased: torch.Tensor) -> None:

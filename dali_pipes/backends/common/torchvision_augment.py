@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
@@ -36,9 +37,15 @@ def augment(
 
 
 def augment_mask(
-    mask: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers, outside: int
+    mask: torch.Tensor,
+    slots: tuple[Slot, ...],
+    ops: Codes,
+    magnitudes: Numbers,
+    moves: NDArray[np.float64],
+    outside: int,
 ) -> torch.Tensor:
-    """(H, W) of integers, moved as the operations move an image, to the nearest pixel.
+    """(H, W) of integers, moved as the operations and then the matrices `moves` move an image, to
+    the nearest pixel.
 
     Pixels that come from outside the mask get the value `outside`.
     """
@@ -52,6 +59,8 @@ def augment_mask(
                 replace(slot, interpolation="nearest"),
                 float(outside),
             )[0]
+    for matrix in moves:
+        mask = _warp(mask[None], matrix, "nearest", float(outside))[0]
     return mask
 
 
@@ -106,23 +115,31 @@ def _apply(
 def _affine(
     image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None
 ) -> torch.Tensor:
-    """The image sheared or rotated.
+    """The image sheared or rotated; `fill` as for `_warp`."""
+    shape = image.shape[1], image.shape[2]
+    (matrix,) = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), shape)
+    return _warp(image, matrix, slot.interpolation, fill)
+
+
+def _warp(
+    image: torch.Tensor, matrix: NDArray[np.float64], interpolation: str, fill: float | None
+) -> torch.Tensor:
+    """The image moved by a matrix of (2, 3) as `affine_matrices` has them.
 
     Pixels from outside the image are `fill`, or black if that is None. The source of each pixel is
     computed without a matrix product, which torchvision uses. In autocast such a product is in
     bfloat16, and on a GPU in TensorFloat-32 if the program allows that for its model.
     """
     height, width = image.shape[1:]
-    matrix = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), (height, width))[
-        0
-    ].tolist()
 
     # centres of pixels; the matrix counts from the corner of the first one
     y, x = (
         torch.arange(size, dtype=torch.float64, device=image.device) + 0.5
         for size in (height, width)
     )
-    sources = [(x * across + shift) + (y * down)[:, None] for across, down, shift in matrix]
+    sources = [
+        (x * across + shift) + (y * down)[:, None] for across, down, shift in matrix.tolist()
+    ]
     # `grid_sample` takes places from -1 to 1
     places = [
         source.mul_(2 / size).sub_(1) for source, size in zip(sources, (width, height), strict=True)
@@ -135,7 +152,7 @@ def _affine(
         layers = torch.cat([layers, torch.ones_like(layers[:, :1])], dim=1)
 
     moved = grid_sample(
-        layers, grid, mode=slot.interpolation, padding_mode="zeros", align_corners=False
+        layers, grid, mode=interpolation, padding_mode="zeros", align_corners=False
     )[0]
     if fill is not None:
         moved = torch.where(moved[-1:] < 0.5, fill, moved[:-1])

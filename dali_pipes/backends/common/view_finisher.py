@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.fork_gate import GATE
+from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
@@ -40,10 +41,15 @@ class ViewFinisher:
             transform.augmenter.erases,
             transform.interpolation,
         )
+        self._functions = Functions(transform)
         self._is_plain = transform.is_plain
         # by the width of a batch, which changes if the transform pads batches
         self._normalization = cache(partial(pixels.normalization, transform))
-        self._run = _compile_without_gil(_place_all if self._slots else _place_and_normalize_all)
+        # what has no augmentation is normalized in the same compiled function
+        self._only_places = bool(self._slots or self._functions)
+        self._run = _compile_without_gil(
+            _place_all if self._only_places else _place_and_normalize_all
+        )
 
     def __call__(
         self,
@@ -51,6 +57,7 @@ class ViewFinisher:
         places: torch.Tensor,
         ops: Codes,
         magnitudes: Numbers,
+        numbers: NDArray[np.float64],
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
@@ -61,7 +68,7 @@ class ViewFinisher:
             out: (N, 3, H, W), which is written.
         """
         with GATE:
-            self._finish(regions, places, ops, magnitudes, erased, out)
+            self._finish(regions, places, ops, magnitudes, numbers, erased, out)
 
     def _finish(
         self,
@@ -69,6 +76,7 @@ class ViewFinisher:
         places: torch.Tensor,
         ops: Codes,
         magnitudes: Numbers,
+        numbers: NDArray[np.float64],
         erased: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
@@ -78,21 +86,28 @@ class ViewFinisher:
 
         constants = self._normalization(out.shape[3])
         with _without_profiling():
-            placed_by = self._run(*placed, *(() if self._slots else (out, *constants)))
+            placed_by = self._run(*placed, *(() if self._only_places else (out, *constants)))
 
-        if self._slots:
-            # without augmentation the compiled function has written `out` already
-            for finished, image, codes, strengths in zip(
-                out, placed_by, ops, magnitudes, strict=True
-            ):
-                pixels.finish_into(finished, image, self._slots, codes, strengths, constants)
+        if self._only_places:
+            rows = zip(out, placed_by, ops, magnitudes, numbers, strict=True)
+            for finished, image, codes, strengths, own in rows:
+                pixels.finish_into(
+                    finished,
+                    image,
+                    self._slots,
+                    codes,
+                    strengths,
+                    self._functions,
+                    own,
+                    constants,
+                )
         if self._erases:
             pixels.erase(out, erased)
 
 
 def arguments_of(
     view: PlannedView, origin: NDArray[np.int64]
-) -> tuple[torch.Tensor, Codes, Numbers, torch.Tensor]:
+) -> tuple[torch.Tensor, Codes, Numbers, NDArray[np.float64], torch.Tensor]:
     """The arguments of `ViewFinisher.__call__` except the first and the last.
 
     `origin` is the top left corner of each region in its image, (N, 2).
@@ -109,7 +124,8 @@ def arguments_of(
         geometry.region_size,
     )
     places = np.concatenate(columns, axis=1, dtype=np.int64)
-    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, torch.from_numpy(drawn.erased)
+    erased = torch.from_numpy(drawn.erased)
+    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, drawn.numbers, erased
 
 
 @cache

@@ -23,7 +23,7 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
-from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, pixels_of
+from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
 from dali_pipes.backends.dali.config import DaliOptions
@@ -73,6 +73,11 @@ class DaliBackend(Backend):
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
+        self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
+        # Python can't run inside of the graph: it ends before the functions of the user's
+        self._finishes_after_graph = not self._resizes_with_torch and any(
+            view.augmenter.functions for view in views_of(self._transform)
+        )
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
         self._finisher: Finisher | None = None
@@ -180,15 +185,38 @@ class DaliBackend(Backend):
 
         # `output` goes along, since it owns the memory of the batch
         deliveries = ((output, delivery(output)) for output in decoded())
-        dtype = TORCH_DTYPES[self._transform.dtype]
+        dtype = TORCH_DTYPES[self._graph_transform.dtype]
         if self.device_id is not None:
-            return copy_to_torch_memory(deliveries, dtype, counts)
+            batches = copy_to_torch_memory(deliveries, dtype, counts)
+        else:
+            batches = (
+                (planned, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
+                for _, (planned, batch) in deliveries
+            )
+            batches = to_gpu(batches, self._device) if self._device.type == "cuda" else batches
+        return map(self._run_functions, batches) if self._finishes_after_graph else batches
 
-        batches = (
-            (planned, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
-            for _, (planned, batch) in deliveries
+    def _run_functions(self, delivery: Delivery) -> Delivery:
+        """The batch of a graph that has ended before the functions of the user's, finished on its
+        device.
+        """
+        planned, batch = delivery
+        normalizers, groups = iter(self._normalizers), []
+        for images, views in zip(batch.groups, planned.groups, strict=True):
+            finished = [
+                next(normalizers)(
+                    of_view, torch.from_numpy(view.augmentation.erased), view.augmentation.numbers
+                )
+                for of_view, view in zip(torch.split(images, len(planned)), views, strict=True)
+            ]
+            groups.append(torch.cat(finished) if len(finished) > 1 else finished[0])
+        return planned, DecodedBatch.of(groups, batch.ids)
+
+    @property
+    def _graph_transform(self) -> Transform:
+        return (
+            self._transform.without_functions() if self._finishes_after_graph else self._transform
         )
-        return to_gpu(batches, self._device) if self._device.type == "cuda" else batches
 
     def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
         """The planned batch of what DALI's graph has just delivered.
@@ -224,7 +252,7 @@ class DaliBackend(Backend):
             warnings.filterwarnings("ignore", unexpected, DeprecationWarning)
             return _planned_pipeline(
                 self._manifest,
-                self._transform,
+                self._graph_transform,
                 self._decoder,
                 self.decoding.region,
                 planned,
@@ -257,6 +285,10 @@ class DaliBackend(Backend):
             if part:
                 part.close()
         self._pipeline = self._finisher = self._read_ahead = None
+
+    @classmethod
+    def functions_on(cls, config: DaliOptions, device: torch.device) -> torch.device:
+        return device if config.graph_finishes else torch.device("cpu")
 
     @classmethod
     def memory_needs(

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels
 from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
 from dali_pipes.backends.torch.config import TorchConfig
@@ -43,7 +44,12 @@ class TorchBackend(Backend):
 
     def _prepare(self) -> None:
         config = self._config
-        in_worker = not config.sends_bytes
+        # functions of normalized images run in the workers too
+        in_worker = not config.sends_bytes or any(
+            policy.where == "normalized"
+            for view in views_of(self._transform)
+            for policy in view.augmenter.functions
+        )
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
 
@@ -142,6 +148,7 @@ class _PlanSampler(Sampler[NumberedBatch]):
 class _Images(Dataset[WorkerResult]):
     def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
         self._manifest, self._transforms = manifest, views_of(transform)
+        self._functions = list(map(Functions, self._transforms))
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
         self._upright = transform.exif == "apply"
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
@@ -157,7 +164,7 @@ class _Images(Dataset[WorkerResult]):
             pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups
         )
         outs = [out for images in groups for out in torch.split(images, n)]
-        views = list(map(_ViewWriter, self._transforms, planned.views, outs))
+        views = list(map(_ViewWriter, self._transforms, self._functions, planned.views, outs))
         orientations = (
             self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         )
@@ -190,8 +197,11 @@ class _Images(Dataset[WorkerResult]):
 class _ViewWriter:
     """One view of a batch's images, written into `out`, (N, 3, H, W)."""
 
-    def __init__(self, transform: Transform, planned: PlannedView, out: torch.Tensor):
-        self._transform, self._planned, self._out = transform, planned, out
+    def __init__(
+        self, transform: Transform, functions: Functions, planned: PlannedView, out: torch.Tensor
+    ):
+        self._transform, self._functions = transform, functions
+        self._planned, self._out = planned, out
         self._slots, self._pixels = (
             transform.augmenter.slots,
             np.empty((*planned.shape, 3), np.uint8),
@@ -212,6 +222,8 @@ class _ViewWriter:
             self._slots,
             drawn.ops[at],
             drawn.magnitudes[at],
+            self._functions,
+            drawn.numbers[at],
             self._normalization,
         )
 

@@ -5,6 +5,7 @@ Crop, resize and flip run image by image, on a stream of the loader's own.
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,6 +82,10 @@ class TorchvisionGpuBackend(Backend):
             itertools.starmap(self._ready, self._read_ahead(planned))
         )
 
+    @classmethod
+    def functions_on(cls, config: Any, device: torch.device) -> torch.device:
+        return device
+
     def _ready(self, planned: PlannedBatch, files: Encoded) -> Delivery:
         with span("decode"), torch.cuda.stream(self._own_stream):
             batch = self._make(planned, files)
@@ -113,7 +118,11 @@ class TorchvisionGpuBackend(Backend):
             )
 
         return DecodedBatch(
-            self._normalize(images, torch.from_numpy(planned.augmentation.erased)),
+            self._normalize(
+                images,
+                torch.from_numpy(planned.augmentation.erased),
+                planned.augmentation.numbers,
+            ),
             ids_on(self._device, planned),
         )
 

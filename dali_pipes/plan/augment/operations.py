@@ -80,7 +80,7 @@ class Slot:
 class Augmentation:
     """Operations on N flipped 8-bit images, in K slots one after the other.
 
-    Then the images are normalized, and rectangles of them are erased.
+    Then functions of the user's change them, they are normalized, and rectangles are erased.
     """
 
     ops: Codes  # (N, K) indices into `OPS`
@@ -91,6 +91,10 @@ class Augmentation:
     magnitudes: Numbers
     # (N, 4) top, left, height and width of the rectangle set to zero; no height: none
     erased: NDArray[np.int64]
+    # (N, K) what each function of the user's takes (policies/augment.py): a seed, then its draws
+    numbers: NDArray[np.float64]
+    # (N, M, 2, 3) for each function that moves pixels: the matrix as of `affine_matrices`
+    moves: NDArray[np.float64]
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
         return Augmentation(*(getattr(self, field.name)[places] for field in fields(self)))

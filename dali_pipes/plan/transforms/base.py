@@ -229,6 +229,12 @@ class Transform(Options, ABC):
         """Further operations on the pixels."""
         return Augmenter(getattr(self, "augment", []))
 
+    def without_functions(self) -> Self:
+        """The same up to the functions of the user's in `augment`: uint8 images, which these
+        functions, the normalization and RandomErasing still have to change.
+        """
+        return replace(self, dtype="uint8")
+
     @property
     def groups(self) -> tuple[tuple["Transform", ...], ...]:
         """The views that are made of each image; those of one name and shape are a group.
@@ -307,10 +313,21 @@ class RandomTransform(Transform):
                     f"for images of {narrowest}; kernel_size can be {2 * narrowest - 1} at most",
                 )
 
+        normalized = [each for each in self.augmenter.functions if each.where == "normalized"]
+        if normalized and self.dtype == "uint8":
+            raise OptionError(
+                type(self),
+                f"augment: {normalized[0].title} takes normalized images, and dtype=uint8 "
+                "normalizes none; give it where='uint8', or take another dtype",
+            )
+
     @property
     def flips_or_augments(self) -> bool:
         """Whether any image may be flipped or augmented."""
         return bool(self.flip or self.vertical_flip or self.augment)
+
+    def without_functions(self) -> Self:
+        return replace(self, dtype="uint8", augment=self.augmenter.operations)
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(2, N) which images are flipped left to right and top to bottom.

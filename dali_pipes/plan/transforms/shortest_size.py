@@ -85,7 +85,8 @@ class ShortestSizeTransform(RandomTransform):
             {op for slot in self.augmenter.slots for op in slot.ops},
         )
 
-        if refused := sorted(ops - _PIXELWISE_OPS) + ["RandomErasing"] * erases:
+        functions = [each.title for each in self.augmenter.functions]
+        if refused := sorted(ops - _PIXELWISE_OPS) + functions + ["RandomErasing"] * erases:
             raise OptionError(
                 type(self),
                 f"augment: {', '.join(refused)} would take what fills up a batch for a part of the "

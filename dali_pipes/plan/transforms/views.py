@@ -1,8 +1,8 @@
 """Several views of each image, as self-supervised training takes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from dali_pipes.checks import check_int
 from dali_pipes.errors import ConfigError, Mention, OptionError
@@ -86,6 +86,17 @@ class ViewsTransform(TrainTransform):
     def augmenter(self) -> Augmenter:
         """The augmenter of the first view."""
         return self.groups[0][0].augmenter
+
+    def without_functions(self) -> Self:
+        # each view as it is, since those without `augment` take the shared one
+        views = {
+            name: [
+                options | {"augment": view.augmenter.operations}
+                for options, view in zip(listed, group, strict=True)
+            ]
+            for (name, listed), group in zip(self.views.items(), self.groups, strict=True)
+        }
+        return replace(self, dtype="uint8", augment=[], views=views)
 
     @property
     def every_size(self) -> set[Any]:

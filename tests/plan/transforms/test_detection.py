@@ -60,7 +60,10 @@ def test_images_of_a_padded_batch_stand_at_its_top_left_also_flipped():
     assert shape == (128, 128) and of_first == (64, 128) and transform.shape == (128, 128)
     boxes = np.concatenate([np.zeros_like(source), source[:, ::-1]], axis=1).astype(np.float32)
     objects = Objects(np.ones(len(source), int), boxes, np.zeros(len(source), int))
-    nothing = Augmentation(*np.zeros((2, len(source), 0)), np.zeros((len(source), 4)))
+    n = len(source)
+    nothing = Augmentation(
+        *np.zeros((2, n, 0)), np.zeros((n, 4)), np.zeros((n, 0)), np.zeros((n, 0, 2, 3))
+    )
     moved, _ = move_objects(objects, planned, nothing, shape)
     assert (moved.boxes[:, :2] == 0).all() and (moved.boxes[:, 2:] == planned.resize[:, ::-1]).all()
     assert planned.flip.any() and planned.vertical_flip.any() and not planned.flip.all()

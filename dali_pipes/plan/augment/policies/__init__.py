@@ -1,10 +1,12 @@
-"""Policies: each draws with the same probabilities as the torchvision transform of the same name.
+"""Policies: each draws with the same probabilities as the torchvision transform of the same name;
+`Augment` is a function of the user's.
 
 Each has a file, and a row in the table `POLICIES`. `augmenter.py` runs a list of them.
 """
 
 from typing import Any
 
+from dali_pipes.plan.augment.policies.augment import Augment as Augment
 from dali_pipes.plan.augment.policies.auto_augment import AutoAugment as AutoAugment
 from dali_pipes.plan.augment.policies.base import Policy as Policy
 from dali_pipes.plan.augment.policies.color_jitter import ColorJitter as ColorJitter
@@ -42,5 +44,6 @@ POLICIES: dict[str, type[Any]] = {
     "RandomAdjustSharpness": RandomAdjustSharpness,
     "GaussianBlur": GaussianBlur,
     "RandomRotation": RandomRotation,
+    "Augment": Augment,
     "RandomErasing": RandomErasing,
 }

@@ -1,0 +1,287 @@
+"""Runs the functions of the user's that `augment` has (plan/augment/policies/augment.py).
+
+    functions = Functions(view)
+    images = functions.run("uint8", images, planned.augmentation.numbers)
+
+A function takes its random numbers from the plan. Those that it draws from PyTorch itself come from
+a generator with a planned seed (`_PlannedRandomness`), so that the same image gets the same ones in
+any thread, process and batch, and the program's own generators stay as they are.
+`check_functions` tries each function on made-up images, before the first batch.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.overrides import TorchFunctionMode
+
+from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import DTYPES, Transform, views_of
+
+_TRIED = 4  # images that each function is tried on
+_INSTEAD = "take random numbers from its second argument (draws=…)"
+
+
+class Functions:
+    """The functions of one view, in their order."""
+
+    def __init__(self, view: Transform):
+        self.steps: list[_Step] = []
+        start = 0
+        for policy in view.augmenter.functions:
+            end = start + 1 + policy.draws
+            self.steps.append(_Step(policy, slice(start, end)))
+            start = end
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def run(self, where: str, images: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor:
+        """The images after the functions of this `Augment.where`, which may write into `images`.
+
+        Args:
+            images: (N, 3, H, W).
+            numbers: of these images, as `Augmentation.numbers`.
+
+        Raises:
+            ConfigError: a function fails, or returns something other than such an image.
+        """
+        for step in self.steps:
+            if step.policy.where == where:
+                images = step.run(images, numbers)
+        return images
+
+
+@dataclass
+class _Step:
+    policy: Augment
+    columns: slice  # of `Augmentation.numbers`
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        return torch.compile(self.policy.function)
+
+    def run(self, images: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor:
+        # sums in another layout are rounded in another order
+        images, numbers = images.contiguous(), numbers[:, self.columns]
+        seeds = numbers[:, 0].astype(np.int64).tolist()
+        draws = copy_to(images.device, torch.from_numpy(numbers[:, 1:].astype(np.float32)))
+
+        if self.policy.per == "batch":
+            return self._call(images, draws, None)
+        for at, seed in enumerate(seeds):
+            images[at] = self._call(images[at], draws[at], seed)
+        return images
+
+    def _call(self, images: torch.Tensor, draws: torch.Tensor, seed: int | None) -> torch.Tensor:
+        expected, policy = (images.shape, images.dtype, images.device), self.policy
+        arguments = (images, draws) if policy.draws else (images,)
+        try:
+            with torch.no_grad():
+                # a mode inside of compiled code would have it compiled again and again
+                if policy.compile and images.is_cuda:
+                    result = self._compiled(*arguments)
+                else:
+                    with _PlannedRandomness(policy, seed):
+                        result = policy.function(*arguments)
+        except (ConfigError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"augment: the function {policy.title} failed on {_describe(*expected)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+        if not isinstance(result, torch.Tensor):
+            returned = f"a {type(result).__name__}"
+        elif (result.shape, result.dtype, result.device) != expected:
+            returned = _describe(result.shape, result.dtype, result.device)
+        else:
+            return result
+        raise ConfigError(
+            f"augment: the function {policy.title} returned {returned} for "
+            f"{_describe(*expected)}; it must return the same shape, dtype and device"
+        )
+
+
+def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
+    return f"a tensor of {tuple(shape)} {str(dtype).removeprefix('torch.')} on {device}"
+
+
+class _PlannedRandomness(TorchFunctionMode):
+    """Lets PyTorch's random functions draw from one generator on the CPU, in this thread only.
+
+    What is drawn on a GPU is drawn on the CPU and copied, so that it is the same on all devices.
+
+    Args:
+        seed: of the generator; None: nothing may be drawn.
+    """
+
+    def __init__(self, policy: Augment, seed: int | None):
+        super().__init__()
+        self._policy, self._seed = policy, seed
+        self._generator: torch.Generator | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name not in _RANDOM or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+
+        if self._seed is None:
+            raise ConfigError(
+                f"augment: the function {self._policy.title} calls {name}, whose numbers would "
+                f"depend on the batch; {_INSTEAD}, or set per='image'"
+            )
+        if name in _WITHOUT_GENERATOR:
+            raise ConfigError(
+                f"augment: the function {self._policy.title} calls {name}, which takes no "
+                f"generator; {_INSTEAD}"
+            )
+        if self._generator is None:
+            self._generator = torch.Generator("cpu").manual_seed(self._seed)
+        return _draw_on_cpu(func, name, args, kwargs, self._generator)
+
+
+# functions of PyTorch that draw: new tensors, tensors like another one, tensors made of one or
+# more others, and those that fill a tensor
+_NEW = {"rand", "randn", "randint", "randperm"}
+_LIKE = {"rand_like": "rand", "randn_like": "randn", "randint_like": "randint"}
+_OF_TENSORS = {
+    *("normal", "bernoulli", "multinomial", "poisson", "binomial"),
+    *("_sample_dirichlet", "_standard_gamma"),
+}
+_FILL = {
+    *("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "cauchy_", "geometric_"),
+    "log_normal_",
+}
+_WITHOUT_GENERATOR = {
+    *("dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "feature_dropout", "rrelu"),
+    *("feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "native_dropout"),
+}
+_RANDOM = {*_NEW, *_LIKE, *_OF_TENSORS, *_FILL, *_WITHOUT_GENERATOR}
+
+
+def _draw_on_cpu(
+    func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator
+) -> torch.Tensor:
+    """What `func` draws, on the device where it would be."""
+    if name in _FILL:
+        filled, *parameters = args
+        values = torch.empty(filled.shape, dtype=filled.dtype, device="cpu")
+        filled.copy_(getattr(values, name)(*parameters, **kwargs, generator=generator))
+        return filled
+
+    if name in _LIKE:
+        like, *parameters = args
+        kwargs = {"dtype": like.dtype, "device": like.device} | kwargs
+        kwargs.pop("memory_format", None)
+        func, args = getattr(torch, _LIKE[name]), (*parameters, tuple(like.shape))
+
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    default = tensors[0].device if tensors else torch.get_default_device()
+    device = torch.device(kwargs.pop("device", None) or default)
+    if name not in _OF_TENSORS:
+        kwargs["device"] = "cpu"
+    args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
+    kwargs = {
+        key: value.cpu() if isinstance(value, torch.Tensor) else value
+        for key, value in kwargs.items()
+    }
+    return func(*args, **kwargs, generator=generator).to(device)
+
+
+def check_functions(transform: Transform, device: torch.device) -> None:
+    """Tries the functions of all views on made-up images on `device`.
+
+    Raises:
+        ConfigError: a function fails, returns no such image, gives other images for the same
+            random numbers, or lets an image depend on others of its batch.
+    """
+    for view in views_of(transform):
+        functions = Functions(view)
+        if not functions:
+            continue
+
+        made_up = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *view.shape), np.uint8)
+        pixels = torch.from_numpy(made_up).to(device)
+        normalized = (pixels.float() - 127.5).div_(64).to(getattr(torch, DTYPES[view.dtype]))
+        numbers = view.augmenter.draw(Draws(0, 0, np.arange(_TRIED)), _TRIED, view.shape).numbers
+        for step in functions.steps:
+            images = pixels if step.policy.where == "uint8" else normalized
+            with _StatesKept() as states:
+                _check_step(step, images, numbers, states)
+
+
+def _check_step(
+    step: _Step, images: torch.Tensor, numbers: NDArray[np.float64], states: "_StatesKept"
+) -> None:
+    name = step.policy.title
+    once, again = (step.run(images.clone(), numbers) for _ in range(2))
+    if changed := states.changed():
+        raise ConfigError(
+            f"augment: the function {name} draws from {changed}, whose numbers no plan has: they "
+            f"would differ between loaders and after a resume; {_INSTEAD}"
+        )
+    if not torch.equal(once, again):
+        raise ConfigError(
+            f"augment: the function {name} returns another image for the same image and random "
+            f"numbers, so a resume could not repeat it; keep no state in it, and {_INSTEAD}"
+        )
+
+    if step.policy.per == "batch":
+        parts = [step.run(images[at].clone(), numbers[at]) for at in (slice(1), slice(1, None))]
+        # a step of 255, or what rounding in another order makes of normalized values
+        tolerance = 1.0 if images.dtype == torch.uint8 else 1e-2
+        if not torch.allclose(once.float(), torch.cat(parts).float(), 0, tolerance):
+            raise ConfigError(
+                f"augment: the function {name} gives an image other pixels in another batch, and "
+                "loaders cut batches differently; let no image depend on the others (per='image')"
+            )
+
+
+class _StatesKept:
+    """Sets the random states of a process back to what they were."""
+
+    def __enter__(self) -> "_StatesKept":
+        self._before = self._states()
+        return self
+
+    @staticmethod
+    def _states() -> dict[str, Any]:
+        return {
+            "random": random.getstate(),
+            "numpy.random": np.random.get_state(),
+            "PyTorch's generator": torch.get_rng_state(),
+        }
+
+    def changed(self) -> str:
+        """Which states have changed."""
+        now = self._states()
+        return " and ".join(
+            name
+            for name, state in self._before.items()
+            if repr(_plain(state)) != repr(_plain(now[name]))
+        )
+
+    def __exit__(self, *error: object) -> None:
+        random.setstate(self._before["random"])
+        np.random.set_state(self._before["numpy.random"])
+        torch.set_rng_state(self._before["PyTorch's generator"])
+
+
+def _plain(state: Any) -> Any:
+    """A random state as values that can be compared."""
+    if isinstance(state, torch.Tensor):
+        return state.tolist()
+    return [part.tolist() if isinstance(part, np.ndarray) else part for part in state]
