@@ -13,6 +13,7 @@ from typing import Any
 
 from dali_pipes.errors import ConfigError
 
+LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 LARGEST_SEED = 2**64 - 1  # the key of Philox, which makes a plan's draws, has 64 bits
 
 
@@ -90,6 +91,36 @@ def check_range(option: str, value: Any, low: float, high: float) -> Any:
             f"{option} is {describe_value(value)}; it must lie between {low} and {high}"
         )
     return value
+
+
+def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
+    """Returns a whole number as it is, and a list as a tuple; YAML has only lists.
+
+    Args:
+        least: the smallest number.
+        lists: the lists that are taken, each by the names of its numbers: "(height, width)".
+
+    Raises:
+        ConfigError: it is neither, or a number is out of bounds.
+    """
+    value = to_python(value)
+    several = isinstance(value, (list, tuple))
+    numbers = tuple(value) if several else (value,)
+
+    whole = all(
+        isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
+        for number in numbers
+    )
+    # a name such as "(height, width)" has one comma less than it has numbers
+    if not whole or (several and len(numbers) not in [names.count(",") + 1 for names in lists]):
+        too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
+        limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes whole numbers {limits}: one, or "
+            f"{' or '.join(lists)}"
+        )
+
+    return numbers if several else value
 
 
 def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:

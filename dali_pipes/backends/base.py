@@ -277,6 +277,11 @@ class Backend(ABC):
         if self._transform.augmenter.policies:
             raise ChoiceError(type(self._config), "does not support augment; use ", *_UNIVERSAL)
 
+    def _refuse_before(self) -> None:
+        """For a backend that changes no whole image before its region is cut out."""
+        if self._transform.has_steps_before:
+            raise ChoiceError(type(self._config), "does not support before; use ", *_UNIVERSAL)
+
     def _refuse_padding(self) -> None:
         """For a backend whose batches all have one size."""
         self._refuse(self._transform.pads_batches, "images of one size", "does not")

@@ -28,6 +28,7 @@ from dali_pipes.plan.order import Order
 from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, Windows, parse_sampling
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.whole.base import DrawnStep
 from dali_pipes.plan.windows import Lanes, LanesError
 
 LARGEST_BATCH = 2**24
@@ -78,12 +79,30 @@ class Rank:
 class PlannedView:
     """What is made of N images in one view."""
 
-    geometry: Geometry  # regions, sizes, crops and flips
+    geometry: Geometry  # regions, sizes, crops and flips, of images as `before` leaves them
     augmentation: Augmentation  # further operations on the pixels
     shape: Pair  # height and width of what is made, equal for all of a batch
+    before: tuple[DrawnStep, ...] = ()  # steps on whole images
 
     def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
-        return PlannedView(self.geometry.take(places), self.augmentation.take(places), self.shape)
+        return PlannedView(
+            self.geometry.take(places),
+            self.augmentation.take(places),
+            self.shape,
+            tuple(step.take(places) for step in self.before),
+        )
+
+    @property
+    def source(self) -> NDArray[np.int64]:
+        """(N, 2) height and width of the images as they are decoded."""
+        return self.before[0].source if self.before else self.geometry.source
+
+    @property
+    def region(self) -> NDArray[np.int64]:
+        """(N, 4) top, left, height, width of what is decoded of the images."""
+        if not self.before:
+            return self.geometry.region
+        return np.concatenate([np.zeros_like(self.source), self.source], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +129,11 @@ class PlannedBatch:
         return self.groups[0][0].geometry
 
     @property
+    def source(self) -> NDArray[np.int64]:
+        """(N, 2) height and width of the images as they are decoded."""
+        return self.groups[0][0].source
+
+    @property
     def augmentation(self) -> Augmentation:
         """The augmentation of the first view."""
         return self.groups[0][0].augmentation
@@ -123,14 +147,11 @@ class PlannedBatch:
     def region(self) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width of the smallest regions that hold those of all views."""
         # an image is decoded once for all of its views
-        views = self.views
-        if len(views) == 1:
-            return self.geometry.region
-        each_view = [view.geometry for view in views]
-        start = np.min([geometry.region_start for geometry in each_view], axis=0)
-        end = np.max(
-            [geometry.region_start + geometry.region_size for geometry in each_view], axis=0
-        )
+        regions = [view.region for view in self.views]
+        if len(regions) == 1:
+            return regions[0]
+        start = np.min([region[:, :2] for region in regions], axis=0)
+        end = np.max([region[:, :2] + region[:, 2:] for region in regions], axis=0)
         return np.concatenate([start, end - start], axis=1)
 
     def take(self, places: NDArray[np.int64] | slice) -> Self:
@@ -371,22 +392,26 @@ class Plan:
 
 
 # one view of the samples of several steps
-Drawn = tuple[Transform, Geometry, Augmentation]
+Drawn = tuple[Transform, Geometry, Augmentation, tuple[DrawnStep, ...]]
 
 
 def _draw(
     transform: Transform, sizes: NDArray[np.int64], objects: Objects | None, draws: Draws
 ) -> Drawn:
+    before = transform.draw_before(sizes, draws)
+    sizes = before[-1].size if before else sizes
     geometry = (
         transform.geometry(sizes, draws)
         if objects is None
         else transform.geometry_around(sizes, objects, draws)
     )
-    return transform, geometry, transform.augmenter.draw(draws, len(sizes), transform.shape)
+    augmentation = transform.augmenter.draw(draws, len(sizes), transform.shape)
+    return transform, geometry, augmentation, before
 
 
 def _view(drawn: Drawn, rows: slice) -> PlannedView:
     """The view in one step."""
-    transform, geometry, augmentation = drawn
+    transform, geometry, augmentation, before = drawn
     geometry, shape = transform.place_in_batch(geometry.take(rows))
-    return PlannedView(geometry, augmentation.take(rows), shape)
+    steps = tuple(step.take(rows) for step in before)
+    return PlannedView(geometry, augmentation.take(rows), shape, steps)

@@ -147,7 +147,7 @@ PROGRAMS = {
         r"image in the collate function \(about 4 lines\)",
     ),
     "a step that comes before the crop": (
-        lambda files: Own(files, steps(v1.RandomPerspective(), CROP, v1.ToTensor())),
+        lambda files: Own(files, steps(v1.ElasticTransform(), CROP, v1.ToTensor())),
         "our plan has no such step",
         r"^move it behind the crop if your training may change so, then end the transform before",
     ),

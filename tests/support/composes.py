@@ -246,6 +246,18 @@ TRAINING: dict[str, Callable] = {
         v1.RandomHorizontalFlip(),
         v1.RandomSolarize(threshold=127.2, p=0.2),
     ),
+    "two resizings": lambda: tensor_end(v1.Resize(256), v1.RandomResizedCrop(224)),
+    "rotated before the crop": lambda: tensor_end(
+        v1.RandomHorizontalFlip(),
+        v1.RandomRotation(30, BICUBIC),
+        v1.RandomApply([v1.RandomPerspective(0.3)], 0.5),
+        v1.Resize(256),
+        v1.CenterCrop(224),
+        v1.RandomVerticalFlip(),
+    ),
+    "affine after a Resize": lambda: tensor_end(
+        v1.Resize((64, 48)), v1.RandomAffine(10, (0.1, 0.1)), v1.ColorJitter(0.3)
+    ),
     "timm": timm_train,
     "timm, jitter and erasing": partial(timm_train, color_jitter=0.4, re_prob=0.25),
     "timm, both flips": partial(timm_train, vflip=0.5, interpolation="bilinear"),
@@ -269,10 +281,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     "AugMix": (lambda: torchvision_train(v1.AugMix()), "AugMix"),
     "Grayscale(1)": (lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()), "Grayscale"),
     "Resize without crop": (lambda: tensor_end(v1.Resize(256)), "Resize(256)"),
-    "two resizings": (
-        lambda: tensor_end(v1.Resize(256), v1.RandomResizedCrop(224)),
-        "RandomResizedCrop",
-    ),
     "erasing with pixels": (
         lambda: v1.Compose(
             [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(value="random")]

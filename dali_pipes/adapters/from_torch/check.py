@@ -7,7 +7,7 @@ whose pixels are their own coordinates goes through the live steps, which shows 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from dali_pipes.adapters.from_torch import check_before
 from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
@@ -184,12 +185,19 @@ def _compare_values(
     return found
 
 
-def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, seed: int) -> str:
+def compare_draws(
+    live: list[Any],
+    manifest: Manifest,
+    transform: Transform,
+    seed: int,
+    before: Sequence[Any] = (),
+) -> str:
     """Compares the distributions of what the live steps draw and of what the plan draws, by the
     test of Kolmogorov and Smirnov.
 
     Args:
         live: the steps that move pixels, in their order.
+        before: the steps on the whole image, which come before them.
 
     Returns:
         The largest distance of two distributions, in words.
@@ -200,13 +208,23 @@ def compare_draws(live: list[Any], manifest: Manifest, transform: Transform, see
     ids = choose_samples(len(manifest))
     sizes = manifest.take_sizes(ids, upright=transform.exif == "apply")
     # epochs of a plan are independent draws of the same samples
+    each_epoch = [Draws(seed, epoch, ids) for epoch in range(DRAWS)]
+    befores = [transform.draw_before(sizes, draws) for draws in each_epoch]
+    # the live steps of the crop are called with images as the steps before it leave them
+    left = [before[-1].size if before else sizes for before in befores]
     planned = [
-        of_geometry(transform.geometry(sizes, Draws(seed, epoch, ids)), transform.shape)
-        for epoch in range(DRAWS)
+        of_geometry(transform.geometry(size, draws), transform.shape)
+        for size, draws in zip(left, each_epoch, strict=True)
     ]
-    ours, theirs = np.concatenate(planned), of_steps(live, np.tile(sizes, (DRAWS, 1)))
+    ours, theirs = np.concatenate(planned), of_steps(live, np.concatenate(left))
 
     distances = dict(zip(_QUANTITIES, map(distance, ours.T, theirs.T), strict=True))
+    if before:
+        small = check_before.shrink(sizes)
+        drawn = [check_before.of_plan(transform, small, draws) for draws in each_epoch]
+        seen = _seeded(check_before.of_steps, before, np.tile(small, (DRAWS, 1)))
+        names, moved = check_before.QUANTITIES, np.concatenate(drawn)
+        distances |= dict(zip(names, map(distance, moved.T, seen.T), strict=True))
     # the critical value for two samples of this size
     allowed = float(np.sqrt(-np.log(_FALSE_ALARM_RATE / 2) / len(ours)))
     name, largest = max(distances.items(), key=lambda each: each[1])
@@ -244,18 +262,29 @@ def of_geometry(geometry: Geometry, shape: tuple[int, int]) -> NDArray[np.float6
 
 def of_steps(live: list[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Returns (N, 6), the same for one draw of the live steps for each of N heights and widths."""
+    return _seeded(_measure_draws, live, sizes)
+
+
+def _seeded(
+    measure: Callable[[Sequence[Any], NDArray[np.int64]], NDArray[np.float64]],
+    live: Sequence[Any],
+    sizes: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Calls `measure` with random states that are set back afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the images are small, so threads would only cost time
     try:
         with random_states_kept():
-            return np.stack(
-                [_measure_draw(live, height, width) for height, width in sizes.tolist()]
-            )
+            return measure(live, sizes)
     finally:
         torch.set_num_threads(threads)
 
 
-def _measure_draw(live: list[Any], height: int, width: int) -> NDArray[np.float64]:
+def _measure_draws(live: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.stack([_measure_draw(live, height, width) for height, width in sizes.tolist()])
+
+
+def _measure_draw(live: Sequence[Any], height: int, width: int) -> NDArray[np.float64]:
     """Returns (6,): passes an image of its own coordinates through the steps, and reads them off.
 
     Its three channels are y, x and 1, the last to tell the image from what is around it.

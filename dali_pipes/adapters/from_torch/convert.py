@@ -180,7 +180,7 @@ class Conversion:
         views: one transform for each picture of a sample.
         output: makes the old loader's batches.
         batch_transform: mixes batches as the old collate function does; None: it mixes nothing.
-        live: the old steps that move pixels, one list for each view.
+        live: the old steps that move pixels, for each view; apart from them those before the crop.
         steps: all old steps, and what carries each of them out.
         facts: what the data set and its sampler held.
     """
@@ -195,7 +195,7 @@ class Conversion:
     order: SamplerOrder
     output: Output
     batch_transform: BatchTransform | None
-    live: list[list[Any]]
+    live: list[tuple[list[Any], list[Any]]]
     steps: list[Step]
     facts: HeldState
 
@@ -302,7 +302,7 @@ class Conversion:
                     "nothing: it is not called, and no random state is in a worker",
                 )
             )
-        live = [reading.geometry for reading in readings]
+        live = [(reading.geometry, reading.whole) for reading in readings]
         return cls(
             dataset,
             indices,
@@ -342,8 +342,8 @@ class Conversion:
             repr(live): (live, view) for live, view in zip(self.live, self.views, strict=True)
         }
         draws = [
-            compare_draws(live, self.manifest, view, self.order.seed)
-            for live, view in different.values()
+            compare_draws(live, self.manifest, view, self.order.seed, before)
+            for (live, before), view in different.values()
         ]
         return "; ".join(draws)
 

@@ -102,6 +102,9 @@ class Reading:
         crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
         options: our transform's options for the crop.
         antialias: of the resize.
+        before: the steps on the whole image with their options.
+        early: whether the step that is read comes before another one that is in `before`.
+        settled: the size that the last step of `before` gives to all images; None: there is none.
         flips: the probability of each flip, by our transform's option.
         augment: the policies with their options.
         applied: the probability of the RandomApply around the step that is read.
@@ -109,7 +112,8 @@ class Reading:
         tensor, floats: whether the image is a tensor by now, and one of floats.
         normalized: mean and std, and maybe the dtype; None: there is no Normalize.
         erased: whether RandomErasing has come.
-        geometry: the live steps that move pixels.
+        geometry: the live steps that move pixels, without those of `before`.
+        whole: the live steps of `before`.
         steps: all steps so far.
     """
 
@@ -118,6 +122,9 @@ class Reading:
     options: dict[str, Any] = field(default_factory=dict)
     interpolation: str = "bilinear"
     antialias: bool = True
+    before: list[dict[str, Any]] = field(default_factory=list)
+    early: bool = False
+    settled: Size | None = None
     flips: dict[str, float] = field(default_factory=dict)
     augment: list[dict[str, Any]] = field(default_factory=list)
     applied: float = 1.0
@@ -127,6 +134,7 @@ class Reading:
     normalized: dict[str, Any] | None = None
     erased: bool = False
     geometry: list[Any] = field(default_factory=list)
+    whole: list[Any] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
     def built(self, uniform: Callable[[], Size | None]) -> Transform:
@@ -158,13 +166,14 @@ class Reading:
             **values,
         }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
+        random["before"] = self.before
 
         try:
             if self.crop == "resized":
                 return TrainTransform(**common, **random)
             if self.crop == "random":
                 return RandomCropTransform(**common, **random, resize=self.resize)
-            if self.flips or self.augment:
+            if self.flips or self.augment or self.before:
                 return CenterCropTransform(**common, **random, resize=self.resize)
             return EvalTransform(**common, resize=self.resize)
         # our transform may refuse an option that torchvision takes
@@ -175,7 +184,7 @@ class Reading:
         if self.crop:
             return self.options["size"]
         # images have one size after Resize((height, width)), or if they are all stored in one
-        if not isinstance(self.resize, int) and (size := self.resize or uniform()):
+        if not isinstance(self.resize, int) and (size := self._common_size(uniform)):
             return size
 
         what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
@@ -183,3 +192,10 @@ class Reading:
         raise NotConvertibleError(
             what, "images keep their own sizes, so they make no batch", instead
         )
+
+    def _common_size(self, uniform: Callable[[], Size | None]) -> Size | None:
+        """The size of all images that are not cropped."""
+        if self.before:
+            # a step may have changed the size in which images are stored
+            return self.resize or self.settled
+        return self.resize or uniform()

@@ -42,6 +42,17 @@ _APPLIED = (
     "RandomEqualize",
     "RandomAdjustSharpness",
 )
+# steps that give an image its size or its place
+_PLACING = (
+    "Resize",
+    "CenterCrop",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "RandomResizedCropAndInterpolation",
+)
+# steps that move pixels otherwise, and those of them that a plan has on whole images only
+_ONLY_WHOLE = ("RandomAffine", "RandomPerspective")
+_WARPS = ("RandomRotation", *_ONLY_WHOLE)
 # timm's steps that are read; its other ones do something that a plan cannot do
 _OF_TIMM = (
     "RandomResizedCropAndInterpolation",
@@ -79,7 +90,10 @@ def read(transform: Any) -> Reading:
 def read_steps(steps: Iterable[Any]) -> Reading:
     """Reads steps one after the other, as `read` does."""
     reading, refusals = Reading(), list[NotConvertibleError]()
-    for step in (each for outer in steps for each in _flatten(outer)):
+    flat = [each for outer in steps for each in _flatten(outer)]
+    early = _count_early(flat)
+    for place, step in enumerate(flat):
+        reading.early = place < early
         try:
             read_as = alike(step)
             by = _reader(reading, read_as)(reading, read_as)
@@ -92,6 +106,42 @@ def read_steps(steps: Iterable[Any]) -> Reading:
         refusals[0].steps = reading.steps
         raise refusals[0]
     return reading
+
+
+def _count_early(steps: list[Any]) -> int:
+    """How many steps there are up to the last one that a plan has on the whole image only.
+
+    A plan's own geometry is a resize and a crop, or a crop that is resized. What moves pixels
+    before that is done on the whole image, and so is what can be done there only, after a Resize.
+    """
+    names = [
+        type(step).__name__ if is_of(step, "torchvision") or is_of(step, "timm") else ""
+        for step in steps
+    ]
+    names = [
+        _name_within(step) if name == "RandomApply" else name
+        for step, name in zip(steps, names, strict=True)
+    ]
+    places = [at for at, name in enumerate(names) if name in _PLACING]
+    last = places[-1] if places else -1
+    moves = [at for at in range(last) if names[at] in (*_PLACING, *_WARPS)]
+
+    # Resize and the crop of it are one
+    crops = last >= 0 and names[last] in ("CenterCrop", "RandomCrop")
+    if crops and moves and names[moves[-1]] == "Resize":
+        moves.pop()
+
+    later = [at for at in range(last + 1, len(names)) if names[at] in _ONLY_WHOLE]
+    if later and all(names[at] == "Resize" for at in places):
+        moves = later
+    return moves[-1] + 1 if moves else 0
+
+
+def _name_within(step: Any) -> str:
+    """The name of the only step of a RandomApply."""
+    inner = list(step.transforms)
+    alone = len(inner) == 1 and is_of(inner[0], "torchvision.transforms")
+    return type(inner[0]).__name__ if alone else ""
 
 
 def read_prefetched(steps: Iterable[Any], loader: Any) -> Reading:
@@ -134,7 +184,8 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
-    if not ours or name not in _READERS:
+    known = name in _READERS or (reading.early and name in _WHOLE_READERS)
+    if not ours or not known:
         picture = "to_pil_image(image)" if is_of(step, "timm") else "each image"
         instead = _TO_COLLATE.format(picture)
         if not (reading.crop or isinstance(reading.resize, tuple)):
@@ -142,7 +193,12 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
     _refuse_altered(step)
-    return _READERS[name]
+    return _reader_of(reading, name)
+
+
+def _reader_of(reading: Reading, name: str) -> Callable[[Reading, Any], str]:
+    early = _WHOLE_READERS.get(name) if reading.early else None
+    return early or _READERS[name]
 
 
 def _refuse_altered(step: Any) -> None:
@@ -237,7 +293,17 @@ def _note_geometry(reading: Reading, step: Any) -> None:
 
 
 def _read_interpolation(reading: Reading, step: Any) -> str:
-    """Reads the interpolation, and returns how a plan's differs from it for tensors."""
+    """Reads the interpolation of the plan's resize, and returns how it differs for tensors."""
+    if isinstance(step, Alike):
+        mode: str = vars(step)["interpolation"]
+        reading.interpolation, reading.antialias = mode, False
+        return ", antialias=False as OpenCV resizes"
+    reading.interpolation, note = _interpolation_of(reading, step)
+    return note
+
+
+def _interpolation_of(reading: Reading, step: Any) -> tuple[str, str]:
+    """Returns the interpolation of a resize, and how a plan's differs from it for tensors."""
     name, mode = type(step).__name__, step.interpolation
     refuse_unless(
         not isinstance(mode, (tuple, list)),
@@ -245,10 +311,6 @@ def _read_interpolation(reading: Reading, step: Any) -> str:
         "its interpolation is random",
         f"choose bilinear or bicubic if your training may change so (1 line); {_KEEP}",
     )
-
-    if isinstance(step, Alike):
-        reading.interpolation, reading.antialias = mode, False
-        return ", antialias=False as OpenCV resizes"
 
     kind = str(getattr(mode, "value", mode))
     # Pillow, which resizes PIL images, takes the pixel at the centre; torchvision calls that
@@ -269,11 +331,10 @@ def _read_interpolation(reading: Reading, step: Any) -> str:
         "set antialias=True",
     )
 
-    reading.interpolation = kind
     if not reading.tensor:
-        return ""
+        return kind, ""
     where = "half-way between two pixels" if kind == "nearest-exact" else "in the last bits"
-    return f"; of PIL images, which differs from that of tensors {where}"
+    return kind, f"; of PIL images, which differs from that of tensors {where}"
 
 
 def _simplify_size(size: Any) -> Size:
@@ -289,7 +350,14 @@ def _resize(reading: Reading, step: Any) -> str:
     _refuse_after(
         reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first"
     )
+    _check_size(step)
 
+    note = _read_interpolation(reading, step)
+    reading.resize = _sides_of(step)
+    return f"resize={reading.resize}, {reading.interpolation}{note}"
+
+
+def _check_size(step: Any) -> None:
     refuse_unless(
         step.max_size is None,
         "Resize",
@@ -298,10 +366,11 @@ def _resize(reading: Reading, step: Any) -> str:
     )
     refuse_unless(step.size is not None, "Resize", "it has no size", "give it one")
 
-    note = _read_interpolation(reading, step)
+
+def _sides_of(step: Any) -> Size:
+    """The size of a Resize: the length of the shorter side, or height and width."""
     sides = [step.size] if isinstance(step.size, int) else [int(each) for each in step.size]
-    reading.resize = sides[0] if len(sides) == 1 else (sides[0], sides[1])
-    return f"resize={reading.resize}, {reading.interpolation}{note}"
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
 def _crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
@@ -348,13 +417,7 @@ def _center_crop(reading: Reading, step: Any) -> str:
 
 def _resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
-    # `prepare` resizes as Resize does, once and for all epochs
-    instead = (
-        f"resize the files once (dali-pipes prepare resize={reading.resize}; docs/prepare.md "
-        "says how much pixels change) and remove the Resize (1 line)"
-        if isinstance(reading.resize, int)
-        else f"remove the Resize if your training may change so (1 line); {_KEEP}"
-    )
+    instead = f"remove the Resize if your training may change so (1 line); {_KEEP}"
     refuse_unless(reading.resize is None, type(step).__name__, wrong, instead)
 
     note = _read_interpolation(reading, step)
@@ -590,12 +653,7 @@ def _rotation(reading: Reading, step: Any) -> str:
 
 
 def _random_apply(reading: Reading, step: Any) -> str:
-    inner = list(step.transforms)
-    name = (
-        type(inner[0]).__name__
-        if len(inner) == 1 and is_of(inner[0], "torchvision.transforms")
-        else ""
-    )
+    inner, name = list(step.transforms), _name_within(step)
 
     own = [type(each) for each in inner if not is_of(each, "torchvision.transforms")]
     refuse_unless(
@@ -605,7 +663,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
         "use torchvision's own, such as GaussianBlur(23, sigma=(0.1, 2.0)) for a Gaussian blur",
     )
     refuse_unless(
-        name in _APPLIED,
+        name in (_WHOLE_READERS if reading.early else _APPLIED),
         _text(step),
         "only one step that changes colours or blurs can be applied at random",
         "apply each alone",
@@ -614,7 +672,7 @@ def _random_apply(reading: Reading, step: Any) -> str:
     _refuse_altered(inner[0])
     reading.applied = float(step.p)
     try:
-        return _READERS[name](reading, inner[0])
+        return _reader_of(reading, name)(reading, inner[0])
     finally:
         reading.applied = 1.0
 
@@ -769,6 +827,83 @@ def _erasing(reading: Reading, step: Any) -> str:
     reading.augment.append({"name": "RandomErasing", **options})
     return f"augment: RandomErasing({_given(options)})"
 
+
+def _whole(reading: Reading, step: Any, **options: Any) -> str:
+    """Notes a step of `before` with its options."""
+    from torchvision import transforms
+
+    wrong = reading.floats or reading.augment or reading.erased
+    _refuse_after(wrong or reading.crop, step, "ToTensor, augmentation or a crop")
+    name = type(step).__name__
+    p = reading.applied * options.pop("p", 1.0)
+    options |= {"p": p} if p < 1 or name in _OF_CHANCE else {}
+    reading.before.append({"name": name, **options})
+    chance = transforms.RandomApply([step], reading.applied)
+    reading.whole.append(chance if reading.applied < 1 else step)
+    return f"before: {name}({_given(options)}) on the whole image"
+
+
+def _whole_resize(reading: Reading, step: Any) -> str:
+    _check_size(step)
+    kind, note = _interpolation_of(reading, step)
+    size, kind = _sides_of(step), kind.removesuffix("-exact")
+    reading.settled = None if isinstance(size, int) else size
+    return _whole(reading, step, size=size, interpolation=kind) + note
+
+
+def _whole_warp(reading: Reading, step: Any, **options: Any) -> str:
+    """Reads what rotations, affine and perspective steps have in common."""
+    name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
+    known = ("nearest", "bilinear", "bicubic")
+    refuse_unless(mode in known, name, f"interpolation={mode}", f"use {', '.join(known)}")
+    _check_fill(step, name)
+    centred = getattr(step, "center", None) is None
+    refuse_unless(centred, name, "center is set", "leave it out")
+
+    # torchvision moves tensors by another function, which blends edges with black
+    edges = "and at the edges " if mode != "nearest" else ""
+    note = f"; of PIL images, which differs {edges}in a few pixels from that of tensors"
+    return _whole(reading, step, **options, interpolation=mode) + note * reading.tensor
+
+
+def _whole_rotation(reading: Reading, step: Any) -> str:
+    refuse_unless(not step.expand, "RandomRotation", "expand is set", "leave it out")
+    return _whole_warp(reading, step, degrees=_floats(step.degrees))
+
+
+def _whole_affine(reading: Reading, step: Any) -> str:
+    options = {
+        name: _floats(value)
+        for name in ("translate", "scale", "shear")
+        if (value := getattr(step, name)) is not None
+    }
+    return _whole_warp(reading, step, degrees=_floats(step.degrees), **options)
+
+
+def _whole_perspective(reading: Reading, step: Any) -> str:
+    scale = float(step.distortion_scale)
+    return _whole_warp(reading, step, distortion_scale=scale, p=float(step.p))
+
+
+def _whole_flip(reading: Reading, step: Any) -> str:
+    return _whole(reading, step, p=float(step.p))
+
+
+def _floats(values: Any) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+# by the name of a step's class: those that a plan has on the whole image
+_WHOLE_READERS: dict[str, Callable[[Reading, Any], str]] = {
+    "RandomRotation": _whole_rotation,
+    "RandomAffine": _whole_affine,
+    "RandomPerspective": _whole_perspective,
+    "Resize": _whole_resize,
+    "RandomHorizontalFlip": _whole_flip,
+    "RandomVerticalFlip": _whole_flip,
+}
+# those of them that have a probability of their own
+_OF_CHANCE = ("RandomPerspective", "RandomHorizontalFlip", "RandomVerticalFlip")
 
 # by the name of a step's class, which v1 and v2 mostly have in common
 _READERS: dict[str, Callable[[Reading, Any], str]] = {

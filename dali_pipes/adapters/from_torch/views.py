@@ -8,7 +8,16 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import TrainTransform, Transform, ViewsTransform
 
 # the options that a view has for itself; all others are those of the whole ViewsTransform
-_OF_A_VIEW = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+_OF_A_VIEW = (
+    "size",
+    "interpolation",
+    "scale",
+    "ratio",
+    "flip",
+    "vertical_flip",
+    "augment",
+    "before",
+)
 
 
 def join_views(transforms: list[Transform]) -> ViewsTransform:

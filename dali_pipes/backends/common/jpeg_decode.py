@@ -13,10 +13,9 @@ from torchvision.transforms.v2.functional import resize
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.backends.common.whole_image import change_array
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
-from dali_pipes.plan.geometry import Geometry
-from dali_pipes.plan.transforms import Transform
 
 
 def read(
@@ -37,9 +36,9 @@ def read(
         return
 
     image = _upright(decoder_of(decoder)(torch.from_numpy(encoded)), orientation)
-    for transform, planned, shape in views:
-        resized = resize_region(image, name, transform, planned)
-        yield crop_and_flip(resized.permute(1, 2, 0).numpy(), planned, shape)
+    for view in views:
+        resized = resize_region(image, name, view)
+        yield crop_and_flip(resized.permute(1, 2, 0).numpy(), view.geometry, view.shape)
 
 
 def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
@@ -51,11 +50,13 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
     return image.flip(axes) if axes else image.contiguous()
 
 
-def resize_region(
-    image: torch.Tensor, name: str, transform: Transform, planned: Geometry
-) -> torch.Tensor:
+def resize_region(image: torch.Tensor, name: str, view: read_pil.View) -> torch.Tensor:
     """(3, height, width) of the planned region of a decoded image, resized."""
-    read_pil.check_size(name, planned.source, image.shape[1], image.shape[2])
+    read_pil.check_size(name, view.source, image.shape[1], image.shape[2])
+    if view.before:
+        image = change_array(image.permute(1, 2, 0).contiguous(), view.before).permute(2, 0, 1)
+
+    planned, transform = view.geometry, view.transform
     top, left, height, width = map(int, planned.region)
     region, size = image[:, top : top + height, left : left + width], planned.resize.tolist()
     if transform.is_plain and not image.is_cuda:

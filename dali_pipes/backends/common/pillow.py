@@ -2,18 +2,32 @@
 
 from collections.abc import Iterable, Iterator
 from io import BytesIO
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from dali_pipes.backends.common import whole_image
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.whole.base import DrawnStep
 
-# of one image: the transform, its geometry, and the output's height and width
-View = tuple[Transform, Geometry, Pair]
+
+class View(NamedTuple):
+    """What is made of one image."""
+
+    transform: Transform
+    geometry: Geometry
+    shape: Pair  # height and width of the output
+    before: tuple[DrawnStep, ...] = ()  # steps on the whole image
+
+    @property
+    def source(self) -> np.ndarray:
+        """Height and width of the image when it was scanned."""
+        return self.before[0].source if self.before else self.geometry.source
 
 
 def read(
@@ -29,16 +43,20 @@ def read(
     """
     with open_stored(BytesIO(encoded.data)) as file:
         image: Image.Image = file
-        for at, (transform, planned, shape) in enumerate(views):
+        for at, view in enumerate(views):
             # decodes the file for the first view; the others use the same image
             if not at:
                 image = upright(file, orientation)
-            check_size(name, planned.source, image.height, image.width)
+            check_size(name, view.source, image.height, image.width)
 
-            region = _cut_region(image, *map(int, planned.region))
+            planned, whole = view.geometry, image
+            if view.before:
+                whole = whole_image.change(image.convert("RGB"), view.before)
+            region = _cut_region(whole, *map(int, planned.region))
             if region.mode != "RGB":
                 region = region.convert("RGB")
-            yield crop_and_flip(_resize(region, transform, planned), planned, shape)
+            resized = _resize(region, view.transform, planned)
+            yield crop_and_flip(resized, planned, view.shape)
 
 
 def _resize(region: Image.Image, transform: Transform, planned: Geometry) -> np.ndarray:

@@ -24,9 +24,11 @@ from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.fork_gate import GATE
 from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.backends.common.whole_image import change_array
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.whole.base import DrawnStep
 
 _COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
 Regions = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
@@ -59,15 +61,19 @@ class ViewFinisher:
         magnitudes: Numbers,
         numbers: NDArray[np.float64],
         erased: torch.Tensor,
+        before: list[tuple[DrawnStep, ...]],
         out: torch.Tensor,
     ) -> None:
         """Writes this view of the regions into `out`.
 
         Args:
             places: (N, 10) the arguments of `_place` for each image.
+            before: the steps on each image, whose regions are then whole images; empty: none.
             out: (N, 3, H, W), which is written.
         """
         with GATE:
+            if before:
+                regions = list(map(change_array, regions, before))
             self._finish(regions, places, ops, magnitudes, numbers, erased, out)
 
     def _finish(
@@ -107,7 +113,14 @@ class ViewFinisher:
 
 def arguments_of(
     view: PlannedView, origin: NDArray[np.int64]
-) -> tuple[torch.Tensor, Codes, Numbers, NDArray[np.float64], torch.Tensor]:
+) -> tuple[
+    torch.Tensor,
+    Codes,
+    Numbers,
+    NDArray[np.float64],
+    torch.Tensor,
+    list[tuple[DrawnStep, ...]],
+]:
     """The arguments of `ViewFinisher.__call__` except the first and the last.
 
     `origin` is the top left corner of each region in its image, (N, 2).
@@ -124,8 +137,19 @@ def arguments_of(
         geometry.region_size,
     )
     places = np.concatenate(columns, axis=1, dtype=np.int64)
-    erased = torch.from_numpy(drawn.erased)
-    return torch.from_numpy(places), drawn.ops, drawn.magnitudes, drawn.numbers, erased
+    before = (
+        [tuple(step.take(at) for step in view.before) for at in range(len(geometry))]
+        if view.before
+        else []
+    )
+    return (
+        torch.from_numpy(places),
+        drawn.ops,
+        drawn.magnitudes,
+        drawn.numbers,
+        torch.from_numpy(drawn.erased),
+        before,
+    )
 
 
 @cache

@@ -26,12 +26,13 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
-from dali_pipes.backends.dali.config import DaliOptions
+from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
-from dali_pipes.backends.dali.feed import plan_nodes, planned_inputs
+from dali_pipes.backends.dali.feed import in_graph, plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
@@ -72,6 +73,8 @@ class DaliBackend(Backend):
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
+        if not self._resizes_with_torch:
+            self._refuse_warps()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
         # Python can't run inside of the graph: it ends before the functions of the user's
@@ -81,6 +84,20 @@ class DaliBackend(Backend):
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
         self._finisher: Finisher | None = None
+
+    def _refuse_warps(self) -> None:
+        """Refuses steps on whole images for which DALI has no operator that does as Pillow does."""
+        for view in views_of(self._transform):
+            for step in getattr(view, "before", []):
+                if not in_graph(step):
+                    raise ChoiceError(
+                        type(self._config),
+                        f"in DALI's graph does not support before: {step.name} with interpolation="
+                        f"{step.interpolation}; use interpolation=nearest, or ",
+                        Mention(DaliConfig, "device", "cpu"),
+                        " with resize=torch, or ",
+                        Mention(TorchConfig),
+                    )
 
     def explain(self) -> str:
         if self.device_id is None:

@@ -24,13 +24,16 @@ from dali_pipes.backends.dali.augment import (
     parameters,
     posterize_masks,
 )
-from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs
+from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs, WholeInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.plan.whole.base import DrawnStep, WholeStep
+from dali_pipes.plan.whole.resize import WholeResize
+from dali_pipes.plan.whole.warps import WholePerspective
 
 _T = types.DALIDataType
 
@@ -142,9 +145,7 @@ def planned_inputs(
 def _stored_inputs() -> PlanInputs[PlanInput]:
     """The inputs of the region graph, if the plan is made for pixels as stored."""
     return _region_inputs(
-        lambda planned: _StoredRegion(
-            planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
-        )
+        lambda planned: _StoredRegion(planned.source, planned.region[:, :2], planned.region[:, 2:])
     )
 
 
@@ -155,7 +156,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
     """
 
     def stored(planned: PlannedBatch) -> _StoredRegion:
-        image, start, size = planned.geometry.source, planned.region[:, :2], planned.region[:, 2:]
+        image, start, size = planned.source, planned.region[:, :2], planned.region[:, 2:]
         orientations = manifest.take_orientations(planned.ids)
         mirrored = np.stack(
             [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
@@ -239,7 +240,11 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         ],
     )
 
-    if is_part:
+    before = getattr(transform, "before", [])
+    if before:
+        steps = [_whole_inputs(number, place, step) for place, step in enumerate(before)]
+        inputs = replace(inputs, before=steps)
+    if is_part or before:
         inputs = replace(
             inputs,
             start=PlanInput(_T.INT32, 1, start),
@@ -269,6 +274,33 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
         )
 
     return inputs
+
+
+def in_graph(step: WholeStep) -> bool:
+    """Whether DALI has an operator for a step on whole images.
+
+    DALI has none for perspectives, and where it interpolates it blends the edges of an image with
+    the black around them, which Pillow does not.
+    """
+    return isinstance(step, WholeResize) or (
+        not isinstance(step, WholePerspective) and step.interpolation == "nearest"
+    )
+
+
+def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanInput]:
+    def drawn_of(planned: PlannedBatch) -> DrawnStep:
+        return planned.views[number].before[place]
+
+    def matrices(planned: PlannedBatch) -> NDArray[np.float64]:
+        drawn = drawn_of(planned)
+        moved = drawn.numbers[:, :6].reshape(-1, 2, 3)
+        return np.where(drawn.happens[:, None, None], moved, np.eye(2, 3))
+
+    # Pillow's "nearest" takes the pixel at the centre
+    interpolation = step.interpolation.replace("nearest", "nearest-exact")
+    size = PlanInput(_T.FLOAT, 1, lambda planned: drawn_of(planned).size)
+    matrix = None if isinstance(step, WholeResize) else PlanInput(_T.FLOAT, 2, matrices)
+    return WholeInputs(interpolation, size, matrix)
 
 
 def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs[PlanInput]:

@@ -80,9 +80,20 @@ class TurnInputs(Generic[Input]):
 
 
 @dataclass(frozen=True, slots=True)
+class WholeInputs(Generic[Input]):
+    """The graph's inputs for each sample of one step on whole images; all are on the CPU."""
+
+    interpolation: str
+    size: Input  # height and width after the step
+    # from pixels of the result to pixels of the image, FLOAT of shape (2, 3); None: it resizes
+    matrix: Input | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ViewInputs(Generic[Input]):
     """The graph's inputs for each sample of one view; all are on the CPU."""
 
+    before: list[WholeInputs[Input]] = field(default_factory=list)  # steps on whole images
     # start, size: the view's own region in what is decoded, (y, x) and (height, width); None: all
     start: Input | None = None
     size: Input | None = None
@@ -98,7 +109,7 @@ class ViewInputs(Generic[Input]):
     erased_shape: Input | None = None
 
 
-for _each in (PlanInputs, TurnInputs, ViewInputs):
+for _each in (PlanInputs, TurnInputs, WholeInputs, ViewInputs):
     register_dataclass(_each)
 
 
@@ -131,6 +142,8 @@ def view_graph(
     image: DataNode, inputs: ViewInputs[DataNode], transform: Transform, device: str
 ) -> DataNode:
     """One view of decoded regions: arguments as for `image_graph`."""
+    for step in inputs.before:
+        image = _whole_step(image, step)
     if inputs.start is not None:
         image = fn.slice(image, inputs.start, inputs.size, axes=[0, 1])
 
@@ -155,12 +168,26 @@ def view_graph(
     )
 
 
+def _whole_step(image: DataNode, inputs: WholeInputs[DataNode]) -> DataNode:
+    if inputs.matrix is None:
+        return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, True))
+    return fn.warp_affine(
+        image,
+        matrix=inputs.matrix,
+        size=inputs.size,
+        fill_value=0,
+        interp_type=types.DALIInterpType.INTERP_NN,
+    )
+
+
 def filter_of(transform: Transform) -> dict[str, Any]:
     """The options of fn.resize that choose its filter."""
-    smooth = (
-        {} if transform.interpolation == "nearest-exact" else {"antialias": transform.antialias}
-    )
-    return _FILTERS[transform.interpolation] | smooth
+    return _filter(transform.interpolation, transform.antialias)
+
+
+def _filter(interpolation: str, antialias: bool) -> dict[str, Any]:
+    smooth = {} if interpolation == "nearest-exact" else {"antialias": antialias}
+    return _FILTERS[interpolation] | smooth
 
 
 def region_graph(

@@ -70,6 +70,7 @@ class TfDataBackend(Backend):
 
     def _prepare(self) -> None:
         self._refuse_views()
+        self._refuse_before()
         self._refuse_augment()
         self._refuse_exif()
         self._reader = Reader()
@@ -233,7 +234,7 @@ class TfDataBackend(Backend):
                 flip=numbers[_FLIPS, 1],
                 vertical_flip=numbers[_FLIPS, 0],
             )
-            view = self._transform, planned, self._transform.shape
+            view = read_pil.View(self._transform, planned, self._transform.shape)
             (pixels,) = read_pil.read(np.frombuffer(encoded, np.uint8), os.fsdecode(name), [view])
             return pixels.astype(np.float32)
 

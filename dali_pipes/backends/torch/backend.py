@@ -209,8 +209,14 @@ class _ViewWriter:
         self._normalization = pixels.normalization(transform, planned.shape[1])
 
     def decode_request(self, at: int) -> pillow.View:
-        """What to decode of image `at`: the transform, the geometry, and the output's shape."""
-        return self._transform, self._planned.geometry.take(at), self._planned.shape
+        """What to make of image `at`."""
+        planned = self._planned
+        return pillow.View(
+            self._transform,
+            planned.geometry.take(at),
+            planned.shape,
+            tuple(step.take(at) for step in planned.before),
+        )
 
     def write(self, at: int, decoded: np.ndarray) -> None:
         # a copy: the decoded image may have negative strides, which from_numpy refuses

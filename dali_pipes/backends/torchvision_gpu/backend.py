@@ -52,6 +52,7 @@ class TorchvisionGpuBackend(Backend):
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
         self._refuse_views()
+        self._refuse_before()
         self._refuse_exif()
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots
@@ -136,14 +137,15 @@ class TorchvisionGpuBackend(Backend):
             self._manifest.name(planned.ids[at]),
         )
 
+        view = read_pil.View(transform, geometry, transform.shape)
         if decoded is None:
-            (pixels,) = read_pil.read(encoded, name, [(transform, geometry, transform.shape)])
+            (pixels,) = read_pil.read(encoded, name, [view])
             # a copy: a flipped image has negative strides, which from_numpy refuses
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(self._device)
 
         # torchvision's crop is black outside the image
         y, x = map(int, geometry.crop)
-        image = crop(resize_region(decoded, name, transform, geometry), y, x, *transform.shape)
+        image = crop(resize_region(decoded, name, view), y, x, *transform.shape)
         axes = [axis for axis, flips in ((1, geometry.vertical_flip), (2, geometry.flip)) if flips]
         return image.flip(axes) if axes else image
 

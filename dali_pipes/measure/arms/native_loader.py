@@ -80,6 +80,7 @@ class DaliNativeBackend(DaliBackend):
             raise ChoiceError(
                 owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
             )
+        self._refuse_before()
 
         # boxes and masks move with the plan's crop, which this graph does not take
         if any(map(self._manifest.has_target, ("boxes", "mask"))):

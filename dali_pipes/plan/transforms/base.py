@@ -18,9 +18,9 @@ from dali_pipes.checks import (
     check_choice,
     check_int,
     check_number,
+    check_pixels,
     check_range,
     describe_value,
-    to_python,
 )
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
@@ -30,6 +30,8 @@ from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.whole import check_steps, draw_steps
+from dali_pipes.plan.whole.base import DrawnStep
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -38,7 +40,6 @@ DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "ui
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
 # with others a pixel in half precision would be infinite or 0
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
-LARGEST_SIDE = 2**16  # pixels; a JPEG has fewer
 
 
 def _check_colors(
@@ -72,36 +73,6 @@ def _check_colors(
     return tuple(values)
 
 
-def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
-    """Returns a whole number as it is, and a list as a tuple; YAML has only lists.
-
-    Args:
-        least: the smallest number.
-        lists: the lists that are taken, each by the names of its numbers: "(height, width)".
-
-    Raises:
-        ConfigError: it is neither, or a number is out of bounds.
-    """
-    value = to_python(value)
-    several = isinstance(value, (list, tuple))
-    numbers = tuple(value) if several else (value,)
-
-    whole = all(
-        isinstance(number, int) and not isinstance(number, bool) and least <= number <= LARGEST_SIDE
-        for number in numbers
-    )
-    # a name such as "(height, width)" has one comma less than it has numbers
-    if not whole or (several and len(numbers) not in [names.count(",") + 1 for names in lists]):
-        too_large = any(isinstance(number, int) and number > LARGEST_SIDE for number in numbers)
-        limits = f"up to {LARGEST_SIDE}" if too_large else f"from {least} on"
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes whole numbers {limits}: one, or "
-            f"{' or '.join(lists)}"
-        )
-
-    return numbers if several else value
-
-
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
@@ -130,6 +101,10 @@ def _check_sizes(option: str, value: object) -> dict[int, Any]:
 def shape_of(size: Any) -> Pair:
     """Height and width of a `Transform.size`."""
     return (size, size) if isinstance(size, int) else size
+
+
+# targets that follow the pixels of an image
+MOVED_TARGETS = ("boxes", "mask", "mask_bytes")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -223,6 +198,22 @@ class Transform(Options, ABC):
 
         It is called when a loader is built.
         """
+        targets = [name for name in MOVED_TARGETS if manifest.has_target(name)]
+        if self.has_steps_before and targets:
+            raise OptionError(
+                type(self),
+                f"before moves the pixels of an image, but not its {targets[0]}, which this "
+                "manifest has; leave before empty, or leave them out",
+            )
+
+    @property
+    def has_steps_before(self) -> bool:
+        """Whether a view of it has steps on the whole image, before its region is cut out."""
+        return any(getattr(view, "before", []) for view in views_of(self))
+
+    def draw_before(self, source: NDArray[np.int64], draws: Draws) -> tuple[DrawnStep, ...]:
+        """The steps on whole images whose heights and widths are `source`, (N, 2)."""
+        return draw_steps(getattr(self, "before", []), source, draws)
 
     @property
     def augmenter(self) -> Augmenter:
@@ -268,7 +259,9 @@ class Transform(Options, ABC):
 
     @abstractmethod
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
-        """The geometry of images whose heights and widths are `source`, (N, 2)."""
+        """The geometry of images whose heights and widths are `source`, (N, 2), as the steps of
+        `draw_before` leave them.
+        """
 
     def geometry_around(
         self, source: NDArray[np.int64], objects: Objects, draws: Draws
@@ -288,6 +281,8 @@ class RandomTransform(Transform):
     transforms.
 
     Attributes:
+        before: steps on the whole image in the order in which they are applied, before the crop,
+            such as {"name": "RandomRotation", "degrees": 30}; dali_pipes/plan/whole/ has them all.
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
         augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
             {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies/ has them all.
@@ -295,6 +290,7 @@ class RandomTransform(Transform):
             192}; `size` before the first of these epochs.
     """
 
+    before: list[Any] = option(list, check_steps)
     flip: float = option(0.5, check_range, 0, 1)
     vertical_flip: float = option(0.0, check_range, 0, 1)
     augment: list[Any] = option(list, check_policies)

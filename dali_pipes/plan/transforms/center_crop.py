@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_if_given
+from dali_pipes.checks import check_if_given, check_pixels
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import FLIP_DRAW, Geometry, center_crop
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import RandomTransform, check_pixels
+from dali_pipes.plan.transforms.base import RandomTransform
 
 
 @dataclass(kw_only=True, slots=True)

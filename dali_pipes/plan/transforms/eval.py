@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_if_given
+from dali_pipes.checks import check_if_given, check_pixels
 from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import Geometry, center_crop
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import Transform, check_pixels
+from dali_pipes.plan.transforms.base import Transform
 
 
 @dataclass(kw_only=True, slots=True)

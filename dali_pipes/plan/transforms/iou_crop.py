@@ -82,6 +82,7 @@ class IoUCropTransform(RandomTransform):
                 Mention(TrainTransform),
                 ", or data with boxes",
             )
+        RandomTransform.check(self, manifest)
 
     def geometry(self, source: Int, draws: Draws) -> Geometry:
         """The geometry of images without boxes: the whole image."""

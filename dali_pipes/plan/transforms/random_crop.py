@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_if_given
+from dali_pipes.checks import check_if_given, check_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import OptionError
 from dali_pipes.options import option
@@ -18,7 +18,7 @@ from dali_pipes.plan.geometry import (
     resize_sizes,
 )
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import RandomTransform, check_pixels, check_size, shape_of
+from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
 
 _CHECK_CHUNK = 2**20  # images whose sizes are checked at once
 
@@ -80,6 +80,7 @@ class RandomCropTransform(RandomTransform):
 
     def check(self, manifest: Manifest) -> None:
         """Refuses images that are smaller than the crop: counts them, and names the first."""
+        RandomTransform.check(self, manifest)
         left, top, right, bottom = self._sides
         needed = np.max([shape_of(size) for size in self.every_size], axis=0) - (
             top + bottom,
@@ -94,9 +95,10 @@ class RandomCropTransform(RandomTransform):
         first, count = 0, 0
         for start in range(0, len(manifest), _CHECK_CHUNK):
             ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
-            sizes = resize_sizes(
-                manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize
-            )
+            sizes = manifest.take_sizes(ids, upright=self.exif == "apply")
+            for step in self.before:
+                sizes = step.smallest(sizes)
+            sizes = resize_sizes(sizes, self.resize)
             small = ids[(sizes < needed).any(axis=1)]
             first, count = first if count or not len(small) else int(small[0]), count + len(small)
 

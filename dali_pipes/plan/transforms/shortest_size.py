@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dali_pipes.checks import check_int, describe_value
+from dali_pipes.checks import LARGEST_SIDE, check_int, describe_value
 from dali_pipes.errors import ChoiceError, ConfigError, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import (
@@ -18,7 +18,7 @@ from dali_pipes.plan.geometry import (
     whole_image_geometry,
 )
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import LARGEST_SIDE, RandomTransform, shape_of
+from dali_pipes.plan.transforms.base import RandomTransform, shape_of
 
 # operations that change each pixel by itself and leave black black, so that padding stays as it is
 _PIXELWISE_OPS = {"Brightness", "Color", "Hue", "Posterize"}

@@ -12,7 +12,16 @@ from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
 from dali_pipes.plan.transforms.train import TrainTransform
 
-_VIEW_OPTIONS = ("size", "interpolation", "scale", "ratio", "flip", "vertical_flip", "augment")
+_VIEW_OPTIONS = (
+    "size",
+    "interpolation",
+    "scale",
+    "ratio",
+    "flip",
+    "vertical_flip",
+    "augment",
+    "before",
+)
 
 
 def _check_views(option: str, value: Any) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,85 @@
+"""Compares what live steps on whole images draw with what the plan draws for them.
+
+A small image whose pixels are their own coordinates goes through the live steps, and three pixels
+of the result tell where they came from.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dali_pipes.plan.geometry import Int
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.whole.base import DrawnStep
+
+_SIDE, _LEAST = 64, 8  # pixels of the longer and of the shorter side of the small images
+_POINTS = ((0.3, 0.3), (0.4, 0.7), (0.75, 0.45))  # y and x, as shares of height and width
+QUANTITIES = tuple(
+    f"where the pixel at {y:.0%} of the height and {x:.0%} of the width comes from, {axis}"
+    for y, x in _POINTS
+    for axis in ("vertically", "horizontally")
+)
+Float = NDArray[np.float64]
+
+
+def shrink(sizes: Int) -> Int:
+    """(N, 2) heights and widths of small images of about the same aspect ratio."""
+    return np.maximum(sizes * _SIDE // sizes.max(axis=1, keepdims=True), _LEAST)
+
+
+def of_plan(transform: Transform, sizes: Int, draws: Draws) -> Float:
+    """(N, 6) what `QUANTITIES` names, as shares of height and width, for images of `sizes`.
+
+    Pixels from outside the image are NaN.
+    """
+    drawn = transform.draw_before(sizes, draws)
+    return np.concatenate([_trace(point, drawn, sizes) for point in _POINTS], axis=1)
+
+
+def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -> Float:
+    """(N, 2) where the pixel at `point` of the result comes from, y before x."""
+    y, x = (np.floor(drawn[-1].size * point) + 0.5).T
+    inside = np.ones(len(sizes), bool)
+
+    for step in drawn[::-1]:
+        if step.kind == "resize":
+            moved = [y, x] * (step.source / step.size).T
+        else:
+            a, b, c, d, e, f, g, h = step.numbers.T
+            depth = g * x + h * y + 1
+            moved = np.stack([d * x + e * y + f, a * x + b * y + c]) / depth
+            inside &= ~step.happens | ((moved >= 0) & (moved < step.source.T)).all(axis=0)
+            # the nearest pixel's own coordinates
+            moved = np.floor(moved) + 0.5 if step.interpolation == "nearest" else moved
+        y, x = np.where(step.happens, moved, [y, x])
+
+    return np.where(inside, [y, x] / sizes.T, np.nan).T
+
+
+def of_steps(live: Sequence[Any], sizes: Int) -> Float:
+    """(N, 6) the same for one draw of the live steps for each size."""
+    return np.stack([_measure(live, height, width) for height, width in sizes.tolist()])
+
+
+def _measure(live: Sequence[Any], height: int, width: int) -> Float:
+    # y, x, and 1 to tell the image from what is around it
+    exact: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    places = torch.arange(height, **exact) + 0.5, torch.arange(width, **exact) + 0.5
+    down, across = torch.meshgrid(*places, indexing="ij")
+    image = torch.stack([down, across, torch.ones_like(down)])
+    for step in live:
+        image = step(image)
+
+    rows, columns = image.shape[1:]
+    pixels = [image[:, int(rows * y), int(columns * x)].tolist() for y, x in _POINTS]
+    return np.array(
+        [
+            value / side if is_inside > 0.999 else np.nan
+            for *place, is_inside in pixels
+            for value, side in zip(place, (height, width), strict=True)
+        ]
+    )

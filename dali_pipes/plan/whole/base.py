@@ -1,0 +1,74 @@
+"""What all steps on whole images have in common, and what is drawn of one.
+
+A step is a dataclass of options that draws what happens to each image. Each step of a list has
+`DRAWS` draw numbers of each sample for itself.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.checks import check_choice, check_number
+from dali_pipes.options import Options, check_options, option
+from dali_pipes.plan.geometry import Int
+from dali_pipes.plan.philox import Draws
+
+DRAWS = 16  # draw numbers reserved for each step
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic")  # Pillow's
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnStep:
+    """One step on N images."""
+
+    # how `numbers` are read: "affine", "perspective" or "resize"
+    kind: str
+    interpolation: str
+    source: Int  # (N, 2) height and width of the image before the step
+    size: Int  # (N, 2) and after it
+    happens: NDArray[np.bool_]  # (N,) elsewhere the image stays as it is
+    # (N, 8) a, b, …, h: the pixel at (x, y) shows ((a x + b y + c), (d x + e y + f)) of the image
+    # before, both divided by g x + h y + 1. Both are measured from the corner of the first pixel,
+    # and what comes from outside the image is black. Not used by "resize".
+    numbers: Float
+
+    def take(self, places: Int | slice | int) -> "DrawnStep":
+        """Some of the images, in this order; for a single index the arrays have no dimension N."""
+        return replace(
+            self,
+            source=self.source[places],
+            size=self.size[places],
+            happens=self.happens[places],
+            numbers=self.numbers[places],
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class WholeStep(Options, ABC):
+    """A step on whole images.
+
+    Attributes:
+        name: torchvision's.
+        interpolation: of the pixels, "nearest", "bilinear" or "bicubic", as Pillow does it.
+        p: the probability that it happens.
+    """
+
+    name: str = ""
+    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+    p: float = option(1.0, check_number, 0, 1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def smallest(self, source: Int) -> Int:
+        """(N, 2) the smallest heights and widths that may become of images of `source`."""
+        return source
+
+    @abstractmethod
+    def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
+        """Draws it for images of `source`, (N, 2) heights and widths, by the draws from `first`
+        on.
+        """

@@ -1,0 +1,129 @@
+"""Steps on the whole image before the crop, on every backend: torchvision's pixels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gpu_backends import needs_cuda
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import dali_pipes as dp
+from dali_pipes.plan.geometry import BEFORE_DRAW
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.plan import Plan
+
+BACKENDS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "torch_torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
+    "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
+    "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali", num_threads=2),
+    "dali_gpu": dp.DaliConfig(device="gpu"),
+}
+STEPS = [
+    {"name": "Resize", "size": 60},
+    "RandomVerticalFlip",
+    {"name": "RandomRotation", "degrees": 40},
+    {"name": "RandomAffine", "translate": [0.2, 0.1], "scale": [0.8, 1.2], "shear": 10},
+]
+COUNT, SEED = 5, 7
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("whole"), np.random.default_rng(0)
+    (root / "a").mkdir()
+    for at, (height, width) in enumerate([(90, 120), (131, 77), (64, 64), (75, 150), (100, 101)]):
+        small = Image.fromarray(rng.integers(0, 256, (height // 8, width // 8, 3), np.uint8))
+        picture = small.resize((width, height), Image.Resampling.BICUBIC)
+        picture.convert("L" if at == 2 else "RGB").save(root / "a" / f"{at}.png")
+    return dp.Manifest.scan(root)
+
+
+def images_of(manifest, config, transform, **options):
+    options = {"batch_size": COUNT, "shuffle": False, "seed": SEED, "device": "cpu"} | options
+    with dp.build_loader(manifest, config, transform=transform, **options) as loader:
+        return next(iter(loader)).images.cpu()
+
+
+@pytest.mark.parametrize(
+    "name", [*(each for each in BACKENDS if each != "dali_gpu"), *needs_cuda("dali_gpu")]
+)
+def test_pixels_are_torchvisions(name, pictures):
+    """Those of RandomRotation and RandomResizedCrop for PIL images, with the plan's draws."""
+    device = "cuda" if name == "dali_gpu" else "cpu"
+    transform = dp.TrainTransform(
+        size=32, before=[{"name": "RandomRotation", "degrees": 30}], dtype="uint8"
+    )
+    ours = images_of(pictures, BACKENDS[name], transform, device=device)
+
+    planned = Plan(pictures, transform, COUNT, seed=SEED, sampling="sequential").batch(0, 0)
+    shares = Draws(SEED, 0, planned.ids).uniform(BEFORE_DRAW)[1]
+    for at, share in enumerate(shares):
+        picture = Image.open(pictures.root / pictures.name(planned.ids[at])).convert("RGB")
+        picture = F.rotate(picture, -30 + 60 * share)
+        region = planned.geometry.region[at].tolist()
+        picture = F.resized_crop(picture, *region, [32, 32])
+        theirs = F.pil_to_tensor(F.hflip(picture) if planned.geometry.flip[at] else picture)
+        difference = (ours[at].float() - theirs.float()).abs()
+        bound = 0 if name.startswith("torch") else 1
+        # in a graph the nearest pixel is another one for few pixels
+        assert difference.quantile(0.97 if "graph" in name else 1) <= bound
+        assert difference.mean() <= {"dali_cpu_graph": 0.5, "dali_gpu": 1}.get(name, bound * 0.3)
+
+
+@pytest.mark.parametrize("name", ["torch_torchvision", "dali_cpu", "dali_cpu_graph"])
+def test_backends_agree(name, pictures):
+    transform = dp.TrainTransform(size=32, before=STEPS, dtype="uint8", vertical_flip=0.5)
+    one, other = (
+        images_of(pictures, BACKENDS[each], transform).float() for each in ("torch", name)
+    )
+    assert (one - other).abs().mean() < 0.5 and (one - other).abs().quantile(0.97) <= 1
+    without = images_of(pictures, BACKENDS["torch"], replace(transform, before=[])).float()
+    assert (one - without).abs().mean() > 5
+
+
+def test_each_view_has_its_own(pictures):
+    steps = [{"name": "RandomRotation", "degrees": [80, 100], "interpolation": "bilinear"}]
+    views = dp.ViewsTransform(
+        size=32, views={"turned": {"count": 2, "before": steps}, "plain": {}}, dtype="uint8"
+    )
+    options = {"batch_size": COUNT, "shuffle": False, "seed": SEED, "device": "cpu"}
+    found = []
+    for name in ("torch", "dali_cpu"):
+        with dp.build_loader(pictures, BACKENDS[name], transform=views, **options) as loader:
+            found.append(next(iter(loader)).views)
+    for name in ("turned", "plain"):
+        assert (found[0][name].float() - found[1][name].float()).abs().max() <= 1
+    plain = images_of(pictures, BACKENDS["torch"], dp.TrainTransform(size=32, dtype="uint8"))
+    assert not torch.equal(found[0]["turned"][:, 0], plain)
+
+
+@pytest.mark.parametrize("name", ["torch", "dali_cpu"])
+def test_a_resumed_run_goes_on_with_the_same_draws(name, pictures):
+    transform = dp.TrainTransform(size=24, before=["RandomPerspective", *STEPS])
+    options = {"transform": transform, "batch_size": 2, "device": "cpu", "last_batch": "partial"}
+    with dp.build_loader(pictures, BACKENDS[name], **options) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = [batch.images for batch in batches]
+    with dp.build_loader(pictures, BACKENDS[name], **options) as loader:
+        loader.load_state_dict(state)
+        again = [batch.images for batch in loader]
+    assert len(rest) == 2 and all(map(torch.equal, rest, again))
+
+
+def test_what_is_not_supported_is_refused(pictures, tmp_path):
+    graph = BACKENDS["dali_cpu_graph"]
+    for step in ("RandomPerspective", {"name": "RandomRotation", "interpolation": "bilinear"}):
+        with pytest.raises(dp.ConfigError, match="does not support before: Random"):
+            images_of(pictures, graph, dp.TrainTransform(before=[step]))
+
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (40, 40)).save(tmp_path / name / "0.png")
+    masks = dp.Manifest.from_masks(tmp_path / "images", tmp_path / "masks")
+    with pytest.raises(dp.ConfigError, match="before moves the pixels of an image, but not its ma"):
+        images_of(masks, BACKENDS["torch"], dp.TrainTransform(before=STEPS), batch_size=1)
