@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.objects import Objects
-from dali_pipes.plan.augment.operations import AFFINE, CODE, Augmentation, affine_matrices
+from dali_pipes.plan.augment.operations import CODE, MOVES, Augmentation, affine_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
 
 Float = NDArray[np.float64]
@@ -27,7 +27,7 @@ Bool = NDArray[np.bool_]
 # name; "nearest" as PyTorch's, which torchvision uses for a `tv_tensors.Mask`, and which is half a
 # pixel off; "pillow" as Pillow's NEAREST.
 MASK_INTERPOLATIONS = ("nearest-exact", "nearest", "pillow")
-_AFFINE_CODES = [CODE[op] for op in AFFINE]
+_AFFINE_CODES = [CODE[op] for op in MOVES]
 # What EXIF's orientations do: rows become columns first, then left and right are swapped, and top
 # and bottom.
 TRANSPOSED, FLIPS, VERTICAL_FLIPS = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)

@@ -16,6 +16,7 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.adapters.from_torch.steps import read
 
 timm = later("timm")
 timm_data = later("timm.data")
@@ -184,3 +185,21 @@ def test_killed_within_an_epoch_and_started_again(whole_run, sixteen, tmp_path):
         rtol=0,
         atol=0,
     )
+
+
+@pytest.mark.slow
+def test_the_training_transforms_of_all_pretrained_models_are_read():
+    """At timm's defaults, and with the policies of its training recipes."""
+    recipe = {"auto_augment": "rand-m9-mstd0.5-inc1", "re_prob": 0.25, "re_mode": "pixel"}
+    names, read_ones = timm.list_models(pretrained=True), set()
+    for name in names:
+        config = timm_data.resolve_data_config(
+            pretrained_cfg=timm.get_pretrained_cfg(name).to_dict()
+        )
+        config = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
+        for more in ({}, recipe):
+            if (key := repr((config, more))) not in read_ones:
+                made = timm_data.create_transform(is_training=True, **config, **more)
+                assert read(made).built(lambda: None).training
+                read_ones.add(key)
+    assert len(names) > 1800 and len(read_ones) > 100

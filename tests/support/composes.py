@@ -359,7 +359,7 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),
         "the transform",
     ),
-    "timm's RandAugment": (partial(timm_train, auto_augment="rand-m9-mstd0.5"), "RandAugment"),
+    "timm's AugMix": (partial(timm_train, auto_augment="augmix-m5"), "AugMixAugment"),
     "timm's random interpolation": (
         partial(timm_train, interpolation="random"),
         "RandomResizedCropAndInterpolation",

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from dali_pipes.adapters.from_torch.albumentations_steps import Alike, alike, parts_of
@@ -28,6 +30,8 @@ from dali_pipes.adapters.from_torch.recording.steps import (
     is_library_code,
     is_transform_class,
 )
+from dali_pipes.plan.augment import timm_ops
+from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
 
 # steps that become one policy with a probability, which a RandomApply around them lowers
 _APPLIED = (
@@ -59,6 +63,7 @@ _OF_TIMM = (
     "MaybeToTensor",
     "MaybePILToTensor",
     "RandomErasing",
+    "RandAugment",
 )
 _EQUALIZE = (
     "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's "
@@ -193,7 +198,9 @@ def _reader(reading: Reading, step: Any) -> Callable[[Reading, Any], str]:
         raise NotConvertibleError(_text(step), "our plan has no such step", instead)
 
     _refuse_altered(step)
-    return _reader_of(reading, name)
+    # torchvision has a class of the same name that does something else
+    own = _READERS.get(f"timm {name}") if is_of(step, "timm") else None
+    return own or _reader_of(reading, name)
 
 
 def _reader_of(reading: Reading, name: str) -> Callable[[Reading, Any], str]:
@@ -491,7 +498,7 @@ def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
         options["p"] = reading.applied * options.get("p", 1.0)
     reading.augment.append({"name": name, **options})
     # torchvision keeps the edges of PIL images sharp (docs/from_torch.md)
-    edges = options.get("interpolation") == "bilinear" and not reading.tensor
+    edges = options.get("interpolation") == "bilinear" and not (reading.tensor or "fill" in options)
     note = (
         "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""
     )
@@ -791,41 +798,94 @@ def _erasing(reading: Reading, step: Any) -> str:
     Both draw the same regions, of uniform area and log aspect ratio.
     """
     # timm's RandomErasing has other names for the same options
-    if hasattr(step, "probability"):
-        plain = (
-            not (step.rand_color or step.per_pixel) and step.max_count == 1 and step.num_splits < 2
+    options: dict[str, Any]
+    if is_of(step, "timm"):
+        refuse_unless(
+            step.num_splits < 2,
+            "RandomErasing",
+            f"num_splits={step.num_splits} leaves a part of each batch out",
+            "set it to 0",
         )
-        p, scale, ratio = (
-            step.probability,
-            (step.min_area, step.max_area),
-            [math.exp(each) for each in step.log_aspect_ratio],
-        )
+        options = {
+            "p": float(step.probability),
+            "scale": (float(step.min_area), float(step.max_area)),
+            # rounded, since timm keeps logarithms
+            "ratio": tuple(round(math.exp(each), 12) for each in step.log_aspect_ratio),
+        }
+        if step.rand_color or step.per_pixel or step.max_count > 1:
+            mode = "pixel" if step.per_pixel else "rand" if step.rand_color else "const"
+            counts = {"min_count": int(step.min_count), "max_count": int(step.max_count)}
+            return _note_erasing(reading, "TimmRandomErasing", options | {"mode": mode, **counts})
     else:
         value = step.value if isinstance(step.value, (list, tuple)) else [step.value]
-        plain, p, scale, ratio = (
-            all(each == 0 and each is not None for each in value),
-            step.p,
-            step.scale,
-            step.ratio,
+        # torchvision keeps None for "random", which is noise
+        options = {"p": float(step.p), "scale": tuple(map(float, step.scale))}
+        options["ratio"] = tuple(round(float(each), 12) for each in step.ratio)
+        if value in (["random"], [None]):
+            return _note_erasing(reading, "TimmRandomErasing", options | {"mode": "pixel"})
+        refuse_unless(
+            all(each == 0 for each in value),
+            "RandomErasing",
+            "it fills with a color",
+            "erase with zeros or noise",
         )
 
-    refuse_unless(
-        plain,
-        "RandomErasing",
-        "it fills with pixels, colours or several regions",
-        "erase one region with zeros",
-    )
+    return _note_erasing(reading, "RandomErasing", options)
 
-    # rounded, since timm keeps logarithms
-    options = {
-        "p": float(p),
-        "scale": tuple(map(float, scale)),
-        "ratio": tuple(round(each, 12) for each in ratio),
-    }
 
+def _note_erasing(reading: Reading, name: str, options: dict[str, Any]) -> str:
     reading.erased = True
-    reading.augment.append({"name": "RandomErasing", **options})
-    return f"augment: RandomErasing({_given(options)})"
+    reading.augment.append({"name": name, **options})
+    return f"augment: {name}({_given(options)})"
+
+
+def _timm_rand_augment(reading: Reading, step: Any) -> str:
+    """Reads timm's RandAugment: what its string was, which it does not keep."""
+    one, reading.affine = step.ops[0], True
+    numbers = {"m": one.magnitude, "n": step.num_layers, "p": one.prob, "mstd": one.magnitude_std}
+    parts = [f"{name}{value:g}" for name, value in numbers.items()]
+    parts += [f"mmax{one.magnitude_max}"] * bool(one.magnitude_max)
+    names = tuple(each.name for each in step.ops)
+    kinds = {PLAIN: "inc0", INCREASING: "inc1", tuple(WEIGHTS): "tweights"}
+    refuse_unless(
+        names in kinds and (step.choice_weights is None) == (kinds[names] != "tweights"),
+        "timm's RandAugment",
+        f"our plan does not have its operations {', '.join(names[:3])} …",
+        "use timm's own sets: inc0, inc1 or tweights",
+    )
+    shared = ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs")
+    alike = all(getattr(each, name) == getattr(one, name) for each in step.ops for name in shared)
+    share = one.hparams.get("translate_pct", 0.45) == 0.45
+    refuse_unless(
+        alike and share, "timm's RandAugment", "its operations have options of their own", _KEEP
+    )
+    if kinds[names] == "tweights":
+        total = sum(WEIGHTS.values())
+        expected = [weight / total for weight in WEIGHTS.values()]
+        refuse_unless(
+            np.allclose(step.choice_weights, expected),
+            "timm's RandAugment",
+            "it has weights of its own",
+            "use timm's",
+        )
+
+    options = _timm_options(one)
+    config = "-".join(["rand", *parts, kinds[names]])
+    return _policy(reading, step, "TimmRandAugment", config=config, **options)
+
+
+def _timm_options(op: Any) -> dict[str, Any]:
+    """The interpolation and the color around the image of timm's operations."""
+    mode, fill = op.kwargs["resample"], tuple(op.kwargs["fillcolor"])
+    several = isinstance(mode, (list, tuple))
+    names = [Image.Resampling(each).name.lower() for each in (mode if several else [mode])]
+    known = (
+        set(names) == {"bilinear", "bicubic"} if several else names[0] in timm_ops.INTERPOLATIONS
+    )
+    refuse_unless(
+        known, "timm's policy", f"interpolation={', '.join(names)}", "use bilinear or bicubic"
+    )
+    return {"interpolation": "random" if several else names[0], "fill": fill}
 
 
 def _whole(reading: Reading, step: Any, **options: Any) -> str:
@@ -917,6 +977,7 @@ _READERS: dict[str, Callable[[Reading, Any], str]] = {
     "TrivialAugmentWide": _auto_augment("num_magnitude_bins"),
     "RandAugment": _auto_augment("num_ops", "magnitude", "num_magnitude_bins"),
     "AutoAugment": _auto_augment(),
+    "timm RandAugment": _timm_rand_augment,
     "ColorJitter": _color_jitter,
     "Grayscale": _grayscale,
     "RandomGrayscale": _random_grayscale,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.common.functions import Functions
-from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import FILLS, Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
@@ -71,7 +71,7 @@ class Normalizer:
         """The finished images.
 
         Args:
-            erased: (N, 4) int64 on the CPU: top, left, height and width of the regions set to zero.
+            erased: as `Augmentation.erased`, on the CPU.
             numbers: what the functions of the user's take; None: they have run already.
         """
         if numbers is None:
@@ -171,13 +171,46 @@ def finish_into(
 
 
 def erase(images: torch.Tensor, erased: torch.Tensor) -> None:
-    """Sets the regions `erased`, (N, 4) of top, left, height and width, to zero.
+    """Sets regions to zero, or fills them with noise.
 
-    A height of 0 means that nothing is erased.
+    Args:
+        erased: as `Augmentation.erased`, on the CPU. A height of 0 means that nothing is erased.
     """
+    if erased.ndim == 3:
+        for image, regions in zip(images, erased.tolist(), strict=True):
+            _fill_regions(image, regions)
+        return
+
     for place in erased[:, 2].nonzero().flatten().tolist():
         top, left, height, width = erased[place].tolist()
         images[place, :, top : top + height, left : left + width] = 0
+
+
+def _fill_regions(image: torch.Tensor, regions: list[list[int]]) -> None:
+    for top, left, height, width, seed, fill in regions:
+        if not height:
+            continue
+        part = image[:, top : top + height, left : left + width]
+        if FILLS[fill] == "const":
+            part.zero_()
+            continue
+        # made on the CPU for any device, so that all backends have the same noise
+        shape = (3, height, width) if FILLS[fill] == "pixel" else (3, 1, 1)
+        generator = torch.Generator("cpu").manual_seed(seed)
+        part.copy_(torch.randn(shape, generator=generator, **_FLOAT))
+
+
+def join_erased(views: list[NDArray[np.int64]]) -> torch.Tensor:
+    """The regions of several views of images, one after the other."""
+    if len({each.shape[1:] for each in views}) > 1:
+        views = [_as_regions(each, max(map(np.ndim, views))) for each in views]
+        most = max(each.shape[1] for each in views)
+        views = [np.pad(each, ((0, 0), (0, most - each.shape[1]), (0, 0))) for each in views]
+    return torch.from_numpy(np.concatenate(views))
+
+
+def _as_regions(erased: NDArray[np.int64], ndim: int) -> NDArray[np.int64]:
+    return np.pad(erased, ((0, 0), (0, 2)))[:, None] if erased.ndim < ndim else erased
 
 
 def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
+from dali_pipes.backends.common.pillow_affine import affine_of_pillow
 from dali_pipes.plan.augment.operations import (
-    AFFINE,
     CODE,
+    MOVES,
     OPS,
     Codes,
     Numbers,
@@ -51,12 +52,12 @@ def augment_mask(
     """
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         # the other operations leave every pixel where it is
-        if OPS[code] in AFFINE:
+        if OPS[code] in MOVES:
             mask = _apply(
                 mask[None],
                 OPS[code],
                 magnitude,
-                replace(slot, interpolation="nearest"),
+                replace(slot, interpolation="nearest", fill=None),
                 float(outside),
             )[0]
     for matrix in moves:
@@ -70,7 +71,7 @@ def _apply(
     match op:
         case "Identity":
             return image
-        case "ShearX" | "ShearY" | "Rotate":
+        case "ShearX" | "ShearY" | "Rotate" | "ShiftX" | "ShiftY":
             return _affine(image, op, magnitude, slot, fill)
         case "TranslateX" | "TranslateY":
             most = image.shape[2 if op == "TranslateX" else 1]
@@ -102,6 +103,11 @@ def _apply(
             return F.autocontrast(image)
         case "Equalize":
             return _equalize(image)
+        case "EqualizeInSteps":
+            return F.equalize(image)
+        case "SolarizeAdd":
+            raised = image.to(torch.int16).add_(int(magnitude)).clamp_(max=255).to(torch.uint8)
+            return torch.where(image < 128, raised, image)
         case "Invert":
             return F.invert(image)
         case "Hue":
@@ -118,6 +124,8 @@ def _affine(
     """The image sheared or rotated; `fill` as for `_warp`."""
     shape = image.shape[1], image.shape[2]
     (matrix,) = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), shape)
+    if slot.fill is not None:
+        return affine_of_pillow(image, matrix.tolist(), slot)
     return _warp(image, matrix, slot.interpolation, fill)
 
 

@@ -4,7 +4,7 @@ The arithmetic is that of torchvision's functions for 8-bit tensors, so that bot
 pixels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -62,6 +62,17 @@ def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
             if is_of_sample:
                 image = do_not_convert(function)(image, inputs)
     return image
+
+
+def lacking(slots: Iterable[Slot]) -> list[str]:
+    """What the graph cannot do of these slots, in words."""
+    missing = {
+        op if op not in _FUNCTIONS else f"{op} with {slot.interpolation} interpolation and a fill"
+        for slot in slots
+        for op in slot.ops
+        if op not in _FUNCTIONS or (op in AFFINE and slot.fill is not None)
+    }
+    return sorted(missing)
 
 
 def functions(slot: Slot) -> dict[Function, list[int]]:

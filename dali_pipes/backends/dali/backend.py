@@ -26,6 +26,7 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
+from dali_pipes.backends.dali.augment import lacking
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import in_graph, plan_nodes, planned_inputs
@@ -75,6 +76,7 @@ class DaliBackend(Backend):
         self.device_id = self._device.index if on_gpu else None
         if not self._resizes_with_torch:
             self._refuse_warps()
+            self._refuse_lacking()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
         # Python can't run inside of the graph: it ends before the functions of the user's
@@ -98,6 +100,14 @@ class DaliBackend(Backend):
                         " with resize=torch, or ",
                         Mention(TorchConfig),
                     )
+
+    def _refuse_lacking(self) -> None:
+        """Refuses operations that DALI's graph does not have."""
+        missing = []
+        for view in views_of(self._transform):
+            missing += lacking(view.augmenter.slots)
+            missing += ["TimmRandomErasing"] * view.augmenter.fills
+        self._refuse_operations(list(dict.fromkeys(missing)))
 
     def explain(self) -> str:
         if self.device_id is None:

@@ -184,7 +184,7 @@ class _Images(Dataset[WorkerResult]):
                     view.write(at, image)
 
         erased = tuple(
-            torch.from_numpy(np.concatenate([view.augmentation.erased for view in views]))
+            pixels.join_erased([view.augmentation.erased for view in views])
             for views in planned.groups
         )
 

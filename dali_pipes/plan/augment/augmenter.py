@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from dali_pipes.checks import describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.operations import Augmentation
-from dali_pipes.plan.augment.policies import POLICIES, Augment, Policy, RandomErasing
+from dali_pipes.plan.augment.policies import (
+    POLICIES,
+    Augment,
+    Policy,
+    RandomErasing,
+    TimmRandomErasing,
+)
 from dali_pipes.plan.augment.policies.augment import RANGE
 from dali_pipes.plan.augment.policies.base import DRAWS
 from dali_pipes.plan.philox import Draws
@@ -43,6 +49,8 @@ class Augmenter:
         self.slots = tuple(slot for policy in self.operations for slot in policy.slots)
         self.functions = [policy for policy in self.policies if isinstance(policy, Augment)]
         self.erases = self._erase_policy is not None
+        # whether rectangles may become anything but zeros
+        self.fills = isinstance(self._erase_policy, TimmRandomErasing)
 
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
         """Draws the operations for `count` images of this height and width."""

@@ -26,7 +26,12 @@ OPS = (
     "Invert",
     "Hue",
     "GaussianBlur",
+    "ShiftX",
+    "ShiftY",
+    "SolarizeAdd",
+    "EqualizeInSteps",
 )
+MOVES = (*AFFINE, "ShiftX", "ShiftY")  # operations that `affine_matrices` describes
 CODE = {name: code for code, name in enumerate(OPS)}
 SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
 # those that TrivialAugmentWide and RandAugment draw from
@@ -67,6 +72,10 @@ PAIR_PROBABILITIES = np.array(
 PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
+# what erased rectangles become: zeros, one normally distributed color, or such a pixel each
+FILLS = ("const", "rand", "pixel")
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A place in the sequence of operations."""
@@ -74,6 +83,10 @@ class Slot:
     ops: tuple[str, ...]  # those that may occur here, besides "Identity"
     interpolation: str = "nearest"  # of the affine ones, "nearest" or "bilinear"
     kernel_size: int = 0  # of GaussianBlur, in pixels
+    # the color of what affine operations have from outside the image. With it they are Pillow's,
+    # which keep its edges sharp, and `interpolation` is "bilinear" or "bicubic". None: black, and
+    # edges blend with it, as torchvision does of tensors.
+    fill: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +100,12 @@ class Augmentation:
     # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees,
     # counter-clockwise; Brightness, Color, Contrast and Sharpness: what is added to a factor of 1;
     # Posterize: bits that stay; Solarize: the threshold as a share of 255;
-    # Hue: a share of the full circle; GaussianBlur: sigma in pixels.
+    # Hue: a share of the full circle; GaussianBlur: sigma in pixels; ShiftX, ShiftY: pixels;
+    # SolarizeAdd: what is added to values below 128.
     magnitudes: Numbers
-    # (N, 4) top, left, height and width of the rectangle set to zero; no height: none
+    # (N, 4) top, left, height and width of the rectangle set to zero; no height: none. Or, for R
+    # rectangles that are not set to zero, (N, R, 6): the same, then the seed of the noise and one
+    # of `FILLS`.
     erased: NDArray[np.int64]
     # (N, K) what each function of the user's takes (policies/augment.py): a seed, then its draws
     numbers: NDArray[np.float64]
@@ -114,6 +130,8 @@ def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> 
         matrices[ops == CODE[op], row, column] = magnitudes[ops == CODE[op]]
     for op, row in {"TranslateX": 0, "TranslateY": 1}.items():
         matrices[ops == CODE[op], row, 2] = -np.trunc(magnitudes[ops == CODE[op]])
+    for op, row in {"ShiftX": 0, "ShiftY": 1}.items():
+        matrices[ops == CODE[op], row, 2] = -magnitudes[ops == CODE[op]]
 
     # rotations about the centre
     turned = ops == CODE["Rotate"]

@@ -299,6 +299,12 @@ class RandomTransform(Transform):
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
 
+        if self.augmenter.fills and self.dtype == "uint8":
+            raise OptionError(
+                type(self),
+                "dtype is uint8, and TimmRandomErasing fills normalized images; set dtype to fp32",
+            )
+
         narrowest = min(min(shape_of(size)) for size in self.every_size)
         # the blur reflects the image at its edges, which takes fewer pixels than the image has
         for slot in self.augmenter.slots:

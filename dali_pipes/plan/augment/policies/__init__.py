@@ -25,6 +25,10 @@ from dali_pipes.plan.augment.policies.random_invert import RandomInvert as Rando
 from dali_pipes.plan.augment.policies.random_posterize import RandomPosterize as RandomPosterize
 from dali_pipes.plan.augment.policies.random_rotation import RandomRotation as RandomRotation
 from dali_pipes.plan.augment.policies.random_solarize import RandomSolarize as RandomSolarize
+from dali_pipes.plan.augment.policies.timm_rand_augment import TimmRandAugment as TimmRandAugment
+from dali_pipes.plan.augment.policies.timm_random_erasing import (
+    TimmRandomErasing as TimmRandomErasing,
+)
 from dali_pipes.plan.augment.policies.trivial_augment_wide import (
     TrivialAugmentWide as TrivialAugmentWide,
 )
@@ -45,5 +49,7 @@ POLICIES: dict[str, type[Any]] = {
     "GaussianBlur": GaussianBlur,
     "RandomRotation": RandomRotation,
     "Augment": Augment,
+    "TimmRandAugment": TimmRandAugment,
     "RandomErasing": RandomErasing,
+    "TimmRandomErasing": TimmRandomErasing,
 }

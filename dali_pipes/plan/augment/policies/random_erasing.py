@@ -35,9 +35,24 @@ class RandomErasing(Options):
 
     def rectangles(self, draws: Draws, first: int, shape: tuple[int, int]) -> NDArray[np.int64]:
         """(N, 4) top, left, height, width; zeros where nothing is erased."""
-        area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
         happens = draws.uniform(first + _TRIES)[0] < self.p
+        return np.where(happens[:, None], self.first_fit(draws, first, shape), 0)
+
+    def first_fit(
+        self,
+        draws: Draws,
+        first: int,
+        shape: tuple[int, int],
+        parts: float | NDArray[np.float64] = 1.0,
+    ) -> NDArray[np.int64]:
+        """(N, 4) the rectangles of the first attempts that fit; zeros where none does.
+
+        Args:
+            parts: (N,) how many rectangles share the area.
+        """
+        area, aspect, top, left = draws.uniform(np.arange(first, first + _TRIES))
         area = (self.scale[0] + (self.scale[1] - self.scale[0]) * area) * shape[0] * shape[1]
+        area = area / np.reshape(parts, (-1, 1))
 
         low, high = np.log(self.ratio)
         aspect = np.exp(low + (high - low) * aspect)
@@ -53,4 +68,4 @@ class RandomErasing(Options):
             [top[at] * (shape[0] - height + 1), left[at] * (shape[1] - width + 1), height, width],
             axis=1,
         )
-        return np.where((happens & fits[at])[:, None], rectangles, 0).astype(np.int64)
+        return np.where(fits[at][:, None], rectangles, 0).astype(np.int64)
