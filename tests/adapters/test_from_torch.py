@@ -194,15 +194,24 @@ def test_refused_by_name(name):
     assert refused.value.part.startswith(part) and str(refused.value).count("; ") >= 1
 
 
+@pytest.mark.parametrize("name", composes.AS_THEY_ARE)
+def test_runs_as_it_is(name):
+    make, part = composes.AS_THEY_ARE[name]
+    _, reading = read(make)
+    found = [step for step in reading.steps if "which runs as it is" in step.by]
+    assert any(part in step.text or part in step.by for step in found)
+    assert reading.built(lambda: None).augmenter.functions
+
+
 def test_all_that_is_wrong_is_in_the_table():
-    with pytest.raises(NotConvertibleError, match=r"^ElasticTransform") as refused:
+    with pytest.raises(NotConvertibleError, match=r"^RandomZoomOut") as refused:
         read_steps(
             v1.Compose(
                 [
                     v1.RandomResizedCrop(32),
-                    v1.ElasticTransform(),
+                    v2.RandomZoomOut(p=1),
                     v1.ToTensor(),
-                    v1.ColorJitter(0.3),
+                    v1.FiveCrop(8),
                 ]
             )
         )

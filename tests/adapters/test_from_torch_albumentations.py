@@ -72,8 +72,8 @@ REFUSED = {
         r"applied with p=0.5, so images have several sizes",
     ),
     "a step that is not there": (
-        [A.Resize(40, 48), A.RandomFog(p=1), ToTensorV2()],
-        "albumentations' RandomFog cannot be carried over: our plan has no such step",
+        [A.Resize(40, 48), A.Transpose(p=1), ToTensorV2()],
+        "albumentations' Transpose cannot be carried over: our plan has no such step",
     ),
     "a crop before a resize": (
         [A.CenterCrop(40, 48), A.Resize(20, 24), ToTensorV2()],

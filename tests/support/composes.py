@@ -1,5 +1,5 @@
 """Transforms as people write them: what `from_torch` makes of each. EVALUATION, TRAINING and
-REFUSED map a name to a maker.
+AS_THEY_ARE and REFUSED map a name to a maker.
 """
 
 from collections.abc import Callable
@@ -271,33 +271,16 @@ class GaussianBlur:
         self.sigma = self.kernel_size = (3, 3)
 
 
-REFUSED: dict[str, tuple[Callable, str]] = {
+# steps that a plan doesn't have, and what runs as it is
+AS_THEY_ARE: dict[str, tuple[Callable, str]] = {
     "Lambda": (lambda: tensor_end(v1.CenterCrop(224), v1.Lambda(lambda image: image)), "Lambda"),
-    "a function": (
-        lambda: v1.Compose([v1.CenterCrop(224), v1.ToTensor(), torch.flatten]),
-        "flatten",
-    ),
-    "a subclass": (lambda: tensor_end(Sharpened(256), v1.CenterCrop(224)), "Sharpened"),
     "AugMix": (lambda: torchvision_train(v1.AugMix()), "AugMix"),
-    "Grayscale(1)": (lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()), "Grayscale"),
-    "Resize without crop": (lambda: tensor_end(v1.Resize(256)), "Resize(256)"),
     "erasing with pixels": (
         lambda: v1.Compose(
             [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(value="random")]
         ),
         "RandomErasing",
     ),
-    "erasing before Normalize": (
-        lambda: v1.Compose(
-            [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)]
-        ),
-        "Normalize",
-    ),
-    "reflected padding": (
-        lambda: tensor_end(v1.RandomCrop(32, padding=4, padding_mode="reflect")),
-        "RandomCrop",
-    ),
-    "white padding": (lambda: tensor_end(v1.RandomCrop(32, padding=4, fill=255)), "RandomCrop"),
     "bicubic rotation": (
         lambda: tensor_end(v1.RandomResizedCrop(224), v1.RandomRotation(15, BICUBIC)),
         "RandomRotation",
@@ -322,18 +305,50 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         lambda: tensor_end(v1.RandomResizedCrop(224), v1.ColorJitter((0.5, 1.0))),
         "ColorJitter",
     ),
+    "policy of CIFAR": (
+        lambda: tensor_end(v1.CenterCrop(32), v1.AutoAugment(v1.AutoAugmentPolicy.CIFAR10)),
+        "AutoAugment",
+    ),
+    "flips on both sides of the centre": (
+        lambda: tensor_end(v1.RandomHorizontalFlip(), v1.CenterCrop(32), v1.RandomVerticalFlip()),
+        "RandomVerticalFlip",
+    ),
+}
+REFUSED: dict[str, tuple[Callable, str]] = {
+    "a blur of one's own": (
+        lambda: tensor_end(v1.CenterCrop(32), v1.RandomApply([GaussianBlur()])),
+        "composes.GaussianBlur",
+    ),
+    "a function": (
+        lambda: v1.Compose([v1.CenterCrop(224), v1.ToTensor(), torch.flatten]),
+        "flatten",
+    ),
+    "a subclass": (lambda: tensor_end(Sharpened(256), v1.CenterCrop(224)), "Sharpened"),
+    "Grayscale(1)": (lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()), "Grayscale"),
+    "Resize without crop": (lambda: tensor_end(v1.Resize(256)), "Resize(256)"),
+    "two resizings": (
+        lambda: tensor_end(v1.Resize(256), v1.RandomResizedCrop(224)),
+        "RandomResizedCrop",
+    ),
+    "erasing before Normalize": (
+        lambda: v1.Compose(
+            [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)]
+        ),
+        "Normalize",
+    ),
+    "reflected padding": (
+        lambda: tensor_end(v1.RandomCrop(32, padding=4, padding_mode="reflect")),
+        "RandomCrop",
+    ),
+    "white padding": (lambda: tensor_end(v1.RandomCrop(32, padding=4, fill=255)), "RandomCrop"),
     "no ToTensor": (lambda: v1.Compose([v1.RandomResizedCrop(224)]), "the transform"),
     "aliased": (
         lambda: v2.Compose([v2.ToImage(), v2.Resize(256, antialias=False), v2.CenterCrop(224)]),
         "Resize",
     ),
-    "policy of CIFAR": (
-        lambda: tensor_end(v1.CenterCrop(32), v1.AutoAugment(v1.AutoAugmentPolicy.CIFAR10)),
-        "AutoAugment",
-    ),
     "floats of PIL": (
         lambda: v2.Compose([v2.CenterCrop(32), v2.ToDtype(torch.float32, scale=True)]),
-        "ToDtype",
+        "the transform",
     ),
     "jitter after erasing": (
         lambda: v2.Compose(
@@ -341,19 +356,11 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         ),
         "ColorJitter",
     ),
-    "flips on both sides of the centre": (
-        lambda: tensor_end(v1.RandomHorizontalFlip(), v1.CenterCrop(32), v1.RandomVerticalFlip()),
-        "RandomVerticalFlip",
-    ),
     "lopsided padding after a flip": (
         lambda: v2.Compose(
             [v2.RandomHorizontalFlip(), v2.RandomCrop(32, padding=(1, 2, 3, 4)), v2.ToImage()]
         ),
         "RandomCrop",
-    ),
-    "a blur of one's own": (
-        lambda: tensor_end(v1.CenterCrop(32), v1.RandomApply([GaussianBlur()])),
-        "composes.GaussianBlur",
     ),
     "smaller than the crop": (
         lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),

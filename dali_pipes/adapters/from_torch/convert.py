@@ -7,7 +7,7 @@
 
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -225,9 +225,10 @@ class Conversion:
         since_ns = None if listed else time.time_ns()
         # a worker of its own tells a worker's number of 0 from that of none
         workers = loader.num_workers and max(2, loader.num_workers)
-        with Recorder(dataset, workers) as recorder:
-            seen = trace(recorder, indices, order.batch_size, partial(_read, prefetch=prefetch))
-            labels = None
+        read = partial(_read, prefetch=prefetch)
+        recorder, seen = _trace_steps(dataset, workers, indices, order.batch_size, read)
+        labels = None
+        with recorder:
             if not listed:
                 # what is learned of masks stays in this process, and is of all samples
                 file = None if seen.masks else _label_file(cache_dir, dataset, indices, seen)
@@ -270,6 +271,13 @@ class Conversion:
         views = _transforms(readings, manifest, exif)
         transform = views[0] if len(views) == 1 else join_views(views)
         transform = replace(transform, **masks.options) if masks else transform
+        functions = [function.title for view in views for function in view.augmenter.functions]
+        refuse_unless(
+            not (masks and functions),
+            ", ".join(functions),
+            "it may move pixels, and the mask would not go along",
+            "use dp.Augment with geometry=, Manifest.from_masks and build_loader (docs/objects.md)",
+        )
         transform.check(manifest)
         check_flips(manifest, transform)
 
@@ -591,6 +599,27 @@ def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[
         return sizes.pop() if len(sizes) == 1 else None
 
     return [replace(reading.built(uniform), exif=exif) for reading in readings]
+
+
+def _trace_steps(
+    dataset: Any, workers: int, indices: Any, batch_size: int, read: Callable[..., Any]
+) -> tuple[Recorder, Trace]:
+    """The trace of a data set, with steps of the user's own as code like any other, or, where that
+    can't be carried over, as steps.
+    """
+    recorder = Recorder(dataset, workers)
+    try:
+        with recorder:
+            return recorder, trace(recorder, indices, batch_size, read)
+    except NotConvertibleError as error:
+        if not recorder.own_steps.were_called:
+            raise
+        recorder = Recorder(dataset, workers, own_steps=True)
+        try:
+            with recorder:
+                return recorder, trace(recorder, indices, batch_size, read)
+        except NotConvertibleError as other:
+            raise (other if other.steps else error) from None
 
 
 def _pictures(

@@ -6,9 +6,11 @@ The readers of `steps` fill a `Reading`; its `built` then makes the transform.
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.plan.transforms import (
@@ -43,6 +45,13 @@ class Affine:
 
     scale: tuple[float, ...]
     offset: tuple[float, ...]
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        scale, offset = (
+            torch.tensor(values, dtype=image.dtype, device=image.device)[:, None, None]
+            for values in (self.scale, self.offset)
+        )
+        return image * scale + offset
 
     def __repr__(self) -> str:
         scale, offset = (
@@ -112,6 +121,9 @@ class Reading:
         tensor, floats: whether the image is a tensor by now, and one of floats.
         normalized: mean and std, and maybe the dtype; None: there is no Normalize.
         erased: whether RandomErasing has come.
+        has_functions: whether a step is carried out by itself (own_steps.py); what follows such a
+            step is as well, since a plan has functions last.
+        has_function_of_floats: whether one got floats before Normalize.
         geometry: the live steps that move pixels, without those of `before`.
         whole: the live steps of `before`.
         steps: all steps so far.
@@ -126,16 +138,26 @@ class Reading:
     early: bool = False
     settled: Size | None = None
     flips: dict[str, float] = field(default_factory=dict)
-    augment: list[dict[str, Any]] = field(default_factory=list)
+    augment: list[Any] = field(default_factory=list)
     applied: float = 1.0
     affine: bool = False
     tensor: bool = False
     floats: bool = False
     normalized: dict[str, Any] | None = None
     erased: bool = False
+    has_functions: bool = False
+    has_function_of_floats: bool = False
     geometry: list[Any] = field(default_factory=list)
     whole: list[Any] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+
+    def copy(self) -> "Reading":
+        lists: dict[str, Any] = {
+            name: type(value)(value)
+            for name in ("options", "before", "flips", "augment", "geometry", "whole", "steps")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **lists)
 
     def built(self, uniform: Callable[[], Size | None]) -> Transform:
         """Builds the transform that does the same.

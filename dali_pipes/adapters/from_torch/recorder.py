@@ -17,7 +17,7 @@ from dali_pipes.adapters.from_torch.recording.containers import Containers
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
-from dali_pipes.adapters.from_torch.recording.steps import steps_patched
+from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
 from dali_pipes.adapters.from_torch.recording.untouched import (
     find_caches,
     find_generators,
@@ -181,11 +181,13 @@ class Recorder:
         known: by the key of a step, an example of what it returns.
         containers: files that hold many pictures.
         masks: what is known of the masks among the files; None: there are none.
+        own_steps: the steps of the user's own in a Compose.
         copy: the copy of the data set that is run; None outside of a block.
     """
 
-    def __init__(self, dataset: Any, workers: int = 0):
+    def __init__(self, dataset: Any, workers: int = 0, own_steps: bool = False):
         self.dataset, self._workers = dataset, workers
+        self.own_steps = OwnSteps(own_steps)
         self.keys = StepKeys()
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
@@ -202,7 +204,7 @@ class Recorder:
             stack.enter_context(_one_thread())
             stack.enter_context(globals_kept(self.dataset))
             stack.enter_context(openers_patched())
-            stack.enter_context(steps_patched())
+            stack.enter_context(steps_patched(self.own_steps))
             self._caches = find_caches()
             self._used = used(self._caches)
             self._generators = find_generators(self.dataset)

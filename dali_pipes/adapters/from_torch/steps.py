@@ -17,6 +17,7 @@ from PIL import Image
 from torch import nn
 
 from dali_pipes.adapters.from_torch.albumentations_steps import Alike, alike, parts_of
+from dali_pipes.adapters.from_torch.own_steps import carry_out
 from dali_pipes.adapters.from_torch.reading import (
     Affine,
     NotConvertibleError,
@@ -30,6 +31,7 @@ from dali_pipes.adapters.from_torch.recording.steps import (
     is_library_code,
     is_transform_class,
 )
+from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment import timm_ops
 from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
 
@@ -99,12 +101,17 @@ def read_steps(steps: Iterable[Any]) -> Reading:
     early = _count_early(flat)
     for place, step in enumerate(flat):
         reading.early = place < early
+        before = reading.copy()
         try:
             read_as = alike(step)
             by = _reader(reading, read_as)(reading, read_as)
         except NotConvertibleError as error:
-            refusals.append(error)
-            by = f"REFUSED: {error.problem}; {error.instead}"
+            try:
+                by = carry_out(before, step)
+                reading = before
+            except ConfigError as reason:
+                refusals.append(error)
+                by = f"REFUSED: {error.problem}; nor can it run as it is: {reason}; {error.instead}"
         reading.steps.append(Step(_text(step), by))
 
     if refusals:
@@ -483,7 +490,8 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
             "put both on one side",
         )
         # after colours and blur it makes no difference, so these may come before it
-        _refuse_after(reading.affine or reading.erased, step, "an operation that moves pixels")
+        moved = reading.affine or reading.erased or reading.has_functions
+        _refuse_after(moved, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
         reading.geometry.append(step)
         return f"{option}={step.p}"
@@ -493,7 +501,8 @@ def _flip(option: str) -> Callable[[Reading, Any], str]:
 
 def _policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     """Notes a policy of `augment` with its options."""
-    _refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
+    late = reading.floats or reading.erased or reading.has_functions
+    _refuse_after(late, step, "ToTensor or RandomErasing")
     if reading.applied < 1:
         options["p"] = reading.applied * options.get("p", 1.0)
     reading.augment.append({"name": name, **options})
@@ -742,6 +751,7 @@ def _normalize(reading: Reading, step: Any) -> str:
     refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", _AS_OURS)
     once = reading.normalized is None and not reading.erased
     refuse_unless(once, "Normalize", "it comes twice, or after RandomErasing", _AS_OURS)
+    _refuse_after(reading.has_function_of_floats, step, "a step of floats that runs as it is")
 
     reading.normalized = {}
     for name in ("mean", "std"):
@@ -765,6 +775,8 @@ def _affine_code(reading: Reading, step: Affine) -> str:
     """Reads code that multiplies and adds after the transform, as a part of Normalize."""
     # an erased region is 0 in a plan's batch, and would be `add` in the old loader's
     _refuse_after(reading.erased, step, "RandomErasing")
+    late = reading.floats and reading.has_functions
+    _refuse_after(late, step, "a step that runs as it is")
 
     before = reading.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}
     scale, offset = (values * (3 // len(values)) for values in (step.scale, step.offset))

@@ -27,6 +27,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
 _TRIED = 4  # images that each function is tried on
+_CPU = torch.device("cpu")
 _INSTEAD = "take random numbers from its second argument (draws=…)"
 
 
@@ -209,18 +210,33 @@ def check_functions(transform: Transform, device: torch.device) -> None:
             random numbers, or lets an image depend on others of its batch.
     """
     for view in views_of(transform):
-        functions = Functions(view)
-        if not functions:
-            continue
+        for policy in view.augmenter.functions:
+            try_function(policy, view.shape, getattr(torch, DTYPES[view.dtype]), device)
 
-        made_up = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *view.shape), np.uint8)
-        pixels = torch.from_numpy(made_up).to(device)
-        normalized = (pixels.float() - 127.5).div_(64).to(getattr(torch, DTYPES[view.dtype]))
-        numbers = view.augmenter.draw(Draws(0, 0, np.arange(_TRIED)), _TRIED, view.shape).numbers
-        for step in functions.steps:
-            images = pixels if step.policy.where == "uint8" else normalized
-            with _StatesKept() as states:
-                _check_step(step, images, numbers, states)
+
+def try_function(
+    policy: Augment,
+    shape: tuple[int, int],
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = _CPU,
+) -> None:
+    """Tries one function on made-up images of this height and width, normalized to `dtype` if it
+    takes normalized ones.
+
+    Raises:
+        ConfigError: as `check_functions`.
+    """
+    # noise, dark and bright noise, and one colour: code may look at what an image shows
+    made_up = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *shape), np.uint8)
+    made_up[1] //= 16
+    made_up[2] |= 0xF0
+    made_up[3] = 200
+    images = torch.from_numpy(made_up).to(device)
+    if policy.where == "normalized":
+        images = (images.float() - 127.5).div_(64).to(dtype)
+    numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
+    with _StatesKept() as states:
+        _check_step(_Step(policy, slice(None)), images, numbers, states)
 
 
 def _check_step(
@@ -233,7 +249,8 @@ def _check_step(
             f"augment: the function {name} draws from {changed}, whose numbers no plan has: they "
             f"would differ between loaders and after a resume; {_INSTEAD}"
         )
-    if not torch.equal(once, again):
+    # as bytes: NaN, which a function may make of an image of one colour, equals nothing
+    if not torch.equal(_bytes(once), _bytes(again)):
         raise ConfigError(
             f"augment: the function {name} returns another image for the same image and random "
             f"numbers, so a resume could not repeat it; keep no state in it, and {_INSTEAD}"
@@ -243,11 +260,15 @@ def _check_step(
         parts = [step.run(images[at].clone(), numbers[at]) for at in (slice(1), slice(1, None))]
         # a step of 255, or what rounding in another order makes of normalized values
         tolerance = 1.0 if images.dtype == torch.uint8 else 1e-2
-        if not torch.allclose(once.float(), torch.cat(parts).float(), 0, tolerance):
+        if not torch.allclose(once.float(), torch.cat(parts).float(), 0, tolerance, equal_nan=True):
             raise ConfigError(
                 f"augment: the function {name} gives an image other pixels in another batch, and "
                 "loaders cut batches differently; let no image depend on the others (per='image')"
             )
+
+
+def _bytes(images: torch.Tensor) -> torch.Tensor:
+    return images.contiguous().view(torch.uint8)
 
 
 class _StatesKept:

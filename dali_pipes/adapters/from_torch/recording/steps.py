@@ -3,18 +3,21 @@
 Each class of torchvision's, timm's or albumentations' transforms that defines `__call__` or
 `forward` is patched, if the user's program has imported it. A call inside another call is a part of
 that one. torchvision's Compose only calls other transforms, and its Lambda only calls the user's
-function, so they are not steps themselves.
+function, so they are not steps themselves. Steps of the user's own in a Compose are code like any
+other, until `OwnSteps.are_recorded` says that they tell as well.
 """
 
 import operator
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.recording.visit import active
+from dali_pipes.adapters.from_torch.recording.marks import is_picture
+from dali_pipes.adapters.from_torch.recording.visit import Visit, active
 
 _PACKAGES = (
     "torchvision.transforms",
@@ -34,8 +37,21 @@ _WHOLES: dict[int, tuple[Any, list[Any], list[Any]]] = {}
 _MOST = 64  # of them
 
 
+@dataclass
+class OwnSteps:
+    """Steps in a Compose that are not of a library.
+
+    Attributes:
+        are_recorded: whether their calls are told as those of libraries.
+        were_called: whether there are any.
+    """
+
+    are_recorded: bool = False
+    were_called: bool = False
+
+
 @contextmanager
-def steps_patched() -> Iterator[None]:
+def steps_patched(own: OwnSteps) -> Iterator[None]:
     """A block in which transforms tell the active visit, if there is one."""
     undo: list[Callable[[], None]] = []
 
@@ -45,7 +61,7 @@ def steps_patched() -> Iterator[None]:
             _KNOWN.add(kind)
             for name in _METHODS:
                 if (method := vars(kind).get(name)) and is_library_code(method):
-                    setattr(kind, name, _telling(method))
+                    setattr(kind, name, _telling(method, own))
                     undo.append(partial(setattr, kind, name, method))
 
         yield
@@ -82,7 +98,7 @@ def is_transform_class(kind: type) -> bool:
     return any(f"{kind.__module__}.".startswith(f"{package}.") for package in _PACKAGES)
 
 
-def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+def _telling(method: Callable[..., Any], own: OwnSteps) -> Callable[..., Any]:
     """A method that tells the active visit of its call."""
 
     @wraps(method)
@@ -96,10 +112,28 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
                 is_done, result = visit.call_whole(steps, self, args)
                 if is_done:
                     return result
+            if type(self).__name__ == "Compose" and len(args) == 1 and is_picture(args[0]):
+                return _call_parts(self, args[0], visit, own)
             return method(self, *args, **options)
         return visit.call(method, self, args, options)
 
     return tell
+
+
+def _call_parts(compose: Any, image: Any, visit: Visit, own: OwnSteps) -> Any:
+    """The parts of a Compose one after the other, as torchvision calls them."""
+    for part in compose.transforms:
+        if type(part) in _KNOWN and type(part).__name__ != "Lambda":
+            image = part(image)
+            continue
+
+        own.were_called = True
+        image = visit.call(_call_own, part, (image,), {}) if own.are_recorded else part(image)
+    return image
+
+
+def _call_own(step: Any, image: Any) -> Any:
+    return step(image)
 
 
 def _is_transparent(kind: type) -> bool:

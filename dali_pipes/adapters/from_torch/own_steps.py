@@ -1,0 +1,119 @@
+"""Steps that a plan doesn't have, carried out by themselves: `carry_out` makes an `Augment` of one.
+
+It is the user's own class, or one of a library. It gets what it got in the old loader: a PIL image,
+a tensor, or an array of NumPy. Its random numbers come from the plan, or it is refused
+(dali_pipes/backends/common/functions.py).
+"""
+
+import copy
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
+from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.recording.untouched import find_generators
+from dali_pipes.backends.common.functions import try_function
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.plan.transforms.base import shape_of
+
+
+class OnPillow:
+    """A step that takes a PIL image, for (3, H, W) uint8 tensors."""
+
+    def __init__(self, step: Any):
+        self.step = step
+        self.__qualname__ = _name(step)
+
+    def __call__(self, image: torch.Tensor) -> Any:
+        from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
+
+        result = self.step(to_pil_image(image.cpu()))
+        return pil_to_tensor(result).to(image.device) if hasattr(result, "getbands") else result
+
+
+class OnArray:
+    """A transform of albumentations, for (3, H, W) uint8 tensors.
+
+    It keeps random generators of its own, which are seeded by the plan, so each thread has a copy.
+    """
+
+    def __init__(self, step: Any):
+        self.step, self._own = step, threading.local()
+        self.__qualname__ = _name(step)
+
+    def __call__(self, image: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self._own, "step"):
+            self._own.step = copy.deepcopy(self.step)
+        self._own.step.set_random_seed(int(draws[0] * 2**24))
+
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
+        result = np.ascontiguousarray(self._own.step(image=pixels)["image"].transpose(2, 0, 1))
+        return torch.from_numpy(result).to(image.device)
+
+    def __reduce__(self) -> Any:
+        return OnArray, (self.step,)
+
+
+def carry_out(reading: Reading, step: Any) -> str:
+    """Notes a step as a function of the plan, and returns in words what it becomes.
+
+    Raises:
+        ConfigError: it can't be, and why.
+    """
+    size = reading.options["size"] if reading.crop else reading.resize
+    if reading.early or not (reading.crop or isinstance(size, tuple)):
+        raise ConfigError("it comes before images have one size")
+    if reading.erased:
+        raise ConfigError("it comes after RandomErasing")
+    if not callable(step):
+        raise ConfigError("it can't be called")
+
+    # the trial may change the step, and nothing of the user's may change
+    try:
+        tried = copy.deepcopy(step)
+    except Exception as error:
+        raise ConfigError(f"it can't be copied: {error}") from None
+
+    where = "normalized" if reading.floats else "uint8"
+    policy, before = _function_of(reading, tried, where), freeze(tried)
+    try_function(policy, shape_of(size))
+    # of albumentations' steps the plan seeds the generators
+    if not isinstance(policy.function, OnArray):
+        if find_generators(tried):
+            raise ConfigError("it has a random generator of its own, whose numbers no plan has")
+        if freeze(tried) != before:
+            raise ConfigError("a call changes its attributes, so a resume could not repeat it")
+
+    policy = _function_of(reading, step, where)
+    reading.augment.append(policy)
+    # what is normalized afterwards is normalized by a function too
+    reading.has_function_of_floats |= reading.floats and reading.normalized is None
+    reading.has_functions = True
+    on_cpu = (
+        " of an image copied to the CPU" if isinstance(policy.function, OnPillow | OnArray) else ""
+    )
+    return f"augment: Augment({policy.title}), which runs as it is, image by image{on_cpu}"
+
+
+def _function_of(reading: Reading, step: Any, where: str) -> Augment:
+    if is_of(step, "albumentations"):
+        if where != "uint8":
+            raise ConfigError("it comes after Normalize")
+        return Augment(OnArray(step), draws=1, where=where)
+    if not reading.tensor:
+        return Augment(OnPillow(step), where=where)
+    return Augment(step, where=where)
+
+
+def _name(step: Any) -> str:
+    """A step's name, with its file and line if it is the user's own."""
+    if hasattr(step, "__qualname__"):
+        return str(step.__qualname__)
+    libraries = ("torchvision", "timm", "albumentations", "torch")
+    if any(is_of(step, each) for each in libraries):
+        return type(step).__name__
+    return place_of(type(step), "__call__")

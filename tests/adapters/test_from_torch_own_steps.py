@@ -1,0 +1,244 @@
+"""Steps that a plan doesn't have run as they are: their values are those of the old loader, and
+what a plan can't repeat is refused.
+"""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from later import later
+from PIL import Image, ImageFilter, ImageOps
+from torch.utils.data import DataLoader, Dataset
+
+import dali_pipes as dp
+from dali_pipes.adapters.from_torch import trace
+
+A = later("albumentations")
+transforms, v2 = later("torchvision.transforms"), later("torchvision.transforms.v2")
+SIZE = 48
+
+
+@pytest.fixture(autouse=True)
+def few_pictures(monkeypatch):
+    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:2], raising=False)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        pixels = rng.integers(0, 256, (70, 60 + number, 3), np.uint8)
+        Image.fromarray(pixels).resize((120, 100)).save(root / f"{number}.png")
+    return [str(root / f"{number}.png") for number in range(12)]
+
+
+class Pictures(Dataset):
+    def __init__(self, files, transform):
+        self.files, self.transform = files, transform
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        return self.transform(Image.open(self.files[index]).convert("RGB")), index % 3
+
+
+class Arrays(Pictures):
+    def __getitem__(self, index):
+        pixels = np.array(Image.open(self.files[index]).convert("RGB"))
+        return self.transform(image=pixels)["image"], index % 3
+
+
+class Sharpen:
+    """A step of PIL images."""
+
+    def __call__(self, image):
+        return ImageOps.autocontrast(image.filter(ImageFilter.SHARPEN), cutoff=2)
+
+
+class Darken:
+    """A step of floats, from 0 to 1 or normalized."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, image):
+        return image * self.factor - 0.1
+
+
+class AddNoise:
+    """Of PyTorch's random numbers."""
+
+    def __call__(self, image):
+        return image + 0.2 * torch.randn(image.shape)
+
+
+class ByRandom:
+    def __call__(self, image):
+        return image.flip(2) if random.random() < 0.5 else image
+
+
+class Halve:
+    def __call__(self, image):
+        return image[:, ::2]
+
+
+def compose(*steps):
+    head = transforms.Resize((64, 64)), transforms.CenterCrop(SIZE)
+    return transforms.Compose([*head, *steps])
+
+
+def normalize():
+    return transforms.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
+
+
+FIXED = {
+    "PIL": lambda: compose(Sharpen(), transforms.ToTensor(), normalize()),
+    "bytes": lambda: compose(
+        transforms.PILToTensor(),
+        transforms.Lambda(lambda image: 255 - image),
+        transforms.ConvertImageDtype(torch.float32),
+    ),
+    "floats": lambda: compose(transforms.ToTensor(), Darken(0.7), normalize()),
+    "normalized": lambda: compose(transforms.ToTensor(), normalize(), Darken(1.5), Darken(0.5)),
+    "PIL and floats": lambda: compose(Sharpen(), transforms.ToTensor(), Darken(0.5), normalize()),
+    "a library's, of one value": lambda: compose(
+        transforms.RandomPerspective(p=0.0), transforms.ToTensor()
+    ),
+    "an option that a plan has not": lambda: compose(
+        transforms.ColorJitter(brightness=(1.4, 1.4)), transforms.ToTensor(), normalize()
+    ),
+    "a policy after it": lambda: compose(
+        Sharpen(), transforms.RandomInvert(p=1.0), transforms.ToTensor(), normalize()
+    ),
+    "a flip after it": lambda: compose(
+        Sharpen(), transforms.RandomHorizontalFlip(p=1.0), transforms.ToTensor()
+    ),
+    "two flips": lambda: compose(
+        transforms.RandomHorizontalFlip(1.0),
+        transforms.RandomHorizontalFlip(1.0),
+        transforms.ToTensor(),
+    ),
+}
+
+
+def old_and_new(dataset, config):
+    old = DataLoader(dataset, batch_size=4)
+    with dp.from_torch(old, config, device="cpu") as new:
+        yield from zip(old, new, strict=True)
+
+
+@pytest.mark.parametrize("case", FIXED)
+@pytest.mark.parametrize("config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu")])
+def test_steps_without_random_numbers_give_the_old_values(files, case, config):
+    for (theirs, labels), (ours, our_labels) in old_and_new(Pictures(files, FIXED[case]()), config):
+        assert torch.equal(labels, our_labels) and theirs.dtype == ours.dtype
+        # both resize as Pillow does within one step (docs/pixels.md), which steps make larger
+        torch.testing.assert_close(
+            ours, theirs, atol=0.15 if theirs.is_floating_point() else 6, rtol=0
+        )
+        assert (ours.float() - theirs.float()).abs().mean() < (
+            0.01 if ours.is_floating_point() else 0.1
+        )
+
+
+def test_albumentations_steps_run_as_they_are(files):
+    pipeline = A.Compose(
+        [
+            A.Resize(SIZE, SIZE),
+            A.Sharpen(alpha=(0.3, 0.3), lightness=(1.0, 1.0), p=1.0),
+            A.Normalize(),
+            A.pytorch.ToTensorV2() if hasattr(A, "pytorch") else A.ToTensorV2(),
+        ]
+    )
+    for (theirs, _), (ours, _) in old_and_new(
+        Arrays(files, pipeline), dp.TorchConfig(num_workers=0)
+    ):
+        assert (ours - theirs).abs().mean() < 0.02
+
+
+def test_random_steps_have_the_old_distribution_and_repeat(files):
+    steps = [transforms.ToTensor(), normalize(), AddNoise()]
+    old = DataLoader(Pictures(files, compose(*steps)), batch_size=12)
+    quiet = next(iter(DataLoader(Pictures(files, compose(*steps[:2])), batch_size=12)))[0]
+    epochs = []
+    for _ in range(2):
+        with dp.from_torch(old, dp.DaliConfig(device="cpu"), device="cpu") as new:
+            epochs.append([next(iter(new))[0] for _ in range(2)])
+    (first, second), again = epochs
+    assert torch.equal(first, again[0]) and torch.equal(second, again[1])
+    for images in (first, second):
+        noise = images - quiet
+        assert abs(noise.std() - 0.2) < 0.005 and abs(noise.mean()) < 0.005
+    assert (
+        abs(
+            torch.corrcoef(torch.stack([(first - quiet).flatten(), (second - quiet).flatten()]))[
+                0, 1
+            ]
+        )
+        < 0.02
+    )
+
+
+def test_albumentations_random_steps_have_the_old_distribution(files):
+    pipeline = A.Compose(
+        [
+            A.Resize(SIZE, SIZE),
+            A.InvertImg(p=0.3),
+            A.Normalize((0, 0, 0), (1, 1, 1)),
+            A.ToTensorV2(),
+        ]
+    )
+    dataset = Arrays(files * 25, pipeline)
+    plain = Arrays(files, A.Compose([pipeline[0], *pipeline[2:]]))
+    with dp.from_torch(
+        DataLoader(dataset, batch_size=300), dp.DaliConfig(device="cpu"), device="cpu"
+    ) as new:
+        images = next(iter(new))[0]
+    means = torch.stack([plain[index][0].mean() for index in range(12)]).repeat(25)
+    inverted = (images.mean((1, 2, 3)) - means).abs() > (images.mean((1, 2, 3)) - (1 - means)).abs()
+    assert abs(inverted.float().mean() - 0.3) < 0.12
+
+
+REFUSED = {
+    "random": (lambda: compose(transforms.ToTensor(), ByRandom()), "draws from random"),
+    "a shape": (lambda: compose(transforms.ToTensor(), Halve()), "returned a tensor of"),
+    "before the crop": (
+        lambda: transforms.Compose(
+            [Sharpen(), transforms.RandomResizedCrop(32), transforms.ToTensor()]
+        ),
+        "it comes before images have one size",
+    ),
+    "after erasing": (
+        lambda: compose(transforms.ToTensor(), transforms.RandomErasing(), Darken(0.5)),
+        "it comes after RandomErasing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_plan_can_repeat_is_refused(files, case):
+    make, reason = REFUSED[case]
+    old = DataLoader(Pictures(files, make()), batch_size=4)
+    with pytest.raises(dp.NotConvertibleError, match="cannot be carried over") as raised:
+        dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu")
+    assert any(reason in step.by for step in raised.value.steps)
+
+
+def test_explain_says_what_runs_as_it_is(files):
+    old = DataLoader(
+        Pictures(files, compose(Sharpen(), transforms.ToTensor(), Darken(0.5))), batch_size=4
+    )
+    with dp.from_torch(old, dp.DaliConfig(device="cpu"), device="cpu") as new:
+        text = str(new.explain())
+    assert "Sharpen" in text and "image by image" in text
+
+
+def test_a_program_state_stays_as_it_was(files):
+    before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+    old = DataLoader(Pictures(files, compose(transforms.ToTensor(), AddNoise())), batch_size=4)
+    dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu").close()
+    now = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+    assert before == now
