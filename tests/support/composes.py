@@ -326,10 +326,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     "a subclass": (lambda: tensor_end(Sharpened(256), v1.CenterCrop(224)), "Sharpened"),
     "Grayscale(1)": (lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()), "Grayscale"),
     "Resize without crop": (lambda: tensor_end(v1.Resize(256)), "Resize(256)"),
-    "two resizings": (
-        lambda: tensor_end(v1.Resize(256), v1.RandomResizedCrop(224)),
-        "RandomResizedCrop",
-    ),
     "erasing before Normalize": (
         lambda: v1.Compose(
             [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)]
