@@ -275,9 +275,9 @@ class GaussianBlur:
 AS_THEY_ARE: dict[str, tuple[Callable, str]] = {
     "Lambda": (lambda: tensor_end(v1.CenterCrop(224), v1.Lambda(lambda image: image)), "Lambda"),
     "AugMix": (lambda: torchvision_train(v1.AugMix()), "AugMix"),
-    "erasing with pixels": (
+    "erasing with a color": (
         lambda: v1.Compose(
-            [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(value="random")]
+            [v1.RandomResizedCrop(224), v1.ToTensor(), v1.RandomErasing(value=(1.0, 0.5, 0.0))]
         ),
         "RandomErasing",
     ),
