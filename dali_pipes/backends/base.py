@@ -25,6 +25,7 @@ from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import BatchDraws
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.plan.transforms.base import RANDOM
 from dali_pipes.system.memory import Need
 
 # the backends that make every view, size and turn of images
@@ -278,7 +279,13 @@ class Backend(ABC):
             raise ChoiceError(type(self._config), "does not support augment; use ", *_UNIVERSAL)
 
     def _refuse_before(self) -> None:
-        """For a backend that changes no whole image before its region is cut out."""
+        """For a backend that changes no whole image before its region is cut out, and resizes all
+        images alike.
+        """
+        if any(view.interpolation == RANDOM for view in views_of(self._transform)):
+            option = Mention(type(self._transform), "interpolation", RANDOM)
+            problem = ("does not support ", option, "; use ", *_UNIVERSAL)
+            raise ChoiceError(type(self._config), *problem)
         if self._transform.has_steps_before:
             raise ChoiceError(type(self._config), "does not support before; use ", *_UNIVERSAL)
 

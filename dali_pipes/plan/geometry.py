@@ -19,6 +19,7 @@ Resize = int | Pair | None  # of the shorter side, of both, or as stored
 FLIP_DRAW = 0
 SHIFT_DRAW = 1
 SCALE_DRAW = 2
+INTERPOLATION_DRAW = 3
 CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
 CROP_TRIES = 10
 # from 32 on: the policies, as augment/augmenter.py gives them out

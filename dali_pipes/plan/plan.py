@@ -83,6 +83,8 @@ class PlannedView:
     augmentation: Augmentation  # further operations on the pixels
     shape: Pair  # height and width of what is made, equal for all of a batch
     before: tuple[DrawnStep, ...] = ()  # steps on whole images
+    # (N,) the place of each image's interpolation in `INTERPOLATIONS`; None: that of the transform
+    interpolations: NDArray[np.int8] | None = None
 
     def take(self, places: NDArray[np.int64] | slice) -> "PlannedView":
         return PlannedView(
@@ -90,6 +92,7 @@ class PlannedView:
             self.augmentation.take(places),
             self.shape,
             tuple(step.take(places) for step in self.before),
+            None if self.interpolations is None else self.interpolations[places],
         )
 
     @property
@@ -392,7 +395,7 @@ class Plan:
 
 
 # one view of the samples of several steps
-Drawn = tuple[Transform, Geometry, Augmentation, tuple[DrawnStep, ...]]
+Drawn = tuple[Transform, PlannedView]
 
 
 def _draw(
@@ -406,12 +409,14 @@ def _draw(
         else transform.geometry_around(sizes, objects, draws)
     )
     augmentation = transform.augmenter.draw(draws, len(sizes), transform.shape)
-    return transform, geometry, augmentation, before
+    interpolations = transform.draw_interpolations(draws)
+    view = PlannedView(geometry, augmentation, transform.shape, before, interpolations)
+    return transform, view
 
 
 def _view(drawn: Drawn, rows: slice) -> PlannedView:
     """The view in one step."""
-    transform, geometry, augmentation, before = drawn
-    geometry, shape = transform.place_in_batch(geometry.take(rows))
-    steps = tuple(step.take(rows) for step in before)
-    return PlannedView(geometry, augmentation.take(rows), shape, steps)
+    transform, view = drawn
+    view = view.take(rows)
+    geometry, shape = transform.place_in_batch(view.geometry)
+    return replace(view, geometry=geometry, shape=shape)

@@ -84,6 +84,25 @@ def test_backends_agree(name, pictures):
     assert (one - without).abs().mean() > 5
 
 
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "dali_gpu"])
+def test_a_random_interpolation_is_one_of_two(name, pictures):
+    """Each image is made as if the transform had the one that the plan drew for it."""
+    transform = dp.TrainTransform(size=32, scale=(0.05, 0.2), dtype="uint8")
+    random, bilinear, bicubic = (
+        images_of(pictures, BACKENDS[name], replace(transform, interpolation=each)).float()
+        for each in ("random", "bilinear", "bicubic")
+    )
+    plan = Plan(pictures, replace(transform, interpolation="random"), COUNT, seed=SEED)
+    drawn = plan.batch(0, 0)
+    at = np.argsort(drawn.ids)
+    is_bicubic = drawn.views[0].interpolations[at]
+    assert set(is_bicubic.tolist()) == {0, 1}
+    for place, cubic in enumerate(is_bicubic):
+        same, other = (bicubic, bilinear) if cubic else (bilinear, bicubic)
+        assert torch.equal(random[place], same[place])
+        assert not torch.equal(random[place], other[place])
+
+
 def test_each_view_has_its_own(pictures):
     steps = [{"name": "RandomRotation", "degrees": [80, 100], "interpolation": "bilinear"}]
     views = dp.ViewsTransform(
@@ -117,6 +136,8 @@ def test_a_resumed_run_goes_on_with_the_same_draws(name, pictures):
 
 def test_what_is_not_supported_is_refused(pictures, tmp_path):
     graph = BACKENDS["dali_cpu_graph"]
+    with pytest.raises(dp.ConfigError, match="interpolation is 'random'; choose"):
+        dp.EvalTransform(interpolation="random")
     for step in ("RandomPerspective", {"name": "RandomRotation", "interpolation": "bilinear"}):
         with pytest.raises(dp.ConfigError, match="does not support before: Random"):
             images_of(pictures, graph, dp.TrainTransform(before=[step]))

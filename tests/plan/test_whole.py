@@ -183,6 +183,14 @@ def test_a_step_changes_no_other_draw(thumbnails):
     assert not one.views[0].before
 
 
+def test_half_of_the_images_are_resized_each_way():
+    transform = dp.TrainTransform(interpolation="random")
+    drawn = transform.draw_interpolations(Draws(1, 0, np.arange(10_000)))
+    # within 4 standard deviations of 5,000
+    assert abs(drawn.sum() - 5_000) < 200
+    assert dp.TrainTransform().draw_interpolations(Draws(1, 0, np.arange(9))) is None
+
+
 def test_mistakes_are_named():
     assert set(STEPS) == {
         "RandomRotation",

@@ -260,6 +260,7 @@ TRAINING: dict[str, Callable] = {
     ),
     "timm": timm_train,
     "timm, jitter and erasing": partial(timm_train, color_jitter=0.4, re_prob=0.25),
+    "timm, random interpolation": partial(timm_train, interpolation="random"),
     "timm, both flips": partial(timm_train, vflip=0.5, interpolation="bilinear"),
 }
 
@@ -363,10 +364,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         "the transform",
     ),
     "timm's AugMix": (partial(timm_train, auto_augment="augmix-m5"), "AugMixAugment"),
-    "timm's random interpolation": (
-        partial(timm_train, interpolation="random"),
-        "RandomResizedCropAndInterpolation",
-    ),
     "timm's border": (
         lambda: __import__("timm").data.create_transform(224, crop_mode="border"),
         "ResizeKeepRatio",

@@ -19,7 +19,7 @@ def finish_one(view):
     """An image of 4 × 4 pixels, as it is stored, into a batch of one."""
     windows = [torch.zeros(4, 4, 3, dtype=torch.uint8)]
     places = torch.tensor([[4, 4, 0, 0, 0, 0, 0, 0, 4, 4]])
-    view(windows, places, [], [], [], torch.empty(0), [], torch.empty(1, 3, 4, 4))
+    view(windows, places, [], [], [], torch.empty(0), [], [], torch.empty(1, 3, 4, 4))
 
 
 def fork_while_a_thread_begins(delay_s):

@@ -34,6 +34,7 @@ from dali_pipes.adapters.from_torch.recording.steps import (
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment import timm_ops
 from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
+from dali_pipes.plan.transforms.base import RANDOM
 
 # steps that become one policy with a probability, which a RandomApply around them lowers
 _APPLIED = (
@@ -308,6 +309,13 @@ def _note_geometry(reading: Reading, step: Any) -> None:
 
 def _read_interpolation(reading: Reading, step: Any) -> str:
     """Reads the interpolation of the plan's resize, and returns how it differs for tensors."""
+    # timm's "random", one of the two with equal chances
+    choices = step.interpolation
+    if isinstance(choices, (tuple, list)) and not reading.tensor:
+        kinds = sorted(str(getattr(mode, "value", mode)) for mode in choices)
+        if kinds == ["bicubic", "bilinear"]:
+            reading.interpolation = RANDOM
+            return ""
     if isinstance(step, Alike):
         mode: str = vars(step)["interpolation"]
         reading.interpolation, reading.antialias = mode, False
@@ -322,7 +330,7 @@ def _interpolation_of(reading: Reading, step: Any) -> tuple[str, str]:
     refuse_unless(
         not isinstance(mode, (tuple, list)),
         name,
-        "its interpolation is random",
+        "its interpolation is random, and not of bilinear and bicubic for PIL images",
         f"choose bilinear or bicubic if your training may change so (1 line); {_KEEP}",
     )
 

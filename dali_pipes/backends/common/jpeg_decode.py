@@ -62,5 +62,5 @@ def resize_region(image: torch.Tensor, name: str, view: read_pil.View) -> torch.
     if transform.is_plain and not image.is_cuda:
         resized = resize_plain(region.permute(1, 2, 0).numpy(), (size[0], size[1]))
         return torch.from_numpy(resized).permute(2, 0, 1)
-    mode = InterpolationMode(transform.interpolation)
+    mode = InterpolationMode(view.interpolation)
     return resize(region, size, mode, antialias=transform.antialias)

@@ -12,7 +12,7 @@ from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import INTERPOLATIONS, Transform
 from dali_pipes.plan.whole.base import DrawnStep
 
 
@@ -23,6 +23,11 @@ class View(NamedTuple):
     geometry: Geometry
     shape: Pair  # height and width of the output
     before: tuple[DrawnStep, ...] = ()  # steps on the whole image
+    place: int | None = None  # of its interpolation in `INTERPOLATIONS`; None: the transform's
+
+    @property
+    def interpolation(self) -> str:
+        return self.transform.interpolation if self.place is None else INTERPOLATIONS[self.place]
 
     @property
     def source(self) -> np.ndarray:
@@ -55,16 +60,16 @@ def read(
             region = _cut_region(whole, *map(int, planned.region))
             if region.mode != "RGB":
                 region = region.convert("RGB")
-            resized = _resize(region, view.transform, planned)
+            resized = _resize(region, view)
             yield crop_and_flip(resized, planned, view.shape)
 
 
-def _resize(region: Image.Image, transform: Transform, planned: Geometry) -> np.ndarray:
-    height, width = map(int, planned.resize)
-    if transform.is_plain:
+def _resize(region: Image.Image, view: View) -> np.ndarray:
+    height, width = map(int, view.geometry.resize)
+    if view.transform.is_plain:
         return resize_plain(np.asarray(region), (height, width))
     # Pillow's NEAREST is what PyTorch calls "nearest-exact"
-    method = Image.Resampling[transform.interpolation.removesuffix("-exact").upper()]
+    method = Image.Resampling[view.interpolation.removesuffix("-exact").upper()]
     return np.asarray(region.resize((width, height), method))
 
 

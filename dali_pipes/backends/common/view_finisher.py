@@ -27,7 +27,7 @@ from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.backends.common.whole_image import change_array
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import INTERPOLATIONS, Transform
 from dali_pipes.plan.whole.base import DrawnStep
 
 _COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
@@ -62,6 +62,7 @@ class ViewFinisher:
         numbers: NDArray[np.float64],
         erased: torch.Tensor,
         before: list[tuple[DrawnStep, ...]],
+        modes: list[str],
         out: torch.Tensor,
     ) -> None:
         """Writes this view of the regions into `out`.
@@ -69,12 +70,14 @@ class ViewFinisher:
         Args:
             places: (N, 10) the arguments of `_place` for each image.
             before: the steps on each image, whose regions are then whole images; empty: none.
+            modes: the interpolation of each image; empty: that of the transform.
             out: (N, 3, H, W), which is written.
         """
+        modes = modes or [self._mode] * len(regions)
         with GATE:
             if before:
                 regions = list(map(change_array, regions, before))
-            self._finish(regions, places, ops, magnitudes, numbers, erased, out)
+            self._finish(regions, places, ops, magnitudes, numbers, erased, modes, out)
 
     def _finish(
         self,
@@ -84,11 +87,12 @@ class ViewFinisher:
         magnitudes: Numbers,
         numbers: NDArray[np.float64],
         erased: torch.Tensor,
+        modes: list[str],
         out: torch.Tensor,
     ) -> None:
         if self._is_plain:
             regions, places = _resize_plain(regions, places)
-        placed = regions, places, list(out.shape[2:]), self._mode
+        placed = regions, places, list(out.shape[2:]), modes
 
         constants = self._normalization(out.shape[3])
         with _without_profiling():
@@ -120,6 +124,7 @@ def arguments_of(
     NDArray[np.float64],
     torch.Tensor,
     list[tuple[DrawnStep, ...]],
+    list[str],
 ]:
     """The arguments of `ViewFinisher.__call__` except the first and the last.
 
@@ -149,6 +154,7 @@ def arguments_of(
         drawn.numbers,
         torch.from_numpy(drawn.erased),
         before,
+        [] if view.interpolations is None else [INTERPOLATIONS[at] for at in view.interpolations],
     )
 
 
@@ -227,21 +233,21 @@ def _resize_plain(regions: Regions, places: torch.Tensor) -> tuple[Regions, torc
 
 
 def _place_all(
-    regions: list[torch.Tensor], places: torch.Tensor, shape: list[int], mode: str
+    regions: list[torch.Tensor], places: torch.Tensor, shape: list[int], modes: list[str]
 ) -> list[torch.Tensor]:
     listed: list[list[int]] = places.tolist()
-    return [_place(region, listed[i], shape, mode) for i, region in enumerate(regions)]
+    return [_place(region, listed[i], shape, modes[i]) for i, region in enumerate(regions)]
 
 
 def _place_and_normalize_all(
     regions: list[torch.Tensor],
     places: torch.Tensor,
     shape: list[int],
-    mode: str,
+    modes: list[str],
     out: torch.Tensor,
     mean: torch.Tensor,
     scale: torch.Tensor,
 ) -> None:
     listed: list[list[int]] = places.tolist()
     for i, region in enumerate(regions):
-        pixels.normalize_into(out[i], _place(region, listed[i], shape, mode), mean, scale)
+        pixels.normalize_into(out[i], _place(region, listed[i], shape, modes[i]), mean, scale)

@@ -31,11 +31,14 @@ from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.plan.transforms.base import RANDOM
 from dali_pipes.plan.whole.base import DrawnStep, WholeStep
 from dali_pipes.plan.whole.resize import WholeResize
 from dali_pipes.plan.whole.warps import WholePerspective
 
 _T = types.DALIDataType
+# DALI's, by the place in `INTERPOLATIONS`
+_NUMBERS = np.array([int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,9 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
             # fn.resize takes sizes as floats, and fn.erase anchors and shapes
             resize = view_input(_T.FLOAT, 1, lambda view: view.geometry.resize)
             inputs = replace(inputs, resize=resize)
+    if transform.interpolation == RANDOM:
+        interpolation = view_input(_T.INT32, 0, lambda view: _NUMBERS[view.interpolations])
+        inputs = replace(inputs, interpolation=interpolation)
     if transform.pads_batches:
         canvas = view_input(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1)))
         inputs = replace(inputs, canvas=canvas)

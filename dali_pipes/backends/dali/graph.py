@@ -26,6 +26,7 @@ _DTYPES = {
 }
 # more than any width; not 2**32, since DALI 2.2 keeps only the lower 32 bits of an INT64 constant
 WIDTHS = 2**30
+_INTERPOLATION = types.DALIDataType.INTERP_TYPE
 _FILTERS: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
     "bilinear": {},
     "bicubic": {"interp_type": types.DALIInterpType.INTERP_CUBIC},
@@ -100,6 +101,8 @@ class ViewInputs(Generic[Input]):
     # flip, vertical_flip: 1 to mirror left to right, top to bottom; None: never
     flip: Input | None = None
     vertical_flip: Input | None = None
+    # DALI's number of the interpolation, an INT32 scalar; None: all have that of the transform
+    interpolation: Input | None = None
     resize: Input | None = None  # height and width to resize to; None: the output size
     crop: Input | None = None  # top and left of the output in the resized image; None: all of it
     canvas: Input | None = None  # height and width of the output; None: those of the transform
@@ -149,7 +152,12 @@ def view_graph(
 
     if transform.resizes:
         size = transform.shape if inputs.resize is None else inputs.resize
-        image = fn.resize(image, size=size, **filter_of(transform))
+        filters = (
+            filter_of(transform)
+            if inputs.interpolation is None
+            else {"interp_type": fn.reinterpret(inputs.interpolation, dtype=_INTERPOLATION)}
+        )
+        image = fn.resize(image, size=size, **filters)
 
     if inputs.crop is not None:
         shape = transform.shape if inputs.canvas is None else inputs.canvas

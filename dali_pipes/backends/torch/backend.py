@@ -216,6 +216,7 @@ class _ViewWriter:
             planned.geometry.take(at),
             planned.shape,
             tuple(step.take(at) for step in planned.before),
+            None if planned.interpolations is None else int(planned.interpolations[at]),
         )
 
     def write(self, at: int, decoded: np.ndarray) -> None:

@@ -28,7 +28,7 @@ from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
-from dali_pipes.plan.geometry import Geometry, Pair
+from dali_pipes.plan.geometry import INTERPOLATION_DRAW, Geometry, Pair
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole import check_steps, draw_steps
 from dali_pipes.plan.whole.base import DrawnStep
@@ -38,6 +38,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # the names that PyTorch and TensorFlow have for them
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
+RANDOM = "random"  # the interpolation of a random transform: one of the first two for each image
 # with others a pixel in half precision would be infinite or 0
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
 
@@ -152,7 +153,7 @@ class Transform(Options, ABC):
     def __post_init__(self) -> None:
         check_options(self)
         # libraries have different cubic filters, so backends would differ
-        if self.interpolation == "bicubic" and not self.antialias:
+        if self.interpolation in ("bicubic", RANDOM) and not self.antialias:
             raise OptionError(
                 type(self),
                 "antialias is False, which needs interpolation bilinear: without antialiasing each "
@@ -210,6 +211,12 @@ class Transform(Options, ABC):
     def has_steps_before(self) -> bool:
         """Whether a view of it has steps on the whole image, before its region is cut out."""
         return any(getattr(view, "before", []) for view in views_of(self))
+
+    def draw_interpolations(self, draws: Draws) -> NDArray[np.int8] | None:
+        """(N,) the place in `INTERPOLATIONS` of each image's; None: all have `interpolation`."""
+        if self.interpolation != RANDOM:
+            return None
+        return (draws.uniform(INTERPOLATION_DRAW)[0] >= 0.5).astype(np.int8)
 
     def draw_before(self, source: NDArray[np.int64], draws: Draws) -> tuple[DrawnStep, ...]:
         """The steps on whole images whose heights and widths are `source`, (N, 2)."""
@@ -281,6 +288,8 @@ class RandomTransform(Transform):
     transforms.
 
     Attributes:
+        interpolation: as of all transforms; or "random", which draws bilinear or bicubic for each
+            image, as timm does.
         before: steps on the whole image in the order in which they are applied, before the crop,
             such as {"name": "RandomRotation", "degrees": 30}; dali_pipes/plan/whole/ has them all.
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
@@ -290,6 +299,7 @@ class RandomTransform(Transform):
             192}; `size` before the first of these epochs.
     """
 
+    interpolation: str = option("bilinear", check_choice, (*INTERPOLATIONS, RANDOM))
     before: list[Any] = option(list, check_steps)
     flip: float = option(0.5, check_range, 0, 1)
     vertical_flip: float = option(0.0, check_range, 0, 1)
