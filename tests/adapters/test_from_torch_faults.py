@@ -25,6 +25,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import dali_pipes as dp
+from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
@@ -448,7 +449,11 @@ def brightened(picture, index):
     return LARGE_CROP(picture), index
 
 
-def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path):
+def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path, monkeypatch):
+    # one of each kind that shows a fault
+    kinds = [each for each in trace.MADE_UP if each.name in ("noise", "a dark picture")]
+    monkeypatch.setattr(trace, "MADE_UP", kinds)
+    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[-1:])
     sizes = {"1.jpg": (300, 320), "2.jpg": (400, 290)}
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for number, (name, size) in enumerate(sizes.items()):
@@ -464,6 +469,8 @@ def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path):
     assert conversion.transform.size == 280
     # OpenCV turns pictures by their tag
     assert conversion.transform.exif == "apply"
+    # the name of what the program does otherwise than with ToPILImage
+    assert conversion.steps[0].text == "the picture as a PIL image"
     assert_refused(Own(files, brightened, load), "decoded file, but other values|depends on pixels")
 
 

@@ -233,7 +233,7 @@ def _conversions(match: Match) -> Iterator[Any]:
     if not is_file and mark.is_pil and match.kind != "pil":
         yield _to_bytes()
     if not mark.is_pil and match.kind == "pil":
-        yield transforms.ToPILImage()
+        yield _called(transforms.ToPILImage(), "the picture as a PIL image")
 
     if match.scale is None:
         return
@@ -250,4 +250,10 @@ def _conversions(match: Match) -> Iterator[Any]:
 def _to_bytes() -> Any:
     from torchvision import transforms
 
-    return transforms.PILToTensor()
+    return _called(transforms.PILToTensor(), "the picture as an array or tensor")
+
+
+def _called(step: Any, text: str) -> Any:
+    """A step that the program does not have, with the name that tables show."""
+    step.__name__ = text
+    return step
