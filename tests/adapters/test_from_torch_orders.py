@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    Sampler,
+    SequentialSampler,
+    default_collate,
+)
 from torchvision import datasets
 
 import dali_pipes as dp
@@ -67,6 +74,19 @@ class Identities(ByEpoch):
         return 8
 
 
+class _RepeatSampler:
+    """A program's own, which has the name of one of timm's, and turns batches around."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __len__(self):
+        return len(self.sampler)
+
+    def __iter__(self):
+        return (batch[::-1] for batch in self.sampler)
+
+
 def batches_of(old, tell, epochs=(0, 1, 4)):
     made = []
     for epoch in epochs:
@@ -116,6 +136,15 @@ def test_the_order_of_each_epoch_is_theirs(options, told, numbered):
         assert type(sampler).__name__ in loader.explain() or told == "batch_sampler"
     # theirs is still in the epoch that the program has told it
     assert [labels.tolist() for _, labels in old] == before
+
+
+def test_a_batch_sampler_with_the_name_of_timms(numbered):
+    batches = BatchSampler(SequentialSampler(numbered), 8, False)
+    old = DataLoader(numbered, batch_sampler=_RepeatSampler(batches))
+    expected = [labels.tolist() for _, labels in old]
+    assert expected[0] == list(range(8))[::-1]
+    with dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU) as loader:
+        assert [labels.tolist() for _, labels in loader] == expected
 
 
 def test_an_order_is_resumed_and_loaded_by_workers(numbered):

@@ -220,7 +220,7 @@ def _read_program(batches: Any, count: int, rank: Rank | None) -> SamplerOrder:
 def _batch_sampler_of(loader: DataLoader[Any]) -> Any:
     batches: Any = loader.batch_sampler
     # timm's MultiEpochsDataLoader wraps the batch sampler in it
-    is_wrapped = type(batches).__name__ == "_RepeatSampler"
+    is_wrapped = is_of(batches, "timm.data", "_RepeatSampler")
     return getattr(batches, "sampler", batches) if is_wrapped else batches
 
 

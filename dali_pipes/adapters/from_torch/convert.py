@@ -337,7 +337,7 @@ class Conversion:
         if self.output.collate:
             return "its collate function"
         is_plain = self.output.skeletons is None
-        return "" if is_plain else "the form and the other values of its samples"
+        return "" if is_plain else "what its samples hold besides the picture"
 
     def compared(self, config: LoaderConfig, device: Any) -> str:
         """Compares with the old loader, and returns what was found, in words."""
