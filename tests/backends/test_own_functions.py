@@ -32,6 +32,7 @@ from ranks import finish, kill_after, start_ranks
 
 import dali_pipes as dp
 from dali_pipes.backends.common.functions import _PlannedRandomness, check_functions
+from dali_pipes.plan.philox import Draws
 
 v2 = later("torchvision.transforms.v2")
 
@@ -161,6 +162,28 @@ def test_a_policy_more_changes_no_number_of_a_function(manifest):
         for transform in (one, more)
     ]
     assert np.array_equal(*draws)
+
+
+def test_no_draw_serves_two_purposes(manifest, monkeypatch):
+    """Of crops, operations, steps on whole images and functions, all at once."""
+    drawn = []
+    uniform = Draws.uniform
+
+    def note(self, draw, *subset):
+        drawn.extend(np.ravel(draw).tolist())
+        return uniform(self, draw, *subset)
+
+    functions = [dp.Augment(brighten, draws=64)] * 8
+    transform = dp.RandomCropTransform(
+        size=24,
+        resize=(40, 40),
+        before=[{"name": "RandomRotation", "degrees": 9}] * 4,
+        augment=["RandAugment", "TrivialAugmentWide", *functions, "RandomErasing"],
+    )
+    with load(manifest, "torch", transform) as loader:
+        monkeypatch.setattr(Draws, "uniform", note)
+        loader.plan.batch(0, 0)
+    assert len(drawn) == len(set(drawn)) > 100
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -25,9 +25,9 @@ from dali_pipes.plan.augment.policies.augment import RANGE
 from dali_pipes.plan.augment.policies.base import DRAWS
 from dali_pipes.plan.philox import Draws
 
-# geometry.py has the draws below, and those from 2**15 on
+# geometry.py has the draws below, and those from 2**14 on
 _FIRST_DRAW = 32
-_FIRST_OF_FUNCTIONS = 2**14
+_FIRST_OF_FUNCTIONS = 2**13
 
 
 class Augmenter:
