@@ -295,7 +295,7 @@ class _Visitor:
         places = [each.path for each in opened]
         if None in places:
             refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
-        return tuple([each for each in places if each is not None])
+        return tuple(places)  # type: ignore[arg-type]
 
     def compare(self, index: Any, one: Record, other: Record) -> None:
         """Refuses a sample with other files or values the second time."""

@@ -15,6 +15,7 @@ from dali_pipes.adapters.from_torch.chains import Chain, chain_of
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
 from dali_pipes.adapters.from_torch.recording.containers import Containers
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
 from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
@@ -34,7 +35,7 @@ from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_f
 from dali_pipes.adapters.from_torch.structure import Shown, take_apart
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Seen:
     """One visit of one sample, taken apart.
 
@@ -70,24 +71,12 @@ class Seen:
         """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
         chains.
         """
+        # lists, since generators take twice as long, and all samples are compared
         return tuple(
-            (
-                shown.kind,
-                shown.dtype,
-                shown.is_stacked,
-                *[
-                    (
-                        match.mark.number,
-                        match.layout,
-                        match.channels,
-                        # few digits, since fitted numbers have rounding errors
-                        match.scale and " ".join(f"{each:.3e}" for each in match.line),
-                        match.table and match.table.key,
-                    )
-                    for match in shown.matches
-                ],
-            )
-            for shown in self.shown
+            [
+                (shown.kind, shown.dtype, shown.is_stacked, *map(_end_of, shown.matches))
+                for shown in self.shown
+            ]
         )
 
     def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
@@ -130,6 +119,13 @@ class Seen:
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
         )
+
+
+def _end_of(match: Match) -> tuple[Any, ...]:
+    # few digits, since fitted numbers have rounding errors
+    scale = match.scale and " ".join(f"{each:.3e}" for each in match.line)
+    table = match.table and match.table.key
+    return (match.mark.number, match.layout, match.channels, scale, table)
 
 
 @dataclass(slots=True)
@@ -228,8 +224,12 @@ class Recorder:
         while True:
             visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
             try:
-                with visiting(visit), in_worker(self.copy, self._workers * is_in_worker):
-                    sample = get_sample(self.copy, index)
+                with visiting(visit):
+                    if is_in_worker and self._workers:
+                        with in_worker(self.copy, self._workers):
+                            sample = get_sample(self.copy, index)
+                    else:
+                        sample = get_sample(self.copy, index)
                 skeleton, shown = take_apart(sample, visit)
             finally:
                 # no cache may keep a picture that was made up

@@ -59,8 +59,12 @@ def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
     shown: list[Shown] = []
 
     def leaf(value: Any) -> Any:
+        # the usual labels first, which are in every sample
+        kind = type(value)
+        if kind is int or kind is str or not is_picture(value):
+            return value
         # an array that shows no mark is data, such as a mask that was computed
-        if not is_picture(value) or (found := _show(value, visit)) is None:
+        if (found := _show(value, visit)) is None:
             return value
         shown.append(found)
         return slot(len(shown) - 1)
@@ -69,8 +73,9 @@ def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
 
 
 def _show(value: Any, visit: Visit) -> Shown | None:
-    dtype = value.mode if isinstance(value, Image.Image) else _name(value.dtype)
-    if isinstance(value, Image.Image) or value.ndim < 4:
+    is_pil = isinstance(value, Image.Image)
+    dtype = value.mode if is_pil else _name(value.dtype)
+    if is_pil or value.ndim < 4:
         match = visit.match(value)
         return Shown((match,), False, kind_of(value), dtype) if match else None
 
@@ -96,10 +101,12 @@ def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
         return function(value)
 
     # the usual types first, since every sample passes here several times
+    if kind is tuple or kind is list:
+        return kind(
+            [function(each) if type(each) in _LEAVES else rebuild(function, each) for each in value]
+        )
     if kind is dict:
         return {key: rebuild(function, each) for key, each in value.items()}
-    if kind is tuple or kind is list:
-        return kind([rebuild(function, each) for each in value])
 
     # a named tuple takes its values one by one, other tuples take an iterable
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -188,6 +195,8 @@ def first_difference(one: Any, other: Any) -> str | None:
 
     # the name of a place is made only where there is a difference
     for at, (ours, theirs) in enumerate(values):
+        if ours is theirs:
+            continue
         if (inside := first_difference(ours, theirs)) is not None:
             return (names[at] if names else f"[{at}]") + inside
     return None

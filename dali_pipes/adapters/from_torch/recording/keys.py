@@ -1,4 +1,4 @@
-"""What a transform is, in a form that can be compared; and small pictures in place of its results.
+"""What a transform is, in a form that can be compared: `StepKeys`.
 
 Programs that make their transforms anew in each call never have the same objects twice, although
 these do the same.
@@ -15,29 +15,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.marks import Pixels, _like, pixels_of
+from dali_pipes.adapters.from_torch.recording.cheap import SmallPictures, identity
 
 # levels of attributes that are compared, and steps that are remembered
 _DEEPEST, _MOST = 24, 256
-_SIDES = 6, 9  # height and width of small pictures
 _SHORT = 16  # values of a list or dict that are looked at each time
 
 
 class StepKeys:
-    """The keys of steps, and the small pictures, of all visits of one data set.
+    """The keys of steps of all visits of one data set, and what else these share.
 
     Attributes:
+        pictures: the small pictures in place of what steps return.
         matches: what `Visit.match` found for small pictures, by their contents.
     """
 
     def __init__(self) -> None:
+        self.pictures = SmallPictures()
         self.matches: dict[Any, Any] = {}
         self._keys: dict[Any, tuple[_Values, tuple[int, ...]]] = {}
         self._numbers: dict[Any, int] = {}
-        self._small: dict[Any, Any] = {}
-        self._forms: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
     def of(self, step: Any, is_cheap: bool = False) -> int:
         """A number, equal for steps that do the same, as far as their attributes say.
@@ -55,7 +53,7 @@ class StepKeys:
 
     def _known(self, steps: Sequence[Any]) -> tuple[int, ...]:
         # a lookup by identity costs less than freezing all attributes
-        ids = tuple(map(id, steps))
+        ids = tuple(map(identity, steps))
         known = self._keys.get(ids)
         if known is not None and known[0].are_same():
             return known[1]
@@ -74,36 +72,6 @@ class StepKeys:
         is_noted = type(step).__module__.startswith("albumentations.")
         frozen = repr(step) if is_noted else freeze(step)
         return self._numbers.setdefault(frozen, len(self._numbers))
-
-    def small(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
-        """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
-        for each number; the noise's pixels; and a twin of it, if it is a PIL image.
-        """
-        form = self._form(value)
-        if (known := self._small.get((form, number))) is None:
-            made = _small(value, number)
-            is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
-            twin = made if is_plain else None
-            known = self._small[form, number] = made, pixels_of(made).copy(), twin
-        made, pixels, twin = known
-
-        # a copy, since the user's code may write into it
-        if type(made) is torch.Tensor:
-            return made.clone(), pixels, None
-        if isinstance(made, torch.Tensor):
-            return _like(made.clone(), made), pixels, None
-        return made.copy(), pixels, twin
-
-    def _form(self, value: Any) -> tuple[Any, ...]:
-        """What two pictures must have in common to be replaced by the same small one."""
-        # the examples of what steps return are the same objects in all visits, and are kept here
-        # so that no other object gets their ids
-        known = self._forms.get(id(value))
-        if known is None:
-            if len(self._forms) > _MOST:
-                self._forms.clear()
-            known = self._forms[id(value)] = value, _form(value)
-        return known[1]
 
 
 class _Values:
@@ -126,9 +94,9 @@ class _Values:
         self._full = [*self._spaces, *(each for each in containers if each)]
         self._lengths = list(map(len, self._full))
         short = [each for each in self._full[len(self._spaces) :] if len(each) <= _SHORT]
-        dicts: list[dict[Any, Any]] = [each for each in short if type(each) is dict]
-        self._dicts = [*self._spaces, *dicts]
-        self._lists = [each for each in short if type(each) is list]
+        inner = [each.values() if type(each) is dict else each for each in short]
+        # views, which always show what is in the dicts now
+        self._looked_at = [*(space.values() for space in self._spaces), *inner]
         self._values = self._now()
 
     def are_same(self) -> bool:
@@ -146,41 +114,7 @@ class _Values:
             return False
 
     def _now(self) -> list[Any]:
-        values = list(chain.from_iterable(map(dict.values, self._dicts)))
-        values.extend(chain.from_iterable(self._lists))
-        return values
-
-
-def _form(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, Image.Image):
-        return ("pil", value.mode)
-    # axes of up to four are channels; 0 stands for a height or width, whatever it is
-    axes = tuple(size if size <= 4 else 0 for size in value.shape)
-    return (type(value), value.dtype, axes)
-
-
-def _small(value: Any, number: int) -> Any:
-    noise = np.random.default_rng([7, number])
-    if isinstance(value, Image.Image):
-        height, width = _SIDES
-        image = Image.new(value.mode, (width, height))
-        image.frombytes(noise.bytes(len(image.tobytes())))
-        if value.mode == "P":
-            image.putpalette(value.getpalette() or list(range(256)) * 3)
-        return image
-
-    sides = iter(_SIDES * 2)
-    shape = tuple(size if size <= 4 else next(sides) for size in value.shape)
-    top = 2 if value.dtype in (torch.bool, bool) else 120
-    if isinstance(value, torch.Tensor):
-        plain = torch.from_numpy(
-            noise.random(shape, np.float32)
-            if value.is_floating_point()
-            else noise.integers(0, top, shape)
-        )
-        return _like(plain.to(value.dtype), value)
-    whole = noise.integers(0, top, shape)
-    return (noise.random(shape) if value.dtype.kind == "f" else whole).astype(value.dtype)
+        return list(chain.from_iterable(self._looked_at))
 
 
 def freeze(value: Any, depth: int = 0) -> Any:

@@ -20,8 +20,9 @@ from PIL import Image
 from torch import serialization
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
-from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active, twin_of
+from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
 
 Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
 
@@ -125,14 +126,17 @@ def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]
 
 def _source(file: Any) -> tuple[Any, bytes | None]:
     """The path of what is opened, or its bytes."""
-    if isinstance(file, (str, bytes, os.PathLike)):
+    # str and BytesIO before PathLike, which is an abstract class and takes longer to ask for
+    if isinstance(file, str):
         return file, None
+    if isinstance(file, io.BytesIO):
+        return None, file.getvalue()
     # an open file has the name that it was opened with; a descriptor is a number
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO) and isinstance(raw.name, (str, bytes, os.PathLike)):
         return raw.name, None
-    if isinstance(file, io.BytesIO):
-        return None, file.getvalue()
+    if isinstance(file, (bytes, os.PathLike)):
+        return file, None
 
     # any other object that Image.open may read, which is then where it was before
     place = file.tell()
@@ -149,7 +153,7 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
     path, data = _source(fp)
     opened = visit.open("PIL.Image.open", path, data, ())
     if visit.is_cheap:
-        return visit.hand_out_noise(opened, partial(_cheap_image, opened))
+        return visit.hand_out_noise(opened, _cheap_image)
 
     with visit.paused():
         encoded = visit.encoded()
@@ -160,8 +164,8 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
     return visit.hand_out(image, opened)
 
 
-def _cheap_image(opened: Opened, pixels: Pixels) -> Image.Image:
-    image: Any = twin_of(pixels).copy()
+def _cheap_image(opened: Opened, noise: CheapNoise) -> Image.Image:
+    image = noise.image()
     # a palette of 256 grays, with three values each
     if opened.mode == "P":
         image.putpalette([value // 3 for value in range(768)])
@@ -210,7 +214,8 @@ def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
     return original(path)
 
 
-def _to_chw(pixels: Pixels) -> torch.Tensor:
+def _to_chw(opened: Opened, noise: CheapNoise) -> torch.Tensor:
+    pixels = noise.pixels
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes))
 
@@ -260,7 +265,8 @@ def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any])
         return visit.hand_out(made_up, opened)
 
 
-def _cheap_array(flags: int, pixels: Pixels) -> Pixels:
+def _cheap_array(flags: int, opened: Opened, noise: CheapNoise) -> Pixels:
+    pixels = noise.pixels
     if flags == 0:  # IMREAD_GRAYSCALE
         return pixels.copy() if pixels.ndim == 2 else pixels[..., 0].copy()
     three = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels

@@ -16,6 +16,7 @@ from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
+from dali_pipes.adapters.from_torch.recording.cheap import identity
 from dali_pipes.adapters.from_torch.recording.marks import is_picture
 from dali_pipes.adapters.from_torch.recording.visit import Visit, active
 
@@ -32,7 +33,7 @@ _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
 _IS_TRANSPARENT: dict[type, bool] = {}
-# by the id of a Compose: itself, so that no other object gets its id, its list, and its steps
+# by the identity of a Compose: itself, so that no other object gets it, its list, and its steps
 _WHOLES: dict[int, tuple[Any, list[Any], list[Any]]] = {}
 _MOST = 64  # of them
 
@@ -147,7 +148,7 @@ def _is_transparent(kind: type) -> bool:
 def _known_whole(compose: Any) -> list[Any] | None:
     """The same as `_whole`, which is remembered as long as the Compose has the same steps."""
     parts = getattr(compose, "transforms", ())
-    known = _WHOLES.get(id(compose))
+    known = _WHOLES.get(identity(compose))
     # equal lists have the same objects in nearly all cases; those that are only equal do the same
     if known is not None and known[0] is compose and known[1] == parts:
         return known[2]
@@ -157,7 +158,7 @@ def _known_whole(compose: Any) -> list[Any] | None:
         return steps
     if len(_WHOLES) > _MOST:
         _WHOLES.clear()
-    _WHOLES[id(compose)] = compose, list(parts), steps
+    _WHOLES[identity(compose)] = compose, list(parts), steps
     return steps
 
 

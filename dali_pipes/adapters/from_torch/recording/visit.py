@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise, form_of, identity, noise_of
 from dali_pipes.adapters.from_torch.recording.containers import Containers, Place
-from dali_pipes.adapters.from_torch.recording.keys import StepKeys, _form
+from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.marks import (
     Mark,
     Match,
@@ -125,12 +126,14 @@ class Supply:
     makes_masks: bool = False
 
 
-@dataclass(slots=True, eq=False)
+# no dataclass: one that makes so many lists takes three times as long, and there is one for each
+# sample
 class Visit:
     """One call of a data set.
 
     Attributes:
         supply: which pictures the openers return.
+        is_cheap: whether they are cheap noise.
         keys: the keys of steps, which all visits share.
         known: by the key of a step, an example of what it returns, for cheap visits.
         seed: the seed of the noise.
@@ -147,27 +150,33 @@ class Visit:
         changed: the first file that the program wanted to change; "": none.
     """
 
-    supply: Supply
-    keys: StepKeys
-    known: dict[Any, Any] = field(default_factory=dict)
-    seed: int = 0
-    containers: Containers = field(default_factory=Containers)
-    masks: MaskNotes | None = None
-    opened: list[Opened] = field(default_factory=list)
-    calls: list[TransformCall] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    read: list[str] = field(default_factory=list)
-    listed: list[str] = field(default_factory=list)
-    events: list[Any] = field(default_factory=list)
-    depth: int = 0
-    failed_step: Any = None
-    drawn_from: list[tuple[Any, ...]] = field(default_factory=list)
-    changed: str = ""
-    _noise: np.random.Generator | None = None
+    __slots__ = (
+        *("supply", "is_cheap", "keys", "known", "seed", "containers", "masks", "opened", "calls"),
+        *("marks", "read", "listed", "events", "depth", "failed_step", "drawn_from", "changed"),
+        "_noise",
+    )
 
-    @property
-    def is_cheap(self) -> bool:
-        return self.supply.size is not None
+    def __init__(
+        self,
+        supply: Supply,
+        keys: StepKeys,
+        known: dict[Any, Any],
+        seed: int,
+        containers: Containers,
+        masks: MaskNotes | None = None,
+    ):
+        self.supply, self.is_cheap, self.seed = supply, supply.size is not None, seed
+        self.keys, self.known, self.containers, self.masks = keys, known, containers, masks
+        self.opened: list[Opened] = []
+        self.calls: list[TransformCall] = []
+        self.marks: list[Mark] = []
+        self.read: list[str] = []
+        self.listed: list[str] = []
+        self.events: list[Any] = []
+        self.drawn_from: list[tuple[Any, ...]] = []
+        self.depth, self.changed = 0, ""
+        self.failed_step: Any = None
+        self._noise: np.random.Generator | None = None
 
     @property
     def noise(self) -> np.random.Generator:
@@ -209,7 +218,8 @@ class Visit:
         mode = modes[min(number, len(modes) - 1)] if modes else "RGB"
         # the walk over the stack is left out in cheap visits, of which there are many
         place = "" if self.is_cheap else place_of_user()
-        opened = Opened(opener, file, data, place, mode)
+        # cheap visits need the bytes no more, which would take new memory for each sample
+        opened = Opened(opener, file, None if self.is_cheap else data, place, mode)
         self.opened.append(opened)
         self.events.append((opener, *options))
         return opened
@@ -256,21 +266,21 @@ class Visit:
         self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
-    def hand_out_noise(self, opened: Opened, make: Callable[[Pixels], Any]) -> Any:
+    def hand_out_noise(self, opened: Opened, make: Callable[[Opened, CheapNoise], Any]) -> Any:
         """Marks cheap noise, from which `make` makes what the opener returns."""
         assert self.supply.size
-        number = len(self.opened) - 1
-        if self.masks is not None and self.masks.has(number):
-            pixels, values = self.masks.noise(number, self.supply.size, self.seed)
-            value = make(pixels)
+        number = len(self.opened)
+        if self.masks is not None and self.masks.has(number - 1):
+            pixels, values = self.masks.noise(number - 1, self.supply.size, self.seed)
+            value = make(opened, CheapNoise(pixels, Image.fromarray(pixels)))
             self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
             return value
 
-        pixels = noise_of(self.seed, len(self.opened), self.supply.size, opened.mode)
-        value = make(pixels)
+        noise = noise_of(self.seed, number, self.supply.size, opened.mode)
+        value = make(opened, noise)
         # also for an array, of which code may make a PIL image
-        twin = None if opened.mode in ("P", "1") else twin_of(pixels)
-        self.marks.append(Mark(value, pixels, opened, 0, None, len(self.marks), 0, twin))
+        twin = None if opened.mode in ("P", "1") else noise.twin
+        self.marks.append(Mark(value, noise.pixels, opened, 0, None, len(self.marks), 0, twin))
         return value
 
     # Steps
@@ -282,7 +292,7 @@ class Visit:
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
         # one step may get the image and then the mask, of which it makes something else
-        call.example = key if self.masks is None else (key, *map(_form, given))
+        call.example = key if self.masks is None else (key, *map(form_of, given))
         self.calls.append(call)
         self.events.append((key, *map(_relation, call.inputs)))
 
@@ -320,38 +330,39 @@ class Visit:
         if self.masks is not None:
             return False, None
         numbers = self.keys.of_all(steps)
-        if numbers[-1] not in self.known:
+        example = self.known.get(numbers[-1])
+        if example is None:
             return False, None
         passed = args if len(args) > 1 else args[0]
-        outputs = with_values_of(passed, self.known[numbers[-1]])
+        outputs = with_values_of(passed, example)
         if outputs is None:
             return False, None
 
-        is_one = len(args) == 1 and is_picture(args[0])
+        is_one = len(args) == 1 and is_picture(passed)
         inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
-        call = TransformCall(compose, inputs, steps=steps, keys=numbers)
+        call = TransformCall(compose, inputs, outputs, "", steps, numbers)
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
-        call.outputs = outputs
-        return True, self._renew(call.outputs, call)
+        return True, self._renew(outputs, call)
 
     def match(self, value: Any) -> Match | None:
         """The mark that a picture shows; None: it shows none."""
         # cheap comparisons come first: with the twin, and by identity
-        is_pil = isinstance(value, Image.Image)
-        for mark in reversed(self.marks):
-            if is_pil and mark.is_shown_by(value):
-                return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
-            if mark.value is value and mark.is_unchanged and not mark.is_mask:
-                layout = "HW" if mark.pixels.ndim == 2 else "CHW"
-                return Match(mark, "tensor", layout)
+        if isinstance(value, Image.Image):
+            for mark in reversed(self.marks):
+                if mark.is_shown_by(value):
+                    return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
+        else:
+            for mark in reversed(self.marks):
+                if mark.value is value and mark.is_unchanged and not mark.is_mask:
+                    return Match(mark, "tensor", "HW" if mark.pixels.ndim == 2 else "CHW")
 
         # in cheap visits the same few pictures come again and again
         contents = _contents(value) if self.is_cheap and self.masks is None else None
         if contents is None:
             return find(value, self.marks)
-        # the noise of the marks is kept for all visits, so its ids say which one it is
-        key = (contents, *[id(mark.pixels) for mark in self.marks])
+        # the noise of the marks is kept for all visits, so its identity says which one it is
+        key = (contents, *[identity(mark.pixels) for mark in self.marks])
         known = self.keys.matches
         if key not in known:
             if len(known) > _MOST:
@@ -375,6 +386,10 @@ class Visit:
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
+        # one picture, as in nearly all cheap visits
+        if self.is_cheap and self.masks is None and is_picture(result):
+            return self._mark_small(result, call, 0)
+
         count, call_number = 0, len(self.calls) - 1
         is_even = len(list(pictures_in(result))) == len(call.inputs)
 
@@ -391,23 +406,30 @@ class Visit:
                 count += 1
                 return fresh
 
-            # other noise for each mark, so that no two marks of a visit are equal
-            twin = None
             if self.is_cheap:
-                fresh, pixels, twin = self.keys.small(value, len(self.marks))
+                fresh = self._mark_small(value, call, count)
             else:
                 fresh = with_noise(value, self.noise)
                 # a copy: the user's code may write into what it gets
-                pixels = pixels_of(fresh).copy()
-
-            # PyTorch counts the changes in place of a tensor
-            version = fresh._version if isinstance(fresh, torch.Tensor) else 0
-            number = len(self.marks)
-            self.marks.append(Mark(fresh, pixels, call, count, None, number, version, twin))
+                self._mark(fresh, pixels_of(fresh).copy(), call, count)
             count += 1
             return fresh
 
         return renew(result) if is_picture(result) else map_pictures(renew, result)
+
+    def _mark_small(self, value: Any, call: TransformCall, place: int) -> Any:
+        # other noise for each mark, so that no two marks of a visit are equal
+        fresh, pixels, twin = self.keys.pictures.of(value, len(self.marks))
+        self._mark(fresh, pixels, call, place, twin)
+        return fresh
+
+    def _mark(
+        self, value: Any, pixels: Pixels, call: TransformCall, place: int, twin: Any = None
+    ) -> None:
+        # PyTorch counts the changes in place of a tensor
+        version = value._version if isinstance(value, torch.Tensor) else 0
+        number = len(self.marks)
+        self.marks.append(Mark(value, pixels, call, place, None, number, version, twin))
 
     def _renew_mask(self, value: Any, number: int, place: int) -> tuple[Any, Pixels] | None:
         """A mask of other values in the form of a call's result, and these values (H, W)."""
@@ -440,29 +462,6 @@ def _contents(value: Any) -> Any:
         return None
     array = to_array(value)
     return (value.dtype, array.shape, array.tobytes())
-
-
-def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> Pixels:
-    """The pixels of cheap noise, which are the same for the same arguments."""
-    key = (seed, number, size, mode)
-    if key not in _NOISE:
-        shape = size if mode in ("L", "P", "1") else (*size, 3)
-        _NOISE[key] = np.random.default_rng([seed, number]).integers(0, 250, shape, np.uint8)
-    return _NOISE[key]
-
-
-_NOISE: dict[Any, Pixels] = {}
-
-
-# by the id of the pixels; these are kept beside the image, so that no other array gets the id
-_TWINS: dict[int, tuple[Pixels, Image.Image]] = {}
-
-
-def twin_of(pixels: Pixels) -> Image.Image:
-    """The picture with these pixels of `noise_of`."""
-    if id(pixels) not in _TWINS:
-        _TWINS[id(pixels)] = pixels, Image.fromarray(pixels)
-    return _TWINS[id(pixels)][1]
 
 
 def pictures_in(value: Any) -> Iterator[Any]:
@@ -595,18 +594,20 @@ _CHANGES = frozenset(
         *("os.symlink", "os.chmod", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile"),
     )
 )
+_WATCHED = _LISTINGS | _CHANGES | {"open"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def _note_file(event: str, args: tuple[Any, ...]) -> None:
     # Python calls it at every audit event of every thread, as long as the process lives
-    visit = _ACTIVE.visit
-    if visit is None or not (event == "open" or event in _LISTINGS or event in _CHANGES):
+    if event not in _WATCHED or (visit := _ACTIVE.visit) is None:
         return
     # a number is a file that is open already
-    if not isinstance(args[0], (str, bytes, os.PathLike)):
-        return
-    path = os.fsdecode(args[0])
+    path = args[0]
+    if type(path) is not str:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        path = os.fsdecode(path)
     if event == "open" and not args[2] & _WRITES:
         visit.read.append(path)
     elif event in _LISTINGS:
