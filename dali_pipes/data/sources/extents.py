@@ -1,5 +1,5 @@
 """Images that lie as byte ranges in files of any kind, such as a database: `read_extents` reads
-their headers and makes the images of a manifest.
+their headers and makes the images of a manifest. `read_part` and `place_columns` do one step of it.
 """
 
 import os
@@ -42,22 +42,30 @@ def read_extents(name: str, extents: Sequence[Extent], labels: Sequence[int] | N
     check, options = ScanOptions(with_labels=labels is not None), TableOptions()
     table = pa.table({} if labels is None else {options.label_column: pa.array(labels)})
     headers = list(
-        map_items(partial(_read, check), extents, len(extents), "reading images", check, many=False)
+        map_items(
+            partial(read_part, check), extents, len(extents), "reading images", check, many=False
+        )
     )
 
-    places = {
-        "member": pa.array([os.fsencode(each.member) for each in extents], pa.large_binary()),
-        "offset": pa.array([each.offset for each in extents], pa.int64()),
-        "file_bytes": pa.array([each.stamp[0] for each in extents], pa.int64()),
-    }
     # a manifest has relative paths only, here from / on
     paths = [os.fsencode(os.path.abspath(each.file)).lstrip(b"/") for each in extents]
     row_labels = read_row_labels(name, table, options, check)
+    places = place_columns(extents)
     classes, rows = build_rows(name, table, paths, headers, places, options, row_labels, NO_TARGETS)
     return ImageTable.from_table(Path("/"), classes, rows)
 
 
-def _read(check: ScanOptions, extent: Extent) -> Header:
+def place_columns(extents: Sequence[Extent]) -> dict[str, pa.Array]:
+    """The columns of a manifest's table that say where in its file each image is."""
+    return {
+        "member": pa.array([os.fsencode(each.member) for each in extents], pa.large_binary()),
+        "offset": pa.array([each.offset for each in extents], pa.int64()),
+        "file_bytes": pa.array([each.stamp[0] for each in extents], pa.int64()),
+    }
+
+
+def read_part(check: ScanOptions, extent: Extent) -> Header:
+    """The header of an image. A bad image, or a file that has changed, raises nothing."""
     if not extent.member:
         return read_header(extent.file, check)
     try:

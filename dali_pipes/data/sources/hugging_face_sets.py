@@ -5,52 +5,32 @@ it (data/shards/mapped.py), or the file that its row names. `read_set` makes the
 manifest; `_image_rows` says where each image is, and `_read_image` reads its header.
 """
 
-import io
 import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.data.image_files.headers import (
-    Header,
-    ScanOptions,
-    describe_os_error,
-    examine,
-    read_header,
-)
+from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS
-from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.mapped import Mappings, NotMappedError
+from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, read_row_labels
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
 
-_READ_AT_ONCE = 8192  # bytes; enough for most headers
 _NAME = "the data set"  # of errors
-
-
-class _Image(NamedTuple):
-    """Where the image of a row is; `file` is "" if the row has none.
-
-    Attributes:
-        member: its name in the Arrow file; "" if it is a file itself.
-    """
-
-    file: str
-    member: str = ""
-    offset: int = 0
-    length: int = 0
 
 
 def read_set(
@@ -121,7 +101,8 @@ def read_set(
         map_items(partial(_read_image, check), images, len(images), "reading images", check, False)
     )
 
-    root, paths, places = _place(images)
+    root, paths = _place(images)
+    places = place_columns(images)
     names, made = build_rows(_NAME, others, paths, headers, places, options, labels, NO_TARGETS)
     known = list(map(str, getattr(getattr(feature, "feature", feature), "names", None) or []))
     names = known if names and len(names) <= len(known) else names
@@ -215,8 +196,8 @@ def _without_minus_one(table: pa.Table, label: str, feature: Any) -> pa.Table:
     return table.set_column(table.column_names.index(label), label, known)
 
 
-def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[_Image]:
-    """Where the image of each row is.
+def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:
+    """Where the image of each row is; its file is "" if the row has none.
 
     Args:
         rows: the numbers of the rows, in their order; None: all.
@@ -224,7 +205,7 @@ def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[_Image]:
     Raises:
         ManifestError: the column is none of images, or images are in memory only.
     """
-    mappings, images = Mappings(), list[_Image]()
+    mappings, images = Mappings(), list[Extent]()
     for chunk in column.chunks:
         encoded, paths = _parts(name, chunk)
         try:
@@ -236,6 +217,9 @@ def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[_Image]:
                 "datasets.load_from_disk(FOLDER)"
             ) from None
 
+        # an empty chunk has no file
+        stat = os.stat(places.file) if places.file else None
+        stamp = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
         # a row has the bytes, or else a path; a path beside bytes is a name
         has_bytes = encoded.is_valid().to_pylist()
         for is_inside, path, offset, length in zip(
@@ -247,10 +231,10 @@ def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[_Image]:
         ):
             if is_inside:
                 member = path or f"row {len(images)}"
-                images.append(_Image(places.file, member, offset, length))
+                images.append(Extent(places.file, member, offset, length, stamp))
             else:
                 is_local = path and not is_remote(path)
-                images.append(_Image(os.path.abspath(path) if is_local else path or ""))
+                images.append(Extent(os.path.abspath(path) if is_local else path or ""))
     return images if rows is None else [images[row] for row in rows.tolist()]
 
 
@@ -276,7 +260,7 @@ def _parts(name: str, chunk: pa.Array) -> tuple[pa.Array, pa.Array]:
     )
 
 
-def _refuse_elsewhere(name: str, images: list[_Image]) -> None:
+def _refuse_elsewhere(name: str, images: list[Extent]) -> None:
     """Refuses images that are not on this machine."""
     far = [each.file for each in images if is_remote(each.file)]
     if far:
@@ -289,37 +273,16 @@ def _refuse_elsewhere(name: str, images: list[_Image]) -> None:
         raise ManifestError(f"{_NAME}: no row has an image in the column {name}; name another one")
 
 
-def _read_image(check: ScanOptions, image: _Image) -> Header:
+def _read_image(check: ScanOptions, image: Extent) -> Header:
     """The header of the image of a row. A bad image raises nothing."""
     if not image.file:
         return Header(0, 0, problem="no image in this row; give it one, or remove the row")
-    if not image.member:
-        return read_header(image.file, check)
-
-    try:
-        with open(image.file, "rb", buffering=0) as file:
-            part = RangeFile.of(file.fileno(), image.offset, image.length)
-            opened = io.BufferedReader(part, _READ_AT_ONCE)
-            time = os.fstat(file.fileno()).st_mtime_ns
-            return examine(opened, image.length, time, check)
-    except OSError as error:
-        return Header(image.length, 0, problem=describe_os_error(error))
+    return read_part(check, image)
 
 
-def _place(images: list[_Image]) -> tuple[Path, list[bytes], dict[str, pa.Array]]:
-    """The folder that holds all files, the paths relative to it, and the columns member, offset and
-    file_bytes.
-    """
+def _place(images: list[Extent]) -> tuple[Path, list[bytes]]:
+    """The folder that holds all files, and the paths relative to it."""
     files = sorted({each.file for each in images if each.file})
     root = os.path.commonpath([Path(file).parent for file in files])
     names = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
-    # a file of one image has no size here
-    within = {each.file for each in images if each.member}
-    sizes = {file: os.stat(file).st_size if file in within else 0 for file in names}
-
-    places = {
-        "member": pa.array([os.fsencode(each.member) for each in images], pa.large_binary()),
-        "offset": pa.array([each.offset for each in images], pa.int64()),
-        "file_bytes": pa.array([sizes[each.file] for each in images], pa.int64()),
-    }
-    return Path(root), [names[each.file] for each in images], places
+    return Path(root), [names[each.file] for each in images]

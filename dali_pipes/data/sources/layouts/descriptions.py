@@ -27,8 +27,9 @@ CIFAR = (
 MNIST = ("MNIST's idx format, raw pixels of all images in one file", AS_FILES)
 HUGGING_FACE = (
     "a data set that save_to_disk of Hugging Face's datasets wrote",
-    'write it as Parquet, load_from_disk("…").to_parquet("train.parquet"), and give that file '
-    "(images that are only paths need datasets.table.embed_table_storage first)",
+    "make a manifest of it, which copies no image, and give that file: in Python "
+    'dp.Manifest.from_hf(datasets.load_from_disk("…")).save("train.arrow"), of a DatasetDict of '
+    'one split, load_from_disk("…")["train"]',
 )
 ONE_IMAGE = (
     "one image",

@@ -120,11 +120,11 @@ ROOTS = {
     "litdata": ({"index.json": '{"chunks": []}', "chunk-0-0.bin": b"x"}, "litData"),
     "save_to_disk": (
         {"dataset_info.json": "{}", "state.json": "{}", "data-00000-of-00001.arrow": b"x"},
-        "load_from_disk",
+        "from_hf.*load_from_disk",
     ),
     "save_to_disk of splits": (
         {"dataset_dict.json": "{}", "train/state.json": "{}"},
-        "load_from_disk",
+        "from_hf.*load_from_disk",
     ),
     "cifar": (
         {"data_batch_1": b"\x80", "test_batch": b"\x80"},
