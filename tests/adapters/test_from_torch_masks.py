@@ -309,6 +309,7 @@ TRAINED = {
             FLOATS,
         ]
     ),
+    "rotation": v2.Compose([v2.Resize((48, 40)), v2.RandomRotation(40), FLOATS]),
 }
 
 

@@ -74,7 +74,7 @@ def run_patched(job):
             fed.append(f"epoch {epoch}")
 
     class Ours:
-        sampler = Sampler()
+        sampler = batch_sampler = Sampler()
 
         def __init__(self, loader):
             assert isinstance(loader, DataLoader)

@@ -196,6 +196,31 @@ main()
         ["epoch 0", "ours", "epoch 1", "ours"],
         1,
     ),
+    "an epoch of batches is set": (
+        """
+class Batches:
+    batch_size, drop_last, epoch = 8, True, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(train_set) // 8
+
+    def __iter__(self):
+        order = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(self.epoch))
+        return iter([each.tolist() for each in order.split(8)][: len(self)])
+
+batches = Batches()
+loader = DataLoader(train_set, batch_sampler=batches)
+optimizer = make_optimizer()
+for epoch in range(2):
+    batches.set_epoch(epoch)
+    train(loader, optimizer)
+""",
+        ["epoch 0", "ours", "epoch 1", "ours"],
+        1,
+    ),
     "a subclass and a thread": (
         """
 import threading
