@@ -117,7 +117,9 @@ def test_every_policy_has_its_kernels(manifest):
         for policies in (*AUGMENT, *AFTER)
         for each in policies
     }
-    assert named == set(POLICIES)
+    # a function of the user's runs after the graph, which refuses timm's policies by name
+    elsewhere = {"Augment", "TimmRandAugment", "TimmRandomErasing"}
+    assert named == set(POLICIES) - elsewhere
     found = set().union(*(used(manifest, dp.TrainTransform(augment=each)) for each in AUGMENT))
     assert {"Equalize", "Filter", "CoordTransform", "GaussianBlur", "Cat"} <= {
         use.operator for use in found
