@@ -68,9 +68,22 @@ lint() {
   step mypy
 }
 
+# The tests of the image run beside all others: they wait for the disk, to which the build writes 30 GB.
+both() {
+  local log status=0 image
+  log=$(mktemp)
+  step pytest -n 0 -m "container and not release" >"$log" 2>&1 &
+  image=$!
+  step pytest -m "not alone and not container and not release" || status=$?
+  wait "$image" || status=$?
+  cat "$log"
+  rm "$log"
+  return $status
+}
+
 all() {
   lint
-  step pytest -m "not alone and not release"
+  both
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
   simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
   simulated -n 0 -m "needs_cuda and not gpu_pixels and alone and not release"

@@ -1,14 +1,20 @@
 """Images to test on, and what becomes of tests that need a GPU."""
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 # before MKL's first use: what launch() does comes too late in a process of tests
 os.environ.setdefault("MKL_CBWR", "AUTO")
+# Threads of PyTorch's operators spin while they wait: on cores that another worker uses, a small
+# network takes three times as much CPU time.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 import pytest
@@ -24,6 +30,7 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
 LEFT_OUT = pytest.StashKey[int]()
+LONG = ("slow", "cluster", "container")  # marks of tests that take far longer than others
 
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
@@ -44,6 +51,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("compares_pixels") and decodes_with_dali_on_gpu(item):
             item.add_marker("gpu_pixels")
+    _longest_files_first(items)
     if torch.cuda.is_available() or WITHOUT_CUDA is not None:
         return
     on_gpu = [item for item in items if item.get_closest_marker("needs_cuda")]
@@ -51,6 +59,22 @@ def pytest_collection_modifyitems(config, items):
     config.stash[LEFT_OUT] = len(on_gpu)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = len(on_gpu)
+
+
+def pytest_collection_finish():
+    """The modules of all tests hold a million objects, and each collection that a test asks for
+    would look through them for a second.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _longest_files_first(items):
+    """So that workers have short files left at the end, and none waits long for another."""
+    seconds = Counter()
+    for item in items:
+        seconds[item.path] += 20 if any(map(item.get_closest_marker, LONG)) else 0.3
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -71,17 +95,29 @@ def pytest_runtest_setup(item):
         end("no GPU here (FAIL_WITHOUT_CUDA=1 makes this a failure)")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """pytest removes the folder of a test that passed; its name is not used again, since imports
+    and caches know files by their paths.
+    """
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    yield
+    if folder:
+        folder.mkdir(exist_ok=True)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The container's tests share one image: one worker runs them all, and any other test is run by
-    whoever is free.
+    """One worker runs all tests of a file, whose fixtures are then made once, and all tests of the
+    container, which share one image.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "container" if nodeid.startswith("tests/container/") else nodeid
+            return "container" if nodeid.startswith("tests/container/") else nodeid.split("::")[0]
 
+    config.option.loadscopereorder = False  # else the files with the most tests come first
     return Scheduling(config, log)
 
 

@@ -25,6 +25,7 @@ from torch.utils.data._utils import worker
 
 _CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
+_NOT_OWN = {*sys.stdlib_module_names, "dali_pipes"}
 _DEEPEST = 5  # levels of objects that are copied
 _SHORT = 64  # a longer list or dict holds paths or labels, and no objects
 _LARGEST = 64 << 20  # bytes of an array that is copied
@@ -203,7 +204,7 @@ def find_caches() -> list[Any]:
 
 def is_installed(name: str) -> bool:
     """Whether a module is of the standard library, or of a package that is installed."""
-    if name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes"):
+    if name.partition(".")[0] in _NOT_OWN:
         return True
     file = getattr(sys.modules.get(name), "__file__", None) or ""
     return "site-packages" in file or "dist-packages" in file
@@ -217,7 +218,7 @@ def is_own(module: Any) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(name, str) or not isinstance(file, str):
         return False
-    is_library = name.partition(".")[0] in (*sys.stdlib_module_names, "dali_pipes")
+    is_library = name.partition(".")[0] in _NOT_OWN
     return not (is_library or "site-packages" in file or "dist-packages" in file)
 
 

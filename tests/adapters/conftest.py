@@ -1,0 +1,22 @@
+"""What from_torch sees of the tests' own modules."""
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def caches_of_modules():
+    """The collector lists no objects that tests/conftest.py has frozen, so the functions with an
+    `lru_cache` among them are kept in a list.
+    """
+    from dali_pipes.adapters.from_torch import recorder
+
+    gc.unfreeze()
+    caches = recorder.find_caches()
+    gc.freeze()
+
+    find = recorder.find_caches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "find_caches", lambda: [*caches, *find()])
+        yield
