@@ -622,7 +622,7 @@ def of_an_array(picture, at):
     ],
     ids=["nothing is opened", "endless", "no picture goes in"],
 )
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(200)
 def test_a_refusal_comes_whatever_the_code_does(kind, sample, message, files):
     dataset = InMemory() if kind is InMemory else kind(files, sample)
     with pytest.raises(NotConvertibleError, match=message):

@@ -408,9 +408,9 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 3 and psutil.STATUS_STOPPED in {each.status() for each in family}
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=100)
     assert process.returncode == 128 + number
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
 
 

@@ -111,7 +111,7 @@ def test_leaving_the_block(manifest, name):
         if error:
             error.__traceback__ = None
         # threads of multiprocessing's queues close the last pipes a moment later
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while (now := left_behind())[1] > files and time.monotonic() < deadline:
             time.sleep(0.05)
         assert now[1] <= files and now[2] <= shared
@@ -132,9 +132,9 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
         assert process.stdout.readline()
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode != 0
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
     assert left_behind()[2] <= shared
 
@@ -205,7 +205,7 @@ def test_a_loader_can_abandon_many_epochs(manifest, name):
         for epoch in range(10):
             assert next(iter(loader)).ids.tolist() == loader.plan.batch(epoch, 0).ids.tolist()
     # the threads that make the next epoch's order end by themselves
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while psutil.Process().num_threads() > before[0] + 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process().num_threads() <= before[0] + 1 and left_behind()[1] <= before[1]
@@ -230,7 +230,7 @@ def workers_kept_until_exit(monkeypatch):
         _MultiProcessingDataLoaderIter._clean_up_worker(worker)
 
 
-@pytest.mark.parametrize("loaders", [5, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loaders", [5, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["torch", *needs_cuda("torch_to_gpu")])
 def test_loaders_with_persistent_workers_leave_no_open_files(
     manifest, workers_kept_until_exit, name, loaders
@@ -250,7 +250,7 @@ def test_loaders_with_persistent_workers_leave_no_open_files(
     for _ in range(loaders):
         use_briefly()
     # other threads of this process may have a file open for a moment
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(open_files()) > len(files) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(open_files()) <= len(files), sorted(set(open_files().items()) - set(files.items()))
@@ -292,7 +292,7 @@ def test_the_last_reference_ends_a_loader_without_the_collector(manifest, name):
             loader = build(manifest, name)
             kept = use(loader)  # batches outlive it
             del loader
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60
             while (
                 any(now > then for now, then in zip(running(), before, strict=True))
                 and time.monotonic() < until

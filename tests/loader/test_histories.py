@@ -268,7 +268,7 @@ class History:
             except RuntimeError as error:
                 os._exit(0 if "build a loader in the process" in str(error) else 2)
             os._exit(1)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
             time.sleep(0.01)
         if ended == (0, 0):
@@ -320,7 +320,7 @@ def nothing_is_left(before):
         now = left()
         return now[0] > threads + more or now[1] > children or now[2] > descriptors
 
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while is_left() and time.monotonic() < until:
         time.sleep(0.01)
     assert not is_left(), f"{before} before, now {left()}"

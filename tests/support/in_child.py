@@ -2,7 +2,7 @@
 
 import multiprocessing
 
-SECONDS = 100  # for one call, a fresh process's imports among them
+SECONDS = 250  # for one call, a fresh process's imports among them
 
 
 class Child:

@@ -219,7 +219,7 @@ def test_nothing_is_left_open(scanned, name):
     before = open_now()
     use()
     # threads of Python's queues end a moment after their processes
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(now > then for now, then in zip(open_now(), before, strict=True)):
         assert time.monotonic() < deadline, (open_now(), before)
         time.sleep(0.05)
@@ -233,7 +233,7 @@ def test_workers_forked_while_threads_read_for_dali(scanned):
             expected = [batch.ids.tolist() for batch in other]
         child = multiprocessing.get_context("fork").Process(target=gc.collect)
         child.start()
-        child.join(20)
+        child.join(60)
         hangs = child.is_alive()
         child.kill()
         assert not hangs and child.exitcode == 0
