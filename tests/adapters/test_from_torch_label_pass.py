@@ -20,6 +20,7 @@ from torchvision.datasets.folder import pil_loader
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import label_pass
+from dali_pipes.adapters.from_torch import trace as tracing
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
@@ -35,6 +36,13 @@ EVAL = composes.torchvision_eval(40, 32)
 def files(image_folder):
     paths = sorted(str(path) for path in Path(image_folder).rglob("*.*"))
     return [path for path in paths if mode_of(path) == "RGB"][:12]
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    """With few of the made-up pictures: the pass comes after them."""
+    monkeypatch.setattr(tracing, "MADE_UP", tracing.MADE_UP[:1])
+    monkeypatch.setattr(tracing, "OTHER_MODES", tracing.OTHER_MODES[:1])
 
 
 def mode_of(path):

@@ -1,5 +1,6 @@
 """A process for what may end the process that does it."""
 
+import faulthandler
 import multiprocessing
 
 SECONDS = 250  # for one call, a fresh process's imports among them
@@ -43,6 +44,7 @@ class Child:
 
 
 def _answer(pipe):
+    faulthandler.enable()  # a crash says on stderr where all threads were
     while True:
         function, arguments = pipe.recv()
         pipe.send(function(*arguments))
