@@ -20,7 +20,8 @@ import dali_pipes as dp
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.recipe import build_network
 
-pytestmark = pytest.mark.slow
+# programs that import PyTorch, one after the other, on a machine that others use
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TRAIN = ["-m", "dali_pipes.cli", "train"]
 SMALL = [
     "model.name=squeezenet1_1",
