@@ -329,6 +329,17 @@ def test_a_function_that_no_plan_can_repeat_is_refused(manifest, case):
     assert states == now
 
 
+def test_a_dropout_that_does_not_train_draws_nothing(manifest):
+    network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.AlphaDropout(0.5)).eval()
+    images = [
+        images_of(load(manifest, "torch", cropped(augment)))
+        for augment in ([], [dp.Augment(network, where="normalized")])
+    ]
+    assert all(torch.equal(images[0][id], images[1][id]) for id in images[0])
+    with pytest.raises(dp.ConfigError, match=r"calls \w*dropout, which takes no generator"):
+        load(manifest, "torch", cropped([dp.Augment(network.train(), where="normalized")]))
+
+
 @pytest.mark.slow
 def test_what_a_backend_without_functions_says(manifest):
     pytest.importorskip("tensorflow")

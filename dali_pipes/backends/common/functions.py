@@ -63,6 +63,8 @@ class Functions:
 
 @dataclass
 class _Step:
+    """One function."""
+
     policy: Augment
     columns: slice  # of `Augmentation.numbers`
 
@@ -136,7 +138,8 @@ class _PlannedRandomness(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name not in _RANDOM or kwargs.get("generator") is not None:
+        draws = name in _RANDOM and kwargs.get("generator") is None
+        if not draws or (name in _WITHOUT_GENERATOR and not _trains(args, kwargs)):
             return func(*args, **kwargs)
 
         if self._seed is None:
@@ -171,6 +174,12 @@ _WITHOUT_GENERATOR = {
     *("feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "native_dropout"),
 }
 _RANDOM = {*_NEW, *_LIKE, *_OF_TENSORS, *_FILL, *_WITHOUT_GENERATOR}
+
+
+def _trains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a dropout draws: all take (input, p, training, …)."""
+    given = args[2] if len(args) > 2 else True
+    return bool(kwargs.get("training", kwargs.get("train", given)))
 
 
 def _draw_on_cpu(
@@ -235,7 +244,7 @@ def try_function(
     if policy.where == "normalized":
         images = (images.float() - 127.5).div_(64).to(dtype)
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
-    with _StatesKept() as states:
+    with _StatesKept(device) as states:
         _check_step(_Step(policy, slice(None)), images, numbers, states)
 
 
@@ -272,18 +281,22 @@ def _bytes(images: torch.Tensor) -> torch.Tensor:
 
 
 class _StatesKept:
-    """Sets the random states of a process back to what they were."""
+    """Sets the random states of a process, and of one device, back to what they were."""
+
+    def __init__(self, device: torch.device):
+        self._gpu = device if device.type == "cuda" else None
 
     def __enter__(self) -> "_StatesKept":
         self._before = self._states()
         return self
 
-    @staticmethod
-    def _states() -> dict[str, Any]:
+    def _states(self) -> dict[str, Any]:
+        on_gpu = {"the GPU's generator": torch.cuda.get_rng_state(self._gpu)} if self._gpu else {}
         return {
             "random": random.getstate(),
             "numpy.random": np.random.get_state(),
             "PyTorch's generator": torch.get_rng_state(),
+            **on_gpu,
         }
 
     def changed(self) -> str:
@@ -299,6 +312,8 @@ class _StatesKept:
         random.setstate(self._before["random"])
         np.random.set_state(self._before["numpy.random"])
         torch.set_rng_state(self._before["PyTorch's generator"])
+        if self._gpu:
+            torch.cuda.set_rng_state(self._before["the GPU's generator"], self._gpu)
 
 
 def _plain(state: Any) -> Any:

@@ -34,9 +34,9 @@ class Augment:
     draws from `random` or `numpy.random`, or keeps a state, is refused when the loader is built.
 
     Args:
-        function: takes an image, (3, H, W), and returns one of the same shape, dtype and device; it
-            may write into the image. Text, as in YAML, is the name of a function to import,
-            "package.module:function".
+        function: takes an image, (3, H, W), and returns one of the same shape, dtype and device. It
+            may write into the image, and may be called in several threads at once. Text, as in
+            YAML, is the name of a function to import, "package.module:function".
         draws: how many random numbers the function takes as its second argument: (draws,) float32
             in [0, 1), on the image's device. At most 64.
         per: "image", or "batch" for a function of (N, 3, H, W) images and (N, draws) numbers, which
