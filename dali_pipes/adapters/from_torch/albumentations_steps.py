@@ -32,7 +32,9 @@ class Alike:
         """Calls a copy of albumentations' step, whose random state stays as it was."""
         if "live" not in vars(self):
             self.live = copy.deepcopy(self.original)
-            self.live.set_random_seed(int(torch.randint(2**31, ())))
+            self.live.set_random_seed(
+                int(torch.randint(2**31, (), dtype=torch.int64, device="cpu"))
+            )
         moved = self.live(image=image.permute(1, 2, 0).contiguous().numpy())["image"]
         return torch.from_numpy(moved.copy()).permute(2, 0, 1)
 
