@@ -150,13 +150,37 @@ def test_albumentations_steps_run_as_they_are(files):
             A.Resize(SIZE, SIZE),
             A.Sharpen(alpha=(0.3, 0.3), lightness=(1.0, 1.0), p=1.0),
             A.Normalize(),
-            A.pytorch.ToTensorV2() if hasattr(A, "pytorch") else A.ToTensorV2(),
+            A.CoarseDropout((2, 2), (0.2, 0.2), (0.2, 0.2), fill=0, p=0.0),
+            A.Sharpen(alpha=(0.1, 0.1), lightness=(1.0, 1.0), p=0.0),
+            A.ToTensorV2(),
         ]
     )
     for (theirs, _), (ours, _) in old_and_new(
         Arrays(files, pipeline), dp.TorchConfig(num_workers=0)
     ):
         assert (ours - theirs).abs().mean() < 0.02
+
+
+def test_albumentations_steps_after_normalize_get_floats(files):
+    """Two holes, each of them a fifth of the height and of the width."""
+    pipeline = A.Compose(
+        [
+            A.Resize(SIZE + 2, SIZE + 2),
+            A.Normalize(),
+            A.CoarseDropout((2, 2), (0.2, 0.2), (0.2, 0.2), fill=0, p=1.0),
+            A.ToTensorV2(),
+        ]
+    )
+    data = Arrays(files * 10, pipeline)
+    old = torch.stack([data[index][0] for index in range(120)])
+    with dp.from_torch(
+        DataLoader(data, batch_size=120), dp.DaliConfig(device="cpu"), device="cpu"
+    ) as new:
+        ours = next(iter(new))[0]
+    theirs, ours = ((images == 0).all(1).float() for images in (old, ours))
+    assert theirs.amax((1, 2)).all() and ours.amax((1, 2)).all()
+    assert abs(theirs.mean() - ours.mean()) < 0.004
+    assert len({tuple(image.flatten().nonzero()[0].tolist()) for image in ours}) > 60
 
 
 def test_random_steps_have_the_old_distribution_and_repeat(files):

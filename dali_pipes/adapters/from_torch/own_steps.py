@@ -36,7 +36,7 @@ class OnPillow:
 
 
 class OnArray:
-    """A transform of albumentations, for (3, H, W) uint8 tensors.
+    """A transform of albumentations, for (3, H, W) tensors.
 
     It keeps random generators of its own, which are seeded by the plan, so each thread has a copy.
     """
@@ -101,8 +101,6 @@ def carry_out(reading: Reading, step: Any) -> str:
 
 def _function_of(reading: Reading, step: Any, where: str) -> Augment:
     if is_of(step, "albumentations"):
-        if where != "uint8":
-            raise ConfigError("it comes after Normalize")
         return Augment(OnArray(step), draws=1, where=where)
     if not reading.tensor:
         return Augment(OnPillow(step), where=where)

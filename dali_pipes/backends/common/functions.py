@@ -244,6 +244,8 @@ def try_function(
     if policy.where == "normalized":
         images = (images.float() - 127.5).div_(64).to(dtype)
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
+    if policy.geometry is not None:
+        policy.matrices(numbers, shape)
     with _StatesKept(device) as states:
         _check_step(_Step(policy, slice(None)), images, numbers, states)
 
