@@ -335,7 +335,8 @@ class Backend(ABC):
     def explain_functions(self) -> str:
         """Where the functions of the user's run, in a few words; "" if there are none."""
         titles = [
-            f"{policy.title} ({'batches' if policy.per == 'batch' else 'image by image'})"
+            f"{policy.title} ({'batches' if policy.per == 'batch' else 'image by image'}"
+            f"{', in no thread of the loader' if policy.draws_from_globals else ''})"
             for view in views_of(self._transform)
             for policy in view.augmenter.functions
         ]

@@ -76,8 +76,22 @@ class AddNoise:
 
 
 class ByRandom:
+    def __init__(self, numbers=None):
+        self.numbers = numbers
+
     def __call__(self, image):
-        return image.flip(2) if random.random() < 0.5 else image
+        return image.flip(2) if (self.numbers or random).random() < 0.5 else image
+
+
+class GaussianBlur:
+    """That of MoCo v2."""
+
+    def __init__(self, sigma):
+        self.sigma = sigma
+
+    def __call__(self, image):
+        sigma = random.uniform(self.sigma[0], self.sigma[1])
+        return image.filter(ImageFilter.GaussianBlur(radius=sigma))
 
 
 class Halve:
@@ -206,6 +220,25 @@ def test_random_steps_have_the_old_distribution_and_repeat(files):
     )
 
 
+def test_steps_that_draw_from_random_have_the_old_distribution(files):
+    """MoCo v2's blur, applied with a probability, and a flip by a `random.random()`."""
+    blur = transforms.RandomApply([GaussianBlur([2.0, 3.0])], p=0.4)
+    old = DataLoader(
+        Pictures(files * 25, compose(blur, transforms.ToTensor(), ByRandom())), batch_size=300
+    )
+    plain = next(iter(DataLoader(Pictures(files, compose(transforms.ToTensor())), batch_size=12)))[
+        0
+    ]
+    shares = []
+    with dp.from_torch(old, dp.DaliConfig(device="cpu"), device="cpu") as new:
+        for images in (next(iter(new))[0], next(iter(new))[0]):
+            both = torch.stack([plain, plain.flip(3)]).repeat(1, 25, 1, 1, 1)
+            distances = (images - both).abs().mean((2, 3, 4))
+            flipped, nearest = distances.argmin(0), distances.amin(0)
+            shares.append([flipped.float().mean().item(), (nearest > 0.02).float().mean().item()])
+    assert np.allclose(shares, [0.5, 0.4], atol=0.12) and shares[0] != shares[1]
+
+
 def test_albumentations_random_steps_have_the_old_distribution(files):
     pipeline = A.Compose(
         [
@@ -227,7 +260,10 @@ def test_albumentations_random_steps_have_the_old_distribution(files):
 
 
 REFUSED = {
-    "random": (lambda: compose(transforms.ToTensor(), ByRandom()), "draws from random"),
+    "a generator of its own": (
+        lambda: compose(transforms.ToTensor(), ByRandom(random.Random(0))),
+        "a random generator of its own",
+    ),
     "a shape": (lambda: compose(transforms.ToTensor(), Halve()), "returned a tensor of"),
     "before the crop": (
         lambda: transforms.Compose(

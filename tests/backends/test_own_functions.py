@@ -15,6 +15,7 @@ from own_functions import (
     Counting,
     add_noise,
     brighten,
+    draw_for_batches,
     draw_from_numpy,
     draw_from_random,
     drop_out,
@@ -133,6 +134,45 @@ def test_loaders_are_equal_bit_for_bit(manifest, name, memory_format, dtype):
     expected = images_of(load(manifest, "torch", transform))
     images = images_of(load(manifest, name, transform))
     assert all(torch.equal(images[id], expected[id]) for id in expected)
+
+
+FROM_GLOBALS = [dp.Augment(draw_from_random), dp.Augment(draw_from_numpy, where="normalized")]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "torch_spawned"])
+def test_functions_that_draw_from_generators_of_the_process(manifest, name):
+    """Each call gets the same numbers on every loader, and the program's go on as if there were no
+    loader.
+    """
+    transform = cropped(["RandomInvert", *FROM_GLOBALS, dp.Augment(brighten, draws=1)][:3])
+    expected = images_of(load(manifest, "torch_workers", transform))
+    random.seed(1)
+    np.random.seed(1)
+    with load(manifest, name, transform) as loader:
+        drawn, images = [], {}
+        for batch in loader:
+            drawn.append((random.random(), np.random.rand()))
+            images |= dict(zip(batch.ids.tolist(), batch.images.cpu(), strict=True))
+        assert "in no thread of the loader" in loader.explain()
+    assert all(torch.equal(images[id], expected[id]) for id in expected)
+
+    random.seed(1)
+    np.random.seed(1)
+    assert drawn == [(random.random(), np.random.rand()) for _ in drawn]
+
+
+def test_the_numbers_of_the_process_differ_for_images_and_epochs(manifest):
+    seen = []
+
+    def note(image):
+        seen.append(random.random())
+        return image
+
+    with load(manifest, "dali_cpu", cropped([dp.Augment(note)])) as loader:
+        seen.clear()
+        for _ in range(2):
+            list(loader)
+    assert len(set(seen)) == 40 and 0.3 < np.mean(seen) < 0.7
 
 
 def test_each_epoch_sample_and_function_has_numbers_of_its_own(manifest):
@@ -294,8 +334,7 @@ def test_a_geometry_that_is_none(manifest):
 
 
 REFUSED = {
-    "draw_from_random": (draw_from_random, {}, "draws from random, whose numbers no plan has"),
-    "draw_from_numpy": (draw_from_numpy, {}, "draws from numpy.random, whose numbers"),
+    "random for batches": (draw_for_batches, {"per": "batch"}, "draws from random, whose numbers"),
     "drop_out": (drop_out, {}, "calls dropout, which takes no generator"),
     "state": (Counting(), {}, "Counting returns another image for the same image"),
     "half": (return_half, {}, r"returned a tensor of \(3, 12, 32\) uint8 on cpu for a tensor of"),

@@ -5,7 +5,9 @@
 
 A function takes its random numbers from the plan. Those that it draws from PyTorch itself come from
 a generator with a planned seed (`_PlannedRandomness`), so that the same image gets the same ones in
-any thread, process and batch, and the program's own generators stay as they are.
+any thread, process and batch, and the program's own generators stay as they are. A function that
+draws from `random` or `numpy.random` has them seeded for each call (`_GeneratorsKept`), and never
+runs in a thread of a loader's own: the program may draw from them meanwhile.
 `check_functions` tries each function on made-up images, before the first batch.
 """
 
@@ -28,6 +30,7 @@ from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
 _TRIED = 4  # images that each function is tried on
 _CPU = torch.device("cpu")
+_ON_GPU = "the GPU's generator"
 _INSTEAD = "take random numbers from its second argument (draws=…)"
 
 
@@ -93,7 +96,8 @@ class _Step:
                 if policy.compile and images.is_cuda:
                     result = self._compiled(*arguments)
                 else:
-                    with _PlannedRandomness(policy, seed):
+                    seeded = seed if policy.draws_from_globals else None
+                    with _GeneratorsKept(seeded), _PlannedRandomness(policy, seed):
                         result = policy.function(*arguments)
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
@@ -246,20 +250,25 @@ def try_function(
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
     if policy.geometry is not None:
         policy.matrices(numbers, shape)
-    with _StatesKept(device) as states:
-        _check_step(_Step(policy, slice(None)), images, numbers, states)
+    _check_step(_Step(policy, slice(None)), images, numbers)
 
 
-def _check_step(
-    step: _Step, images: torch.Tensor, numbers: NDArray[np.float64], states: "_StatesKept"
-) -> None:
-    name = step.policy.title
-    once, again = (step.run(images.clone(), numbers) for _ in range(2))
-    if changed := states.changed():
-        raise ConfigError(
-            f"augment: the function {name} draws from {changed}, whose numbers no plan has: they "
-            f"would differ between loaders and after a resume; {_INSTEAD}"
-        )
+def _check_step(step: _Step, images: torch.Tensor, numbers: NDArray[np.float64]) -> None:
+    policy, name = step.policy, step.policy.title
+    policy.draws_from_globals = False
+    with _GeneratorsKept(0, images.device) as kept:
+        step.run(images.clone(), numbers)
+        changed = kept.changed()
+    if changed:
+        if policy.per == "batch" or policy.compile or _ON_GPU in changed:
+            raise ConfigError(
+                f"augment: the function {name} draws from {' and '.join(changed)}, whose numbers "
+                f"no plan has: they would differ between loaders and after a resume; {_INSTEAD}"
+            )
+        policy.draws_from_globals = True
+
+    with _GeneratorsKept(0, images.device):
+        once, again = (step.run(images.clone(), numbers) for _ in range(2))
     # as bytes: NaN, which a function may make of an image of one colour, equals nothing
     if not torch.equal(_bytes(once), _bytes(again)):
         raise ConfigError(
@@ -282,18 +291,28 @@ def _bytes(images: torch.Tensor) -> torch.Tensor:
     return images.contiguous().view(torch.uint8)
 
 
-class _StatesKept:
-    """Sets the random states of a process, and of one device, back to what they were."""
+class _GeneratorsKept:
+    """Seeds the generators that the whole process shares, and sets them back afterwards.
 
-    def __init__(self, device: torch.device):
-        self._gpu = device if device.type == "cuda" else None
+    Args:
+        seed: None: nothing is done.
+        device: a GPU's generator is kept as well.
+    """
 
-    def __enter__(self) -> "_StatesKept":
-        self._before = self._states()
+    def __init__(self, seed: int | None, device: torch.device = _CPU):
+        self._seed, self._gpu = seed, device if device.type == "cuda" else None
+
+    def __enter__(self) -> "_GeneratorsKept":
+        if self._seed is not None:
+            self._before = self._states()
+            random.seed(self._seed)
+            np.random.seed(self._seed)
+            torch.default_generator.manual_seed(self._seed)
+            self._seeded = self._states()
         return self
 
     def _states(self) -> dict[str, Any]:
-        on_gpu = {"the GPU's generator": torch.cuda.get_rng_state(self._gpu)} if self._gpu else {}
+        on_gpu = {_ON_GPU: torch.cuda.get_rng_state(self._gpu)} if self._gpu else {}
         return {
             "random": random.getstate(),
             "numpy.random": np.random.get_state(),
@@ -301,21 +320,22 @@ class _StatesKept:
             **on_gpu,
         }
 
-    def changed(self) -> str:
-        """Which states have changed."""
+    def changed(self) -> list[str]:
+        """The generators that have been drawn from."""
         now = self._states()
-        return " and ".join(
+        return [
             name
-            for name, state in self._before.items()
+            for name, state in self._seeded.items()
             if repr(_plain(state)) != repr(_plain(now[name]))
-        )
+        ]
 
     def __exit__(self, *error: object) -> None:
-        random.setstate(self._before["random"])
-        np.random.set_state(self._before["numpy.random"])
-        torch.set_rng_state(self._before["PyTorch's generator"])
-        if self._gpu:
-            torch.cuda.set_rng_state(self._before["the GPU's generator"], self._gpu)
+        if self._seed is not None:
+            random.setstate(self._before["random"])
+            np.random.set_state(self._before["numpy.random"])
+            torch.set_rng_state(self._before["PyTorch's generator"])
+        if self._seed is not None and self._gpu:
+            torch.cuda.set_rng_state(self._before[_ON_GPU], self._gpu)
 
 
 def _plain(state: Any) -> Any:

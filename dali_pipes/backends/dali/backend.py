@@ -79,9 +79,13 @@ class DaliBackend(Backend):
             self._refuse_lacking()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
-        # Python can't run inside of the graph: it ends before the functions of the user's
-        self._finishes_after_graph = not self._resizes_with_torch and any(
-            view.augmenter.functions for view in views_of(self._transform)
+        # Python can't run inside of the graph, which ends before the functions of the user's; nor
+        # may functions that draw from generators of the whole process run in threads
+        functions = [
+            each for view in views_of(self._transform) for each in view.augmenter.functions
+        ]
+        self._runs_functions_last = any(
+            not self._resizes_with_torch or function.draws_from_globals for function in functions
         )
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
@@ -180,10 +184,11 @@ class DaliBackend(Backend):
         They are delivered on the device where they arrive.
         """
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
-        self._finisher = Finisher(self._transform, self._batch_size, threads, to_pinned)
+        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned)
         batches = self._finisher(
             (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
+        batches = map(self._run_functions, batches) if self._runs_functions_last else batches
         return to_gpu(batches, self._device) if to_pinned else batches
 
     def _deliver_graph_outputs(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
@@ -221,12 +226,10 @@ class DaliBackend(Backend):
                 for _, (planned, batch) in deliveries
             )
             batches = to_gpu(batches, self._device) if self._device.type == "cuda" else batches
-        return map(self._run_functions, batches) if self._finishes_after_graph else batches
+        return map(self._run_functions, batches) if self._runs_functions_last else batches
 
     def _run_functions(self, delivery: Delivery) -> Delivery:
-        """The batch of a graph that has ended before the functions of the user's, finished on its
-        device.
-        """
+        """A batch that was made up to the functions of the user's, finished on its device."""
         planned, batch = delivery
         normalizers, groups = iter(self._normalizers), []
         for images, views in zip(batch.groups, planned.groups, strict=True):
@@ -241,9 +244,7 @@ class DaliBackend(Backend):
 
     @property
     def _graph_transform(self) -> Transform:
-        return (
-            self._transform.without_functions() if self._finishes_after_graph else self._transform
-        )
+        return self._transform.without_functions() if self._runs_functions_last else self._transform
 
     def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
         """The planned batch of what DALI's graph has just delivered.

@@ -2,7 +2,7 @@
 
 import pkgutil
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ class Augment:
     loader, on any number of ranks, and after a resume.
 
     What it draws from PyTorch (`torch.rand`, `Tensor.uniform_` …) comes from a generator with a
-    planned seed, so modules of torchvision.transforms.v2 can be given as they are. A function that
-    draws from `random` or `numpy.random`, or keeps a state, is refused when the loader is built.
+    planned seed, so modules of torchvision.transforms.v2 can be given as they are. If it draws from
+    `random` or `numpy.random`, these get a planned seed for each call, and their states back after
+    it. A function that keeps a state is refused when the loader is built.
 
     Args:
         function: takes an image, (3, H, W), and returns one of the same shape, dtype and device. It
@@ -48,6 +49,10 @@ class Augment:
             first pixel. None: pixels stay in place.
         compile: compiles the function with `torch.compile` where it runs on a GPU. It takes its
             random numbers from `draws` then.
+
+    Attributes:
+        draws_from_globals: whether it was seen to draw from generators that the whole process
+            shares, so that it must run in the thread that asks for the batch, or in a worker.
     """
 
     function: Any
@@ -58,6 +63,7 @@ class Augment:
     where: str = option("uint8", check_choice, ("uint8", "normalized"))
     geometry: Any = None
     compile: bool = False
+    draws_from_globals: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_options(self)
