@@ -9,7 +9,7 @@ and targets and yields a `Batch`. A new backend is a subclass of `Backend` with 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -236,6 +236,11 @@ register_dataclass(Batch)
 BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
+# what a backend may carry out: steps on whole images, a random interpolation, a resize without
+# antialiasing, functions of the user's, and erased rectangles of noise
+EVERYTHING = frozenset({"before", "interpolation", "antialias", "functions", "noise"})
+
+
 class Backend(ABC):
     """One way to carry out a plan. A subclass creates what it needs once in `_prepare`.
 
@@ -246,9 +251,16 @@ class Backend(ABC):
         probe: tests in a separate process whether regions of these images are decoded correctly
             here; returns what is wrong, "" if nothing.
 
+    Attributes:
+        carries_out: what it makes of a transform besides a crop, a resize, flips and the operations
+            of `augment`, by the names of `EVERYTHING`. The rest is refused by name, so that a
+            backend that is older than an option does not leave it out without a word.
+
     Raises:
         ConfigError: this backend cannot do what is asked for.
     """
+
+    carries_out: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -265,6 +277,7 @@ class Backend(ABC):
             config.on_device(device),
         )
         self._batch_size, self._device, self._probe = batch_size, device, probe
+        self._refuse_undeclared()
         self._prepare()
 
     @abstractmethod
@@ -278,16 +291,25 @@ class Backend(ABC):
         if self._transform.augmenter.policies:
             raise ChoiceError(type(self._config), "does not support augment; use ", *_UNIVERSAL)
 
-    def _refuse_before(self) -> None:
-        """For a backend that changes no whole image before its region is cut out, and resizes all
-        images alike.
-        """
-        if any(view.interpolation == RANDOM for view in views_of(self._transform)):
-            option = Mention(type(self._transform), "interpolation", RANDOM)
-            problem = ("does not support ", option, "; use ", *_UNIVERSAL)
-            raise ChoiceError(type(self._config), *problem)
-        if self._transform.has_steps_before:
-            raise ChoiceError(type(self._config), "does not support before; use ", *_UNIVERSAL)
+    def _refuse_undeclared(self) -> None:
+        """Refuses what the transform asks for and `carries_out` does not name."""
+        views, transform = views_of(self._transform), type(self._transform)
+        plain = any(view.resizes and not view.antialias for view in views)
+        random = any(view.interpolation == RANDOM for view in views)
+        functions = any(view.augmenter.functions for view in views)
+        fills = any(view.augmenter.fills for view in views)
+
+        wanted: dict[str, tuple[bool, Any]] = {
+            "before": (any(view.has_steps_before for view in views), "before"),
+            "interpolation": (random, Mention(transform, "interpolation", RANDOM)),
+            "antialias": (plain, Mention(transform, "antialias", False)),
+            "functions": (functions, "functions in augment"),
+            "noise": (fills, "TimmRandomErasing"),
+        }
+        for name, (is_wanted, text) in wanted.items():
+            if is_wanted and name not in self.carries_out:
+                problem = ("does not support ", text, "; use ", *_UNIVERSAL)
+                raise ChoiceError(type(self._config), *problem)
 
     def _refuse_operations(self, names: list[str]) -> None:
         """For a backend that does not have these operations of `augment`."""

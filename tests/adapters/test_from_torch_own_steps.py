@@ -262,7 +262,7 @@ def test_albumentations_random_steps_have_the_old_distribution(files):
 REFUSED = {
     "a generator of its own": (
         lambda: compose(transforms.ToTensor(), ByRandom(random.Random(0))),
-        "a random generator of its own",
+        "generator of its own",
     ),
     "a shape": (lambda: compose(transforms.ToTensor(), Halve()), "returned a tensor of"),
     "before the crop": (
@@ -284,7 +284,7 @@ def test_what_no_plan_can_repeat_is_refused(files, case):
     old = DataLoader(Pictures(files, make()), batch_size=4)
     with pytest.raises(dp.NotConvertibleError, match="cannot be carried over") as raised:
         dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu")
-    assert any(reason in step.by for step in raised.value.steps)
+    assert reason in " ".join([str(raised.value), *(step.by for step in raised.value.steps)])
 
 
 def test_explain_says_what_runs_as_it_is(files):

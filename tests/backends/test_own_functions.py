@@ -382,7 +382,7 @@ def test_a_dropout_that_does_not_train_draws_nothing(manifest):
 @pytest.mark.slow
 def test_what_a_backend_without_functions_says(manifest):
     pytest.importorskip("tensorflow")
-    with pytest.raises(dp.ConfigError, match="does not support augment"):
+    with pytest.raises(dp.ConfigError, match="does not support functions in augment"):
         dp.build_loader(
             manifest,
             dp.TfDataConfig(),

@@ -95,6 +95,30 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
     test_contract.test_pixels_agree_with_pillow(real_manifest, "toy", transform)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"before": ["RandomPerspective"]}, "does not support before"),
+        (
+            {"interpolation": "random"},
+            "does not support TrainTransform.interpolation='random'|random",
+        ),
+        ({"antialias": False}, "antialias"),
+        ({"augment": [dp.Augment(abs)]}, "does not support functions in augment"),
+        ({"augment": ["TimmRandomErasing"]}, "does not support TimmRandomErasing"),
+    ],
+)
+def test_it_leaves_out_nothing_that_it_does_not_know(toy, thumbnails, options, message):
+    """As a backend that was written before there was such an option."""
+    with pytest.raises(dp.ConfigError, match=message):
+        dp.build_loader(
+            thumbnails,
+            list_backends()["toy"].config(),
+            transform=dp.TrainTransform(size=32, **options),
+            batch_size=4,
+        )
+
+
 @pytest.mark.slow
 def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     """In processes of their own, where only the entry point says that there is such a backend."""

@@ -143,7 +143,7 @@ MISTAKES = {
     "load of bytes": (lambda m: dp.Manifest.load(b"/x"), r"file is b'/x'; it takes one path"),
     "from_torch of a data set": (
         lambda m: dp.from_torch(DATASET),
-        "TensorDataset.*pass on a DataLoader",
+        "TensorDataset.*pass on a torch.utils.data.DataLoader",
     ),
     "augmentation of torchvision": (
         lambda m: dp.TrainTransform(augment=[v2.RandAugment()]),
@@ -191,7 +191,10 @@ MISTAKES = {
         lambda m: resumed(m, epoch=2**32),
         "epoch 4294967296 with .* is no state of this loader",
     ),
-    "from_torch of a path": (lambda m: dp.from_torch("/images"), "pass on a DataLoader"),
+    "from_torch of a path": (
+        lambda m: dp.from_torch("/images"),
+        "pass on a torch.utils.data.DataLoader",
+    ),
 }
 
 

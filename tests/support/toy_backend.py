@@ -48,7 +48,7 @@ class ToyBackend(Backend):
     def _image(self, planned, at):
         encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
         (pixels,) = pillow.read(
-            encoded, name, [(self._transform, planned.geometry.take(at), planned.shape)]
+            encoded, name, [pillow.View(self._transform, planned.geometry.take(at), planned.shape)]
         )
         return pixels
 

@@ -20,7 +20,7 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
@@ -70,6 +70,7 @@ class DaliBackend(Backend):
     """
 
     _config: DaliOptions
+    carries_out = EVERYTHING
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"

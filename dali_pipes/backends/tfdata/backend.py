@@ -67,10 +67,10 @@ class TfDataBackend(Backend):
     """
 
     _config: TfDataConfig
+    carries_out = frozenset({"antialias"})
 
     def _prepare(self) -> None:
         self._refuse_views()
-        self._refuse_before()
         self._refuse_augment()
         self._refuse_exif()
         self._reader = Reader()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels
 from dali_pipes.backends.common.dataloader import end_workers
 from dali_pipes.backends.common.functions import Functions
@@ -41,6 +41,7 @@ class TorchBackend(Backend):
     """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
     _config: TorchConfig
+    carries_out = EVERYTHING
 
     def _prepare(self) -> None:
         config = self._config

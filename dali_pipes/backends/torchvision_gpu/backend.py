@@ -48,11 +48,11 @@ class TorchvisionGpuBackend(Backend):
     """
 
     _config: TorchvisionGpuConfig
+    carries_out = frozenset({"antialias", "functions", "noise"})
 
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
         self._refuse_views()
-        self._refuse_before()
         self._refuse_exif()
         self._normalize = Normalizer(transform)
         self._slots = transform.augmenter.slots

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.transfer import ids_on
 from dali_pipes.backends.config import MAX_COUNT, LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
@@ -36,6 +36,7 @@ class CachedBackend(Backend):
     """
 
     _config: CachedConfig
+    carries_out = EVERYTHING  # by DALI
 
     def _prepare(self) -> None:
         # DALI makes them on the GPU if there is one, and on all cores

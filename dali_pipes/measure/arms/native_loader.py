@@ -65,6 +65,8 @@ class DaliNativeBackend(DaliBackend):
     Its batches belong to no planned ones.
     """
 
+    carries_out = frozenset({"antialias"})
+
     def _prepare(self) -> None:
         self._refuse_views()
         owner, planned = type(self._config), Mention(DaliConfig)
@@ -80,7 +82,6 @@ class DaliNativeBackend(DaliBackend):
             raise ChoiceError(
                 owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
             )
-        self._refuse_before()
 
         # boxes and masks move with the plan's crop, which this graph does not take
         if any(map(self._manifest.has_target, ("boxes", "mask"))):

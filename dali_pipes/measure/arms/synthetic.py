@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dali_pipes.backends.base import Backend, Delivery
+from dali_pipes.backends.base import EVERYTHING, Backend, Delivery
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.measure.arms.noise import Noise
 from dali_pipes.plan.plan import PlannedBatch
@@ -18,6 +18,8 @@ class SyntheticConfig(LoaderConfig):
 
 class SyntheticBackend(Backend):
     """The upper bound: a plan without reading a file. Only the ids change from batch to batch."""
+
+    carries_out = EVERYTHING  # the form of its images is the same with and without
 
     def _prepare(self) -> None:
         self._noise = Noise(self._transform, self._batch_size, self._device)
