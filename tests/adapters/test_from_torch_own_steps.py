@@ -117,6 +117,7 @@ FIXED = {
     ),
     "floats": lambda: compose(transforms.ToTensor(), Darken(0.7), normalize()),
     "normalized": lambda: compose(transforms.ToTensor(), normalize(), Darken(1.5), Darken(0.5)),
+    "normalized twice": lambda: compose(transforms.ToTensor(), normalize(), normalize()),
     "PIL and floats": lambda: compose(Sharpen(), transforms.ToTensor(), Darken(0.5), normalize()),
     "a library's, of one value": lambda: compose(
         transforms.RandomPerspective(p=0.0), transforms.ToTensor()

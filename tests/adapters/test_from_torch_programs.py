@@ -446,10 +446,6 @@ DEFECTS = {
     "is made in another way|something else than to": (Own, of_classes),
     "depends on pixels": (Own, lambda x, at: (EVAL(x), int(np.mean(x)))),
     "sample.1. is another one for noise: it depends": (Own, lambda x, at: (EVAL(x), x.size[0])),
-    "Normalize|twice": (
-        Own,
-        lambda x, at, n=v1.Normalize([0.5] * 3, [0.5] * 3): (n(n(EVAL(x))), at),
-    ),
     "it ends in PIL images": (Own, lambda x, at, t=v1.Compose(STEPS): (t(x), at)),
     "no picture in its samples": (Own, lambda x, at: (torch.tensor(np.array(x).mean((0, 1))), at)),
     "blue, green and red": (
