@@ -27,6 +27,9 @@ class Backend:
     def explain(self):
         return "nothing is decoded"
 
+    def explain_functions(self):
+        return ""
+
     def close(self):
         pass
 
