@@ -47,6 +47,7 @@ def images_of(manifest, config, transform, **options):
         return next(iter(loader)).images.cpu()
 
 
+@pytest.mark.compares_pixels
 @pytest.mark.parametrize(
     "name", [*(each for each in BACKENDS if each != "dali_gpu"), *needs_cuda("dali_gpu")]
 )
@@ -117,6 +118,35 @@ def test_each_view_has_its_own(pictures):
         assert (found[0][name].float() - found[1][name].float()).abs().max() <= 1
     plain = images_of(pictures, BACKENDS["torch"], dp.TrainTransform(size=32, dtype="uint8"))
     assert not torch.equal(found[0]["turned"][:, 0], plain)
+
+
+def darken(image):
+    assert image.is_cuda
+    return image // 2
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
+        {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
+        {"interpolation": "random"},
+        {"antialias": False},
+        {"augment": ["RandAugment", dp.Augment(darken), "RandomErasing"]},
+        {"augment": [dp.Augment(torch.abs, where="normalized", per="batch")], "dtype": "bf16"},
+    ],
+    ids=str,
+)
+def test_the_graph_of_a_gpu_delivers(pictures, options):
+    """Its host code, which the simulated GPU runs as well."""
+    transform = dp.TrainTransform(size=32, **options)
+    with dp.build_loader(
+        pictures, dp.DaliConfig(device="gpu"), transform=transform, batch_size=4
+    ) as loader:
+        for step, batch in enumerate(loader):
+            assert batch.images.is_cuda and batch.images.shape == (4, 3, 32, 32)
+            assert batch.ids.tolist() == loader.plan.batch(0, step).ids.tolist()
 
 
 @pytest.mark.parametrize("name", ["torch", "dali_cpu"])
