@@ -5,6 +5,7 @@ and after a resume, or are refused.
 import os
 import random
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -226,6 +227,15 @@ def test_no_draw_serves_two_purposes(manifest, monkeypatch):
     assert len(drawn) == len(set(drawn)) > 100
 
 
+@pytest.mark.parametrize("name", ["torch", "dali_cpu", "dali_cpu_graph"])
+def test_a_mode_of_the_program_changes_no_number(manifest, expected, name):
+    with torch.device("meta"):
+        images = images_of(load(manifest, name, cropped(OWN)))
+        assert torch.rand(2).is_meta  # the mode is there again
+    for id, image in images.items():
+        torch.testing.assert_close(image, expected[id], atol=2e-6, rtol=0)
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_any_number_of_ranks_and_a_resume_on_another_loader(manifest, ranks):
     transform = cropped(OWN)
@@ -359,10 +369,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_function_that_no_plan_can_repeat_is_refused(manifest, case):
+@pytest.mark.parametrize("around", [nullcontext, lambda: torch.device("cpu")])
+def test_a_function_that_no_plan_can_repeat_is_refused(manifest, case, around):
+    """Also in a mode of the program's."""
     function, options, message = REFUSED[case]
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    with pytest.raises(dp.ConfigError, match=message):
+    with around(), pytest.raises(dp.ConfigError, match=message):
         load(manifest, "torch", cropped([dp.Augment(function, **options)]))
     now = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     assert states == now

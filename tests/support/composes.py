@@ -274,6 +274,7 @@ class GaussianBlur:
 
 # steps that a plan doesn't have, and what runs as it is
 AS_THEY_ARE: dict[str, tuple[Callable, str]] = {
+    "timm's AugMix": (partial(timm_train, auto_augment="augmix-m5"), "AugMixAugment"),
     "Lambda": (lambda: tensor_end(v1.CenterCrop(224), v1.Lambda(lambda image: image)), "Lambda"),
     "AugMix": (lambda: torchvision_train(v1.AugMix()), "AugMix"),
     "erasing with a color": (
@@ -363,7 +364,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),
         "the transform",
     ),
-    "timm's AugMix": (partial(timm_train, auto_augment="augmix-m5"), "AugMixAugment"),
     "timm's border": (
         lambda: __import__("timm").data.create_transform(224, crop_mode="border"),
         "ResizeKeepRatio",

@@ -27,6 +27,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
+from dali_pipes.system.interrupts import delayed_signals
 
 _TRIED = 4  # images that each function is tried on
 _CPU = torch.device("cpu")
@@ -136,6 +137,27 @@ class _PlannedRandomness(TorchFunctionMode):
         super().__init__()
         self._policy, self._seed = policy, seed
         self._generator: torch.Generator | None = None
+
+    def __enter__(self) -> "_PlannedRandomness":
+        # `in_own_modes` keeps PyTorch from asking any mode, since those of the program must change
+        # nothing. So that it asks this one, the others are put away.
+        self._others: list[Any] = []
+        if torch._C._len_torch_function_stack():
+            with delayed_signals():
+                while torch._C._len_torch_function_stack():
+                    self._others.append(torch._C._pop_torch_function_stack())
+        self._asked: Any = torch._C._EnableTorchFunction()
+        self._asked.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._asked.__exit__(*error)
+        if self._others:
+            with delayed_signals():
+                while self._others:
+                    torch._C._push_on_torch_function_stack(self._others.pop())
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
