@@ -147,7 +147,7 @@ class _PlannedRandomness(TorchFunctionMode):
                 while torch._C._len_torch_function_stack():
                     self._others.append(torch._C._pop_torch_function_stack())
         self._asked: Any = torch._C._EnableTorchFunction()
-        self._asked.__enter__()
+        self._asked.__enter__()  # type: ignore[no-untyped-call]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
