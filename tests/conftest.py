@@ -66,7 +66,9 @@ def pytest_collection_finish():
     would look through them for a second.
     """
     gc.collect()
-    gc.freeze()
+    # what is frozen is never collected, and the simulated GPU ends before the interpreter does
+    if "SIMULATED_GPU" not in os.environ:
+        gc.freeze()
 
 
 def _longest_files_first(items):
