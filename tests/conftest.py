@@ -30,6 +30,7 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
 LEFT_OUT = pytest.StashKey[int]()
+STATUS = pytest.StashKey[int]()
 LONG = ("slow", "cluster", "container")  # marks of tests that take far longer than others
 
 settings.register_profile("busy", deadline=None)
@@ -69,6 +70,22 @@ def pytest_collection_finish():
     # what is frozen is never collected, and the simulated GPU ends before the interpreter does
     if "SIMULATED_GPU" not in os.environ:
         gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    session.config.stash[STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    """After the memory tests the simulated GPU may crash at the end of the interpreter; why
+    is not known. What programs do at their end is tested in processes of their own.
+    """
+    if "SIMULATED_GPU" in os.environ and not os.environ.get("PYTEST_XDIST_WORKER"):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash.get(STATUS, 1))
 
 
 def _longest_files_first(items):
