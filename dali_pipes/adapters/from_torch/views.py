@@ -6,18 +6,7 @@ from typing import Any
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import TrainTransform, Transform, ViewsTransform
-
-# the options that a view has for itself; all others are those of the whole ViewsTransform
-_OF_A_VIEW = (
-    "size",
-    "interpolation",
-    "scale",
-    "ratio",
-    "flip",
-    "vertical_flip",
-    "augment",
-    "before",
-)
+from dali_pipes.plan.transforms.views import VIEW_OPTIONS
 
 
 def join_views(transforms: list[Transform]) -> ViewsTransform:
@@ -41,8 +30,8 @@ def join_views(transforms: list[Transform]) -> ViewsTransform:
     shared: list[dict[str, Any]] = []
     for transform in transforms:
         values = {each.name: getattr(transform, each.name) for each in fields(TrainTransform)}
-        views.setdefault(_name(transform), []).append({key: values[key] for key in _OF_A_VIEW})
-        shared.append({key: value for key, value in values.items() if key not in _OF_A_VIEW})
+        views.setdefault(_name(transform), []).append({key: values[key] for key in VIEW_OPTIONS})
+        shared.append({key: value for key, value in values.items() if key not in VIEW_OPTIONS})
     refuse_unless(
         all(each == shared[0] for each in shared),
         name,

@@ -12,7 +12,8 @@ from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
 from dali_pipes.plan.transforms.train import TrainTransform
 
-_VIEW_OPTIONS = (
+# the options that a view has for itself; all others are those of the whole transform
+VIEW_OPTIONS = (
     "size",
     "interpolation",
     "scale",
@@ -146,8 +147,8 @@ def _parse_view_options(name: str, value: Any) -> list[dict[str, Any]]:
     if not listed or not value or not all(isinstance(options, Mapping) for options in value):
         takes = "options such as count and size, or a list of them"
         raise ConfigError(f"views: {name} is {value!r}; it takes {takes}")
-    if unknown := {str(option) for options in value for option in options} - set(_VIEW_OPTIONS):
-        takes = f"{', '.join(_VIEW_OPTIONS)}; the rest stands beside views"
+    if unknown := {str(option) for options in value for option in options} - set(VIEW_OPTIONS):
+        takes = f"{', '.join(VIEW_OPTIONS)}; the rest stands beside views"
         raise ConfigError(f"views: {name} has {', '.join(sorted(unknown))}; a view takes {takes}")
 
     return [dict(options) for options in value]
