@@ -113,10 +113,10 @@ def option_classes():
 
 
 def numbers_of(kind):
-    """Fields that are numbers, with the kind of each; not those of what a loader makes, which are
-    tensors.
+    """Arguments that are numbers, with the kind of each; not those of what a loader makes, which
+    are tensors.
     """
-    kinds = {each.name: _read_annotation(each.type) for each in fields(kind)}
+    kinds = {each.name: _read_annotation(each.type) for each in fields(kind) if each.init}
     return {name: found[0] for name, found in kinds.items() if found and found[0] in BAD}
 
 

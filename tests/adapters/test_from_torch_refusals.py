@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from test_from_torch_programs import Own, convert
-from timm.data.auto_augment import augment_and_mix_transform
+from timm.data.transforms import CenterCropOrPad
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
@@ -152,9 +152,7 @@ PROGRAMS = {
         r"^move it behind the crop if your training may change so, then end the transform before",
     ),
     "a step of timm": (
-        lambda files: Own(
-            files, steps(CROP, augment_and_mix_transform("augmix-m5", {}), v1.ToTensor())
-        ),
+        lambda files: Own(files, steps(CROP, CenterCropOrPad(40), v1.ToTensor())),
         "our plan has no such step",
         r"to_pil_image\(image\) in the collate function",
     ),

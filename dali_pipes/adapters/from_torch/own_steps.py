@@ -80,13 +80,14 @@ def carry_out(reading: Reading, step: Any) -> str:
 
     where = "normalized" if reading.floats else "uint8"
     policy, before = _function_of(reading, tried, where), freeze(tried)
-    try_function(policy, shape_of(size))
     # of albumentations' steps the plan seeds the generators
-    if not isinstance(policy.function, OnArray):
-        if find_generators(tried):
-            raise ConfigError("it has a random generator of its own, whose numbers no plan has")
-        if freeze(tried) != before:
-            raise ConfigError("a call changes its attributes, so a resume could not repeat it")
+    is_seeded = isinstance(policy.function, OnArray)
+    if not is_seeded and find_generators(tried):
+        raise ConfigError("it has a random generator of its own, whose numbers no plan has")
+
+    try_function(policy, shape_of(size))
+    if not is_seeded and freeze(tried) != before:
+        raise ConfigError("a call changes its attributes, so a resume could not repeat it")
 
     policy = _function_of(reading, step, where)
     reading.augment.append(policy)
