@@ -43,6 +43,7 @@ from dali_pipes.adapters.from_torch.masks import (
     refuse_other_modes,
 )
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
+from dali_pipes.adapters.from_torch.readers.timm import note_prefetch_loader
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
     Reading,
@@ -61,7 +62,7 @@ from dali_pipes.adapters.from_torch.samples import (
     listed_samples,
     skeletons_of,
 )
-from dali_pipes.adapters.from_torch.steps import read, read_prefetched, read_steps
+from dali_pipes.adapters.from_torch.steps import read, read_steps
 from dali_pipes.adapters.from_torch.trace import trace, visit_more
 from dali_pipes.adapters.from_torch.views import join_views, view_places
 from dali_pipes.backends.base import Batch, BatchTransform
@@ -358,10 +359,12 @@ class Conversion:
 
 def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
     """Reads the steps of each picture, and those of timm's PrefetchLoader, if there is one."""
-    return [
-        read_prefetched(chain.steps, prefetch) if prefetch else read_steps(chain.steps)
-        for chain in chains
-    ]
+    readings = []
+    for chain in chains:
+        readings.append(reading := read_steps(chain.steps))
+        if prefetch:
+            note_prefetch_loader(reading, prefetch)
+    return readings
 
 
 def _refuse_other_loaders(loader: Any) -> None:

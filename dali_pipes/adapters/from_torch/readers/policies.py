@@ -1,0 +1,183 @@
+"""Reads steps that become policies of `augment`: colours, blur, rotation, erasing, AutoAugment."""
+
+import math
+from typing import Any
+
+from dali_pipes.adapters.from_torch.readers.common import (
+    StepReader,
+    check_fill,
+    describe_options,
+    note_policy,
+)
+from dali_pipes.adapters.from_torch.reading import Reading, refuse_unless
+
+EQUALIZE = (
+    "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's "
+    "(docs/augmentation.md)"
+)
+
+
+def make_auto_augment_reader(*names: str) -> StepReader:
+    """Returns the reader of AutoAugment or one of its successors, which have these options."""
+
+    def read(reading: Reading, step: Any) -> str:
+        mode, reading.affine = _read_warp(step), True
+
+        policy = getattr(step, "policy", "imagenet")
+        policy = str(getattr(policy, "value", policy))
+        refuse_unless(
+            policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet"
+        )
+
+        options = {name: getattr(step, name) for name in names}
+        return (
+            note_policy(reading, step, type(step).__name__, **options, interpolation=mode)
+            + EQUALIZE
+        )
+
+    return read
+
+
+def _read_warp(step: Any) -> str:
+    """Returns the interpolation of a step that rotates or shears, and checks its fill."""
+    name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
+    refuse_unless(
+        mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear"
+    )
+    check_fill(step, name)
+    return mode
+
+
+def read_color_jitter(reading: Reading, step: Any) -> str:
+    found = {}
+    # torchvision keeps v as [max(0, 1 - v), 1 + v]
+    for name in ("brightness", "contrast", "saturation"):
+        low, high = getattr(step, name) or (1.0, 1.0)
+        # low is max(0, 1 - v) and high is 1 + v for one v
+        fits = math.isclose(low, max(0.0, 2 - high))
+        refuse_unless(
+            fits,
+            "ColorJitter",
+            f"{name} is drawn from [{low}, {high}]",
+            "ours is drawn from [max(0, 1 - v), 1 + v]",
+        )
+        found[name] = float(high) - 1
+
+    low, high = step.hue or (0.0, 0.0)
+    refuse_unless(
+        math.isclose(low, -high),
+        "ColorJitter",
+        f"hue is drawn from [{low}, {high}]",
+        "ours is drawn from [-hue, hue]",
+    )
+    # rounded, since high - 1 has the rounding error of 1 + v
+    found = {
+        name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value
+    }
+
+    return (
+        note_policy(reading, step, "ColorJitter", **found)
+        if found
+        else "nothing: it changes nothing"
+    )
+
+
+def read_grayscale(reading: Reading, step: Any) -> str:
+    three = step.num_output_channels == 3
+    refuse_unless(
+        three,
+        "Grayscale",
+        "images of one channel",
+        "use Grayscale(3), and a model that takes three channels",
+    )
+    return note_policy(reading, step, "RandomGrayscale", p=1.0)
+
+
+def read_random_grayscale(reading: Reading, step: Any) -> str:
+    return note_policy(reading, step, "RandomGrayscale", p=float(step.p))
+
+
+def read_solarize(reading: Reading, step: Any) -> str:
+    # values from the threshold on are inverted, and values are whole numbers from 0 to 255
+    threshold = min(max(math.ceil(step.threshold), 0), 256)
+    return note_policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
+
+
+def read_posterize(reading: Reading, step: Any) -> str:
+    return note_policy(reading, step, "RandomPosterize", bits=int(step.bits), p=float(step.p))
+
+
+def read_sharpness(reading: Reading, step: Any) -> str:
+    factor = float(step.sharpness_factor)
+    return note_policy(
+        reading, step, "RandomAdjustSharpness", sharpness_factor=factor, p=float(step.p)
+    )
+
+
+def make_chance_reader(note: str = "") -> StepReader:
+    """Returns the reader of an operation that has no option but its probability."""
+
+    def read(reading: Reading, step: Any) -> str:
+        return note_policy(reading, step, type(step).__name__, p=float(step.p)) + note
+
+    return read
+
+
+def read_blur(reading: Reading, step: Any) -> str:
+    kernel = set(step.kernel_size)
+    refuse_unless(
+        len(kernel) == 1,
+        "GaussianBlur",
+        f"kernel_size={tuple(step.kernel_size)}",
+        "use a square kernel",
+    )
+
+    return note_policy(
+        reading,
+        step,
+        "GaussianBlur",
+        kernel_size=kernel.pop(),
+        sigma=tuple(map(float, step.sigma)),
+    )
+
+
+def read_rotation(reading: Reading, step: Any) -> str:
+    low, high = step.degrees
+    refuse_unless(
+        low == -high,
+        "RandomRotation",
+        f"degrees={(low, high)}",
+        "ours is drawn from [-degrees, degrees]",
+    )
+
+    plain = not step.expand and step.center is None
+    refuse_unless(plain, "RandomRotation", "expand or center is set", "leave both out")
+    mode, reading.affine = _read_warp(step), True
+    return note_policy(reading, step, "RandomRotation", degrees=float(high), interpolation=mode)
+
+
+def read_erasing(reading: Reading, step: Any) -> str:
+    """Reads torchvision's RandomErasing."""
+    value = step.value if isinstance(step.value, (list, tuple)) else [step.value]
+    options: dict[str, Any] = {
+        "p": float(step.p),
+        "scale": tuple(map(float, step.scale)),
+        "ratio": tuple(round(float(each), 12) for each in step.ratio),
+    }
+    # torchvision keeps None for "random", which is noise
+    if value in (["random"], [None]):
+        return note_erasing(reading, "TimmRandomErasing", options | {"mode": "pixel"})
+
+    refuse_unless(
+        all(each == 0 for each in value),
+        "RandomErasing",
+        "it fills with a color",
+        "erase with zeros or noise",
+    )
+    return note_erasing(reading, "RandomErasing", options)
+
+
+def note_erasing(reading: Reading, name: str, options: dict[str, Any]) -> str:
+    reading.erased = True
+    reading.augment.append({"name": name, **options})
+    return f"augment: {name}({describe_options(options)})"

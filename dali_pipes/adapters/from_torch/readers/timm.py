@@ -1,0 +1,118 @@
+"""Reads what timm has of its own: RandAugment, RandomErasing, and its PrefetchLoader."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dali_pipes.adapters.from_torch.readers.common import (
+    KEEP,
+    describe_step,
+    note_policy,
+)
+from dali_pipes.adapters.from_torch.readers.policies import note_erasing
+from dali_pipes.adapters.from_torch.reading import Reading, Step, refuse_unless
+from dali_pipes.plan.augment import timm_ops
+from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
+
+
+def read_rand_augment(reading: Reading, step: Any) -> str:
+    """Reads timm's RandAugment: what its string was, which it does not keep."""
+    one, reading.affine = step.ops[0], True
+    numbers = {"m": one.magnitude, "n": step.num_layers, "p": one.prob, "mstd": one.magnitude_std}
+    parts = [f"{name}{value:g}" for name, value in numbers.items()]
+    parts += [f"mmax{one.magnitude_max}"] * bool(one.magnitude_max)
+    names = tuple(each.name for each in step.ops)
+    kinds = {PLAIN: "inc0", INCREASING: "inc1", tuple(WEIGHTS): "tweights"}
+    refuse_unless(
+        names in kinds and (step.choice_weights is None) == (kinds[names] != "tweights"),
+        "timm's RandAugment",
+        f"our plan does not have its operations {', '.join(names[:3])} …",
+        "use timm's own sets: inc0, inc1 or tweights",
+    )
+    shared = ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs")
+    alike = all(getattr(each, name) == getattr(one, name) for each in step.ops for name in shared)
+    share = one.hparams.get("translate_pct", 0.45) == 0.45
+    refuse_unless(
+        alike and share, "timm's RandAugment", "its operations have options of their own", KEEP
+    )
+    if kinds[names] == "tweights":
+        total = sum(WEIGHTS.values())
+        expected = [weight / total for weight in WEIGHTS.values()]
+        refuse_unless(
+            np.allclose(step.choice_weights, expected),
+            "timm's RandAugment",
+            "it has weights of its own",
+            "use timm's",
+        )
+
+    options = _read_options(one)
+    config = "-".join(["rand", *parts, kinds[names]])
+    return note_policy(reading, step, "TimmRandAugment", config=config, **options)
+
+
+def _read_options(op: Any) -> dict[str, Any]:
+    """The interpolation and the color around the image of timm's operations."""
+    mode, fill = op.kwargs["resample"], tuple(op.kwargs["fillcolor"])
+    several = isinstance(mode, (list, tuple))
+    names = [Image.Resampling(each).name.lower() for each in (mode if several else [mode])]
+    known = (
+        set(names) == {"bilinear", "bicubic"} if several else names[0] in timm_ops.INTERPOLATIONS
+    )
+    refuse_unless(
+        known, "timm's policy", f"interpolation={', '.join(names)}", "use bilinear or bicubic"
+    )
+    return {"interpolation": "random" if several else names[0], "fill": fill}
+
+
+def read_erasing(reading: Reading, step: Any) -> str:
+    """Reads timm's RandomErasing (timm/data/random_erasing.py).
+
+    It draws the same regions as torchvision's, of uniform area and log aspect ratio, and has other
+    names for the same options.
+    """
+    refuse_unless(
+        step.num_splits < 2,
+        "RandomErasing",
+        f"num_splits={step.num_splits} leaves a part of each batch out",
+        "set it to 0",
+    )
+    options: dict[str, Any] = {
+        "p": float(step.probability),
+        "scale": (float(step.min_area), float(step.max_area)),
+        # rounded, since timm keeps logarithms
+        "ratio": tuple(round(math.exp(each), 12) for each in step.log_aspect_ratio),
+    }
+    if not (step.rand_color or step.per_pixel or step.max_count > 1):
+        return note_erasing(reading, "RandomErasing", options)
+
+    mode = "pixel" if step.per_pixel else "rand" if step.rand_color else "const"
+    counts = {"min_count": int(step.min_count), "max_count": int(step.max_count)}
+    return note_erasing(reading, "TimmRandomErasing", options | {"mode": mode, **counts})
+
+
+def note_prefetch_loader(reading: Reading, loader: Any) -> None:
+    """Notes what timm's PrefetchLoader does after the steps: cast, normalize, erase
+    (timm/data/loader.py).
+    """
+    uint8 = reading.tensor and not reading.floats
+    refuse_unless(
+        uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform"
+    )
+
+    kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+    wrong = f"img_dtype={loader.img_dtype}"
+    refuse_unless(
+        loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16"
+    )
+
+    # the PrefetchLoader keeps them in steps of 255
+    means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
+    reading.floats, dtype = True, kinds[loader.img_dtype]
+    reading.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": dtype}
+    reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
+
+    if erasing := loader.random_erasing:
+        reading.steps.append(Step(describe_step(erasing), read_erasing(reading, erasing)))
