@@ -11,9 +11,10 @@ from dali_pipes.adapters.from_torch.readers.common import (
     KEEP,
     describe_step,
     note_policy,
+    refuse_altered,
 )
 from dali_pipes.adapters.from_torch.readers.policies import note_erasing
-from dali_pipes.adapters.from_torch.reading import Reading, Step, refuse_unless
+from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
 from dali_pipes.plan.augment import timm_ops
 from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
 
@@ -115,4 +116,12 @@ def note_prefetch_loader(reading: Reading, loader: Any) -> None:
     reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
 
     if erasing := loader.random_erasing:
+        # the loader calls it itself, so it has not gone through the table of readers
+        refuse_unless(
+            is_of(erasing, "timm.data", "RandomErasing"),
+            f"PrefetchLoader's {type(erasing).__name__}",
+            "dali_pipes does not know what it does",
+            "use timm's RandomErasing",
+        )
+        refuse_altered(erasing)
         reading.steps.append(Step(describe_step(erasing), read_erasing(reading, erasing)))
