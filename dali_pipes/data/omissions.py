@@ -95,7 +95,7 @@ class Omission(NamedTuple):
         names: the names of the first few, relative to the root.
         unit: what is counted: "image" is an image or may be one; "object" is an annotation of an
             image that is used; "folder" is a folder that others take for a class; "file" is what
-            nobody takes for an image.
+            nobody takes for an image, or an image beside the files that the source names.
     """
 
     kind: str
@@ -246,7 +246,7 @@ def _describe_one(omission: Omission) -> str:
 
 def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
     """Raises OmissionError if an image or an object is left out."""
-    # files that nobody takes for images may be left out
+    # files that nobody takes for images, or that the user has not named, may be left out
     lost = [omission for omission in omissions if omission.unit != "file"]
     if lost:
         instead = (

@@ -212,7 +212,7 @@ def test_every_row_of_a_table_is_delivered_or_named(tmp_path_factory, rows):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([".jpg", ".gif", ".jfif", ".txt", ".png"]),
+            st.sampled_from([".jpg", ".gif", ".jfif", ".txt", ".png", ".a.seg.png"]),
             st.booleans(),
             st.sampled_from(list(CONTENTS)),
         ),
@@ -223,7 +223,7 @@ def test_every_member_of_a_shard_and_every_file_beside_it_is_delivered_or_named(
     tmp_path_factory, members
 ):
     root = tmp_path_factory.mktemp("shards")
-    parts = {"0.jpg": JPEG, "0.cls": b"0"}
+    parts = {"0.a.seg.png": CONTENTS["png"], "0.jpg": JPEG, "0.cls": b"0"}
     for number, (ending, labelled, content) in enumerate(members):
         parts[f"k{number}{ending}"] = CONTENTS[content]
         parts |= {f"k{number}.cls": b"1"} if labelled else {}
@@ -235,7 +235,8 @@ def test_every_member_of_a_shard_and_every_file_beside_it_is_delivered_or_named(
     for with_labels in (True, False):
         manifest = dp.Manifest.open(root, with_labels=with_labels, progress=False)
         keys = 1 + len(members)
-        assert len(manifest) + counted(manifest) == keys + 2
+        # beside them 0.a.seg.png and two files
+        assert len(manifest) + counted(manifest) == keys + 3
     shutil.rmtree(root)
 
 
@@ -497,6 +498,25 @@ def test_folders_beside_parquet_files_with_images_are_named(tmp_path):
     ]
     with pytest.raises(dp.OmissionError, match=r"cat/1.jpg"):
         dp.Manifest.open(tmp_path, strict=True, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+@pytest.mark.parametrize("named", ["0.{}", "{{0..1}}.{}"])
+def test_images_beside_shards_that_are_named_are_counted_and_may_be_there(tmp_path, kind, named):
+    for name in ("0.parquet", "1.parquet"):
+        table = pa.table({"image": [{"bytes": JPEG, "path": None}], "label": [0]})
+        pq.write_table(table, tmp_path / name)
+    for name in ("0.tar", "1.tar", "2.tar"):
+        with tarfile.open(tmp_path / name, "w") as archive:
+            add(archive, "0.jpg", JPEG)
+            add(archive, "0.cls", b"0")
+    for name in ("a.jpg", "b.png"):
+        (tmp_path / name).write_bytes(JPEG)
+
+    manifest = dp.Manifest.open(tmp_path / named.format(kind), strict=True, progress=False)
+    assert manifest.omissions == [
+        ("images that the source does not name", 2, ["a.jpg", "b.png"], "file")
+    ]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "tar"])

@@ -27,6 +27,7 @@ BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
 _LONGEST_LABEL = 2**20  # bytes of a .json or a text that are read
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
+_SHOWN = 5  # extensions of a key that a problem names
 _LABEL_EXTENSIONS = (".cls", ".json")  # the first that a key has is read
 # by WebDataset, the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
@@ -63,7 +64,8 @@ def list_images(
     They come in archive order.
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class
-    number) of one key form a sample. Members of other kinds are ignored if their key has an image.
+    number) of one key form a sample. Every other image has a problem, also one whose extension has
+    several dots, such as ".seg.png". Members of other kinds are ignored if their key has an image.
 
     Args:
         descriptor: of the file.
@@ -275,29 +277,33 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
 def _choose(
     descriptor: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
 ) -> Iterator[ShardMember]:
-    """Yields the image of one key with its label, or why it has none."""
+    """Yields the images of one key: the first with its label, the others with why they are not
+    used.
+    """
     names = {field: field.decode("latin-1") for field in fields}
     # a mask may have the extension of an image, such as .png
-    images = [
-        member
-        for field, member in fields.items()
-        if names[field] in IMAGE_EXTENSIONS and names[field] != targets.mask
+    pictures = [
+        field for field, name in names.items() if _ends_as_image(name) and name != targets.mask
     ]
+    # the image itself has an extension of one dot, and comes before others, such as .seg.png
+    pictures.sort(key=lambda field: names[field] not in IMAGE_EXTENSIONS)
     labels = {
         field: fields[field]
         for extension in _LABEL_EXTENSIONS
         if (field := extension.encode()) in fields
     }
 
-    if not images:
-        there = ", ".join(os.fsdecode(field) for field in fields)
-        for first in list(fields.values())[:1]:
-            yield ShardMember(
-                first.name, first.offset, first.size, problem=f"no image of this key ({there})"
-            )
+    if not pictures or names[pictures[0]] not in IMAGE_EXTENSIONS:
+        there = ", ".join(map(os.fsdecode, list(fields)[:_SHOWN]))
+        there += ", …" if len(fields) > _SHOWN else ""
+        advice = "; a key ends at the first dot of the name" if pictures else ""
+        for field in pictures or list(fields)[:1]:
+            member = fields[field]
+            lacking = f"no image of this key ({there}){advice}"
+            yield ShardMember(member.name, member.offset, member.size, problem=lacking)
         return
 
-    first, *others = images
+    first, *others = [fields[field] for field in pictures]
     label, problem, values = -1, None, None
     if with_labels:
         label, problem = (
@@ -312,6 +318,10 @@ def _choose(
     for other in others:
         second = f"a second image of one key; {os.fsdecode(first.name)} is used"
         yield ShardMember(other.name, other.offset, other.size, problem=second)
+
+
+def _ends_as_image(extension: str) -> bool:
+    return "." + extension.rpartition(".")[2] in IMAGE_EXTENSIONS
 
 
 def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:

@@ -1,5 +1,6 @@
 """Counts what is beside the shards or Parquet files of a folder, and is left out: other files,
-images in its folders, and shards that the numbers in their names say are missing.
+images in its folders, and shards that the numbers in their names say are missing. Where files are
+named, by a pattern or one by itself, these are images that the source does not name.
 """
 
 import os
@@ -22,6 +23,7 @@ from dali_pipes.data.sources.shards import (
     list_missing_shards,
 )
 
+UNNAMED = "images that the source does not name"
 INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
 
 
@@ -30,14 +32,15 @@ def count_beside(
 ) -> list[Omission]:
     """Counts files beside the shards of a folder, and shards that its numbering lacks.
 
-    Other files are not listed for one shard or for a pattern. Parquet files with images are read
-    whatever folders are beside them, so what these folders hold is counted here.
+    For one shard or a pattern only images are counted, since the other files are the user's choice.
+    Parquet files with images are read whatever folders are beside them, so what these folders hold
+    is counted here.
     """
     missing = count_by_kind(
         (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
     )
     if str(source).rstrip("/") != str(folder):
-        return missing if is_pattern(source) else []
+        return [*(missing if is_pattern(source) else []), *_count_unnamed(folder)]
 
     if isinstance(folder, str):
         there = list(list_objects(folder))
@@ -52,6 +55,23 @@ def count_beside(
         *count_by_kind(("images beside the shards", name) for name in images),
         *_count_in_folders(folder, named),
     ]
+
+
+def _count_unnamed(folder: Path | str) -> list[Omission]:
+    """Counts the images of a folder of which a source names some shards.
+
+    `strict` allows them, as it allows notes: who names the files has chosen.
+    """
+    # a store is asked for no listing: one of many objects costs more than opening a shard
+    if isinstance(folder, str):
+        return []
+
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_dir())
+    except PermissionError:  # a file may be readable by its name where its folder is not
+        return []
+    images, _ = sort_names(names)
+    return count_by_kind(((UNNAMED, name) for name in images), "file")
 
 
 def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omission]:

@@ -157,7 +157,7 @@ def _report(console: Console, manifest: Manifest) -> None:
 def _omissions(manifest: Manifest) -> Table:
     """A table of how much is left out, by reason."""
     table = Table("not used, because", "how many", title="left out")
-    units = {"image": "", "object": " objects", "folder": " folders", "file": ", no images"}
+    units = {"image": "", "object": " objects", "folder": " folders", "file": ", beside the images"}
 
     for omission in manifest.omissions:
         table.add_row(

@@ -137,7 +137,7 @@ def test_samples_are_made_as_webdataset_makes_them(tmp_path):
     )
     assert found(content, tmp_path) == (
         [("b/000.jpg", 7), ("a/000.JPEG", 8), ("001.png", 1), ("002.webp", 2)],
-        {},
+        {"002.seg.png": "a second image of one key; 002.webp is used"},
     )
 
 
@@ -147,6 +147,14 @@ ODD = {
     "a member that is no image": (
         [("README.md", b"hello")],
         {"README.md": "no image of this key (.md)"},
+    ),
+    "extensions of several dots": (
+        [(f"0.v2.{number}.jpg", b"x") for number in range(6)],
+        {
+            f"0.v2.{number}.jpg": "(.v2.0.jpg, .v2.1.jpg, .v2.2.jpg, .v2.3.jpg, .v2.4.jpg, …); a "
+            "key ends at the first dot"
+            for number in range(6)
+        },
     ),
     "a GIF": ([("0.gif", b"x"), ("0.cls", b"1")], {"0.gif": "no image of this key (.gif, .cls)"}),
     "label that is a name": (

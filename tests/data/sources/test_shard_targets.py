@@ -82,6 +82,17 @@ def test_objects_texts_and_masks_of_a_tar(tmp_path):
     assert [mask.getpixel((0, 0)) for mask in masks] == [0, 1, 2, 1]
 
 
+def test_a_mask_whose_extension_has_several_dots_is_a_target_or_left_out_by_name(tmp_path):
+    folder = tar(tmp_path / "s", [{".cls": b"0", ".a.seg.png": encoded("L", value=7)}])
+    manifest = scan(folder, mask=".a.seg.png")
+    assert not manifest.omissions and manifest.labels.tolist() == [0]
+    mask = Reader().read(manifest.mask_extent(0)).tobytes()
+    assert Image.open(io.BytesIO(mask)).getpixel((0, 0)) == 7
+
+    (omission,) = scan(folder).omissions
+    assert omission == ("a second image of one key", 1, ["0.tar/0.a.seg.png"], "image")
+
+
 @pytest.mark.parametrize(
     ("sample", "line"),
     [
