@@ -25,12 +25,12 @@ from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, accept_shard, refuse_other_kinds
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank, accept_shard
 from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes

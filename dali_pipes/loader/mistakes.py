@@ -7,11 +7,9 @@ same for what people do to a loader afterwards.
 
 import inspect
 import os
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import Any, ClassVar, NoReturn
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
@@ -21,12 +19,9 @@ from dali_pipes.checks import describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import propose_name
-from dali_pipes.plan.plan import Rank
+from dali_pipes.plan.plan import RANK_ARGUMENT, Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # options of a DataLoader and its like, and what is written here instead
 DATALOADER_OPTIONS = {
@@ -43,7 +38,7 @@ DATALOADER_OPTIONS = {
     "generator": "seed=…",
     "world_size": "rank=Rank(rank, world_size), or Rank.from_env() under torchrun",
     "num_shards": "rank=Rank(index, count)",
-    "shard": "rank=Rank(index, count), or Rank.from_env() under torchrun",
+    "shard": RANK_ARGUMENT,
 }
 _NO_DATA_SET = (
     "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it "
@@ -51,21 +46,6 @@ _NO_DATA_SET = (
     "and not into one (`loader.dataset` are its images)"
 )
 _ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
-
-
-def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
-    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # any other value is refused by `check_arguments`, which says what to write
-        if isinstance(kwargs.get("shard"), Rank) and "rank" not in kwargs:
-            kwargs["rank"] = kwargs.pop("shard")
-            text = f"{function.__name__}: shard= is called rank= now"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-        return function(*args, **kwargs)
-
-    return call
 
 
 def refuse_other_kinds(

@@ -8,10 +8,10 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 import itertools
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,11 @@ from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.whole.base import DrawnStep
 from dali_pipes.plan.windows import Lanes, LanesError
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 LARGEST_BATCH = 2**24
+RANK_ARGUMENT = "rank=Rank(index, count), or Rank.from_env() under torchrun"
 _PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
 
 
@@ -73,6 +77,23 @@ class Rank:
                         f"{variables} in the environment are not a rank and a world size"
                     ) from None
         return cls()
+
+
+def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
+    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning."""
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "shard" in kwargs:
+            if not isinstance(kwargs["shard"], Rank) or "rank" in kwargs:
+                text = f"{name}() got an unexpected keyword argument 'shard'"
+                raise TypeError(f"{text}; write {RANK_ARGUMENT}")
+            kwargs["rank"] = kwargs.pop("shard")
+            warnings.warn(f"{name}: shard= is called rank= now", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +307,13 @@ class Plan:
         warnings.warn("Plan.shard is called Plan.rank now", FutureWarning, stacklevel=2)
         return self.rank
 
+    @property
+    def shard_samples(self) -> int:
+        """`rank_samples`, as version 0.2 called it."""
+        text = "Plan.shard_samples is called Plan.rank_samples now"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return self.rank_samples
+
     @check_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
         """Which lane reads which shards when; None: any sample may come at any time."""
@@ -393,6 +421,9 @@ class Plan:
         # one sample at most.
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
 
+
+# here, since `dataclass` makes this method
+type.__setattr__(Plan, "__init__", accept_shard(Plan.__init__))
 
 # one view of the samples of several steps
 Drawn = tuple[Transform, PlannedView]

@@ -74,16 +74,16 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import RefusesMisuse, accept_shard
+from dali_pipes.loader.mistakes import RefusesMisuse
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.plan import Rank
+from dali_pipes.plan.plan import Rank, accept_shard
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
 
 @accept_shard
-@check_arguments({"shard": "rank=Rank(index, count)"}, seed=(0, LARGEST_SEED))
+@check_arguments(seed=(0, LARGEST_SEED))
 def from_torch(
     dataloader: Any,
     config: LoaderConfig | None = None,
