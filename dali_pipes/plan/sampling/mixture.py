@@ -7,7 +7,7 @@ import numpy as np
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError
-from dali_pipes.plan.order import Groups, Order, Shares
+from dali_pipes.plan.order import PERIOD, Groups, Order, Shares
 from dali_pipes.plan.sampling.base import Sampling
 
 _PROPORTIONAL = 2**12  # samples in which a proportional mixture has its shares
@@ -39,8 +39,12 @@ class Mixture(Sampling):
         return Sampling.state(self, manifest) | mixture_state(manifest)
 
 
-def mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
-    """The shares of a mixture in windows of so many samples."""
+def mixed_shares(manifest: Manifest, window: int, seed: int, of: str = "") -> Shares:
+    """The shares of a mixture in windows of so many samples.
+
+    Args:
+        of: whose samples are counted, for an error; "": those of the whole order.
+    """
     assert manifest.mixture
     names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
 
@@ -54,8 +58,8 @@ def mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
     if not shares.in_period.all():
         name = names[int(shares.in_period.argmin())]
         raise ConfigError(
-            f"the share of {name!r} is less than a sample in 512 batches; give it more, or "
-            "leave it out"
+            f"the share of {name!r} is rounded to nothing: sources have whole numbers of every "
+            f"{PERIOD * window:,} samples{of}; give it more, or leave it out"
         )
 
     return shares

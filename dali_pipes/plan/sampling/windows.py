@@ -106,7 +106,7 @@ class Windows(Sampling):
             )
 
         shares, size = (
-            mixed_shares(manifest, max(batch // self.lanes, 1), seed),
+            mixed_shares(manifest, max(batch // self.lanes, 1), seed, of=" of a lane"),
             self._size(manifest, global_batch_size),
         )
         source = manifest.columns["source"]

@@ -403,7 +403,15 @@ def test_what_cannot_work_is_refused(given, message):
         (lambda: dp.Manifest.mix({"a": (mixed(), 1)}), "a column 'source' already"),
         (
             lambda: Plan(mixed(shares=(1, 1, 1e-6)), TRANSFORM, 30, sampling=Mixture()),
-            "less than a sample in 512 batches",
+            "'source 2' is rounded to nothing: .* whole numbers of every 7,680 samples;",
+        ),
+        (
+            # a share that is refused in batches of 30 is kept in the larger windows of this mode
+            lambda: [
+                Plan(mixed("proportional", (1, 1, share)), TRANSFORM, 30, sampling=Mixture())
+                for share in (1e-4, 1e-7)
+            ],
+            "'source 2' is rounded to nothing: .* whole numbers of every 1,048,576 samples;",
         ),
         (
             lambda: Plan(mixed().filter("source != 1"), TRANSFORM, 15, sampling=Mixture()),
