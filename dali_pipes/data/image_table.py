@@ -36,7 +36,8 @@ from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.problems import is_of_annotation
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.shards.addresses import absolute
-from dali_pipes.data.shards.copies import copy_of, is_copied
+from dali_pipes.data.shards.copies import copy_of
+from dali_pipes.data.shards.parquet import has_groups
 from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.object_columns import take_objects
@@ -454,8 +455,11 @@ class ImageTable:
 
     @cached_property
     def copied(self) -> bool:
-        """Whether images are read from copies of their files in the local cache."""
-        return len(self) > 0 and bool(self.extent(0).member) and is_copied(self.extent(0).file)
+        """Whether some images are read from copies of their files in the local cache."""
+        if self.samples.all_empty("member"):
+            return False
+        # sets that were joined may have other kinds of files than the first sample's
+        return self.is_fetched or has_groups(self.samples.column("path"))
 
     def path(self, sample_id: int) -> Path:
         """The file of one sample, or the shard that holds it.

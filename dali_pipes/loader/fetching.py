@@ -14,6 +14,7 @@ from itertools import chain, islice
 from queue import SimpleQueue
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dali_pipes.data.shards.copies import (
     FOLDER,
@@ -23,8 +24,10 @@ from dali_pipes.data.shards.copies import (
     cache_folder,
     check_folder,
     hold_copy,
+    is_copied,
     release,
 )
+from dali_pipes.data.table.shard_numbers import Shards
 from dali_pipes.errors import ConfigError, Mention, OptionError, Spelling
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential, Windows
@@ -47,7 +50,7 @@ def check_room(plan: Plan) -> None:
         return
 
     check_folder()
-    sizes, room = plan.manifest.shards.bytes, cache_bytes()
+    sizes, room = _copy_sizes(plan.manifest.shards), cache_bytes()
     instead: str | Spelling
     for lanes in plan.all_lanes:
         # in windows the present and the next one of each lane, in order one shard after the other,
@@ -86,6 +89,11 @@ def check_room(plan: Plan) -> None:
             raise ConfigError(*problem)
 
 
+def _copy_sizes(shards: Shards) -> NDArray[np.int64]:
+    """The bytes of each shard's copy; 0: it is read where it is, as tars on this machine."""
+    return np.where([is_copied(file) for file in shards.files], shards.bytes, 0)
+
+
 def _check_batch(plan: Plan, lanes: Lanes) -> None:
     batch = plan.global_batch_size // lanes.count
     window = int(
@@ -113,6 +121,7 @@ class Fetcher:
 
     def __init__(self, plan: Plan):
         self._plan, self._shards = plan, plan.manifest.shards
+        self._sizes = _copy_sizes(self._shards)
         self._wanted: list[int] = []  # shards, the most urgent first
         self._held: dict[int, int] = {}  # the open copy's file descriptor, by shard
         # the last epoch and step that the present windows serve, and the last that the next ones do
@@ -136,7 +145,8 @@ class Fetcher:
 
     def start(self, epoch: int, step: int) -> None:
         """Begins to fetch what is needed from this batch on, and lets go of everything else."""
-        wanted, self._present_end, self._next_end = self._windows_at(epoch, step)
+        shards, self._present_end, self._next_end = self._windows_at(epoch, step)
+        wanted = [shard for shard in shards if self._sizes[shard]]
         with self._lock:
             self._wanted = wanted
             for shard in self._held.keys() - set(wanted):

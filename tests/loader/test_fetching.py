@@ -4,25 +4,31 @@ more of them than fit.
 
 import collections
 import gc
+import io
 import multiprocessing
 import os
+import re
 import signal
+import tarfile
 import time
 
 import fsspec.implementations.local
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from disk import Disk, size_of
 from hypothesis import given
 from hypothesis import strategies as st
-from make_shards import tar_shards
+from make_shards import add, tar_shards
+from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards import copies
-from dali_pipes.loader.fetching import Fetcher
+from dali_pipes.loader.fetching import Fetcher, check_room
 from dali_pipes.plan.plan import Plan
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
@@ -438,3 +444,25 @@ def test_a_cache_that_cannot_be_written_is_named_before_the_first_batch(far, tmp
         ),
     ):
         build(far)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_sets_that_were_joined_need_room_for_what_is_copied_of_each(tmp_path, monkeypatch, order):
+    """Row groups of Parquet files are copied, and tars on this machine are not."""
+    file = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(file, "JPEG")
+    image = file.getvalue()
+    pq.write_table(
+        pa.table({"image": [{"bytes": image, "path": None}], "label": [0]}), tmp_path / "a.parquet"
+    )
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        add(archive, "0.jpg", image)
+        add(archive, "0.cls", b"0")
+    sets = [Manifest.open(tmp_path / name, progress=False) for name in ("a.parquet", "b.tar")]
+    joined = Manifest.concat([sets[place] for place in order])
+    assert joined.copied and not sets[1].copied
+
+    monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DALI_PIPES_CACHE_GB", "1e-9")
+    with pytest.raises(ConfigError, match=re.escape(f" to {len(image) / 1e9:.10g} at least")):
+        check_room(Plan(joined, TRANSFORM, 1))

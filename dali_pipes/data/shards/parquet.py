@@ -6,6 +6,7 @@ shard, and is named FILE#NUMBER. When the first of its images is read, all are c
 other, into a file of the local cache (copies.py).
 """
 
+import os
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -18,6 +19,12 @@ _MARK = ".parquet#"
 def is_group(file: str) -> bool:
     _, mark, number = file.rpartition(_MARK)
     return bool(mark) and number.isdecimal()
+
+
+def has_groups(files: pa.ChunkedArray) -> bool:
+    """Whether one of these names, which are binary, is that of a row group."""
+    some = files.filter(pc.match_substring(files, _MARK))
+    return any(is_group(os.fsdecode(file)) for file in pc.unique(some).to_pylist())
 
 
 def group_name(file: bytes, number: int) -> bytes:
