@@ -120,6 +120,19 @@ class NoGpuError(ConfigError):
         self.of_loader, self.reason = of_loader, reason
 
 
+class RankError(DaliPipesError):
+    """An error on one rank of a run, as another rank reports it.
+
+    Attributes:
+        rank: where it was.
+        error: what was wrong there.
+    """
+
+    def __init__(self, rank: int, error: DaliPipesError):
+        super().__init__(f"rank {rank}: {error}")
+        self.rank, self.error, self.status = rank, error, error.status
+
+
 class SmallDataError(ConfigError):
     """There are fewer images than one global batch has, and partial batches are dropped.
 

@@ -16,6 +16,7 @@ from dali_pipes.errors import (
     Mention,
     NoGpuError,
     OptionError,
+    RankError,
     SmallDataError,
     Spelling,
 )
@@ -31,6 +32,9 @@ def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> s
         job: the name of the job.
         config: its options.
     """
+    if isinstance(error, RankError):
+        return f"rank {error.rank}: {explain_in_options(error.error, job, config)}"
+
     if isinstance(error, OptionError):
         return _name_option(error, config)
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.errors import ConfigError, DaliPipesError
+from dali_pipes.errors import ConfigError, DaliPipesError, RankError
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.cpus import available_cpus
 
@@ -142,20 +142,18 @@ def on_all_ranks(fabric: Fabric, action: Callable[[], T]) -> T:
                 error = DaliPipesError(text)
         fabric.barrier()
 
-    # one message for the run, and not one from each rank
-    errors = all_gather(fabric, error and (str(error), error.status))
-    failed = next((rank for rank, problem in enumerate(errors) if problem), None)
-    if failed is None:
+    # one message for the run, and not one from each rank; the error itself and not its text, which
+    # has Python's spelling of options
+    errors = [(rank, failure) for rank, failure in enumerate(all_gather(fabric, error)) if failure]
+    if not errors:
         return result  # type: ignore[return-value]
 
-    text, status = errors[failed]  # type: ignore[misc]
+    rank, first = errors[0]
     if fabric.global_rank:
-        sys.exit(status)
-    if error and not failed:
+        sys.exit(first.status)
+    if error and not rank:
         raise error
-    failure = DaliPipesError(f"rank {failed}: {text}")
-    failure.status = status
-    raise failure
+    raise RankError(rank, first)
 
 
 class RankVotes:

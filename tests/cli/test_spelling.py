@@ -17,7 +17,7 @@ from dali_pipes.cli.conf import conf_folder, register
 from dali_pipes.cli.messages import print_warnings_on_stderr
 from dali_pipes.cli.spelling import explain_in_options, spell
 from dali_pipes.data.config import DataConfig
-from dali_pipes.errors import ChoiceError, Mention, OptionError
+from dali_pipes.errors import ChoiceError, Mention, OptionError, RankError
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
@@ -106,6 +106,15 @@ def test_a_warning_of_a_job_names_options_as_its_command_line_does(monkeypatch, 
     assert warning.getMessage() == "raise Windows.window_gb"
     root.handle(warning)
     assert capsys.readouterr().err == "raise sampling.window_gb\n"
+
+
+def test_an_error_of_another_rank_has_the_names_of_its_reader():
+    error = OptionError(dp.DaliConfig, "decode is x; set ", Mention(dp.Windows, "window_gb", 2))
+    there = pickle.loads(pickle.dumps(RankError(3, error)))
+    assert str(there) == "rank 3: DaliConfig.decode is x; set Windows(window_gb=2)"
+    assert explained(there, "loader=dali") == (
+        "rank 3: loader.decode is x; set sampling.window_gb=2"
+    )
 
 
 def test_an_error_crosses_processes():

@@ -4,6 +4,7 @@ import pytest
 from later import later
 
 import dali_pipes as dp
+from dali_pipes.errors import OmissionError, RankError
 
 launching = later("dali_pipes.training.launch")
 
@@ -41,3 +42,12 @@ def test_an_error_on_one_rank_ends_all_with_its_text(error, text, rank, monkeypa
     with pytest.raises(dp.DaliPipesError) as caught:
         launching.on_all_ranks(RankZero(), fails)
     assert str(caught.value) == (f"rank 1: {text}" if rank else text)
+
+
+def test_an_error_of_another_rank_stays_the_error_that_it_was(monkeypatch):
+    """So the command line writes its options as its reader does, and ends with its status."""
+    there = OmissionError("of rank 1")
+    monkeypatch.setattr("dali_pipes.training.launch.all_gather", lambda *_: [None, there])
+    with pytest.raises(RankError) as caught:
+        launching.on_all_ranks(RankZero(), lambda: None)
+    assert (caught.value.rank, caught.value.error, caught.value.status) == (1, there, 1)
