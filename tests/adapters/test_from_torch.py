@@ -30,8 +30,9 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import check
 from dali_pipes.adapters.from_torch.batches import batch_transform_of, read_order
+from dali_pipes.adapters.from_torch.check import crops
+from dali_pipes.adapters.from_torch.check.draws import distance
 from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
@@ -102,10 +103,10 @@ def drawn(make, draws):
     """(N, 6) of the live steps and of the plan, for images of several sizes."""
     _, reading = read(make)
     sizes = np.array([(48, 64), (90, 60), (64, 200)] * draws)
-    theirs = check.of_steps(reading.geometry, sizes)
+    theirs = crops.of_steps(reading.geometry, sizes)
     transform = reading.built(lambda: (64, 64))
     geometry = transform.geometry(sizes, Draws(0, 0, np.arange(len(sizes))))
-    return check.of_geometry(geometry, transform.shape), theirs
+    return crops.of_geometry(geometry, transform.shape), theirs
 
 
 def test_every_training_transform_is_read():
@@ -157,7 +158,7 @@ def test_every_training_transform_is_read():
 def test_training_draws_as_the_old_transform_does(name):
     ours, theirs = drawn(composes.TRAINING[name], 60)
     allowed = np.sqrt(-np.log(1e-6 / 2) / len(ours))
-    assert max(map(check.distance, ours.T, theirs.T)) <= allowed
+    assert max(map(distance, ours.T, theirs.T)) <= allowed
 
 
 @pytest.mark.slow
@@ -179,7 +180,7 @@ def test_training_draws_as_the_old_transform_does_ten_thousand_times(name):
     # crops begin at whole pixels: the rounding of both is the same, up to that of floats
     for quantity in range(4):
         assert ks_2samp(ours[:, quantity].round(4), theirs[:, quantity].round(4)).pvalue > 1e-6, (
-            check._QUANTITIES[quantity]
+            crops.QUANTITIES[quantity]
         )
     for flips in (4, 5):
         counts = [each[:, flips].sum() + 0.5 for each in (ours, theirs)]

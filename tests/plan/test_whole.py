@@ -9,7 +9,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import check, check_before
+from dali_pipes.adapters.from_torch.check import draws, whole
 from dali_pipes.backends.common.whole_image import change
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
@@ -90,16 +90,16 @@ def test_the_distributions_are_torchvisions(name):
     ours, theirs = STEPS_OF_BOTH[name]
     transform = dp.TrainTransform(before=ours)
     sizes = np.array([(48, 64), (64, 40), (33, 64)] * 500)
-    plan = check_before.of_plan(transform, sizes, Draws(3, 0, np.arange(len(sizes))))
-    live = check._seeded(check_before.of_steps, theirs, sizes)
+    plan = whole.of_plan(transform, sizes, Draws(3, 0, np.arange(len(sizes))))
+    live = whole.of_steps(theirs, sizes)
     # Kolmogorov and Smirnov: 0.1 of 1,500 and 1,500 draws has a probability of 10⁻⁶
     for one, other in zip(plan.T, live.T, strict=True):
-        assert check.distance(one, other) < 0.1
+        assert draws.distance(one, other) < 0.1
         assert abs(np.isnan(one).mean() - np.isnan(other).mean()) < 0.1
     # another strength is seen
     weaker = dp.TrainTransform(before=["RandomHorizontalFlip"])
-    plan = check_before.of_plan(weaker, sizes, Draws(3, 0, np.arange(len(sizes))))
-    assert max(map(check.distance, plan.T, live.T)) > 0.1
+    plan = whole.of_plan(weaker, sizes, Draws(3, 0, np.arange(len(sizes))))
+    assert max(map(draws.distance, plan.T, live.T)) > 0.1
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])

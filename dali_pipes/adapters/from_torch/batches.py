@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from dali_pipes.adapters.from_torch.check import random_states_kept
+from dali_pipes.adapters.from_torch.check.common import random_states_kept
 from dali_pipes.adapters.from_torch.orders import read_program_order
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.backends.base import BatchTransform

@@ -27,11 +27,9 @@ from dali_pipes.adapters.from_torch.batches import (
     sampler_of,
 )
 from dali_pipes.adapters.from_torch.chains import Chain
-from dali_pipes.adapters.from_torch.check import (
-    compare_batches,
-    compare_draws,
-    random_states_kept,
-)
+from dali_pipes.adapters.from_torch.check.batches import compare_batches
+from dali_pipes.adapters.from_torch.check.common import random_states_kept
+from dali_pipes.adapters.from_torch.check.draws import compare_draws
 from dali_pipes.adapters.from_torch.data_state import hash_of
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over

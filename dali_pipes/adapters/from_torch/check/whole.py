@@ -1,7 +1,6 @@
-"""Compares what live steps on whole images draw with what the plan draws for them.
+"""Where pixels of whole images come from: in the plan's draws, and in those of live steps.
 
-A small image whose pixels are their own coordinates goes through the live steps, and three pixels
-of the result tell where they came from.
+Three pixels of a small image tell what was done to it.
 """
 
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dali_pipes.adapters.from_torch.check import coordinates
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import Transform
@@ -62,18 +62,11 @@ def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -
 
 def of_steps(live: Sequence[Any], sizes: Int) -> Float:
     """(N, 6) the same for one draw of the live steps for each size."""
-    return np.stack([_measure(live, height, width) for height, width in sizes.tolist()])
+    return coordinates.draw(live, sizes, _read_off)
 
 
-def _measure(live: Sequence[Any], height: int, width: int) -> Float:
-    # y, x, and 1 to tell the image from what is around it
-    exact: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
-    places = torch.arange(height, **exact) + 0.5, torch.arange(width, **exact) + 0.5
-    down, across = torch.meshgrid(*places, indexing="ij")
-    image = torch.stack([down, across, torch.ones_like(down)])
-    for step in live:
-        image = step(image)
-
+def _read_off(image: torch.Tensor, height: int, width: int) -> Float:
+    """(6,) the same of a moved image of coordinates."""
     rows, columns = image.shape[1:]
     pixels = [image[:, int(rows * y), int(columns * x)].tolist() for y, x in _POINTS]
     return np.array(
