@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Step
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError

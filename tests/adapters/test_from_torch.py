@@ -33,7 +33,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch.batches import batch_transform_of, read_order
 from dali_pipes.adapters.from_torch.check import crops
 from dali_pipes.adapters.from_torch.check.draws import distance
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
 from dali_pipes.backends.common.pixels import to_steps

@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import trace
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
 

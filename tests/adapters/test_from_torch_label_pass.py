@@ -165,7 +165,7 @@ def test_a_process_opens_what_it_needs_itself(files, in_processes_at_once):
 
 
 def test_only_data_sets_that_run_in_forked_workers_are_divided(files):
-    from dali_pipes.adapters.from_torch.convert import _processes
+    from dali_pipes.adapters.from_torch.conversion import _processes
 
     table = Table(files)
     assert _processes(DataLoader(table, 4)) == 1

@@ -31,7 +31,7 @@ from torchvision.io import ImageReadMode, decode_image, read_file, read_image, w
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.program_process import MeasuredProgram

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.convert import ConvertedLoader
+from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments

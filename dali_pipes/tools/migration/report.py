@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.convert import Conversion
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Step
 from dali_pipes.measure.users_loader import print_steps
 from dali_pipes.system.child import explain as in_one_line

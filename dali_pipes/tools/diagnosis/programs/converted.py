@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.convert import Conversion, from_torch
+from dali_pipes.adapters.from_torch.conversion import Conversion
+from dali_pipes.adapters.from_torch.convert import from_torch
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.measuring.training import Step
 from dali_pipes.tools.diagnosis.programs.base import Feed, TrainingProgram

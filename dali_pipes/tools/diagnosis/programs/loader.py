@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dali_pipes.adapters.from_torch.convert import ConvertedLoader
+from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.measuring.training import Step

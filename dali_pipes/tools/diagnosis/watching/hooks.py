@@ -24,7 +24,7 @@ def list_hooks(watch: Watch) -> dict[str, Hook]:
         | {
             "torch.utils.data.dataloader": lambda module: _watch_dataloaders(module, watch),
             "dali_pipes.loader.loader": lambda module: _watch_iterations(module.Loader, watch),
-            "dali_pipes.adapters.from_torch.convert": lambda module: _watch_iterations(
+            "dali_pipes.adapters.from_torch.converted_loader": lambda module: _watch_iterations(
                 module.ConvertedLoader, watch
             ),
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(

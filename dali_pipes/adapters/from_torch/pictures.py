@@ -1,0 +1,126 @@
+"""Where the pictures of our batches go in the old loader's: `make_output` makes the `Output` of a
+conversion.
+"""
+
+from typing import Any
+
+import torch
+
+from dali_pipes.adapters.from_torch.masks import MaskReading, OutputMask
+from dali_pipes.adapters.from_torch.output import Output, OutputPicture
+from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.from_torch.recorder import Trace
+from dali_pipes.adapters.from_torch.views import view_places
+from dali_pipes.backends.base import Batch
+from dali_pipes.plan.transforms import Transform
+
+
+def make_output(
+    seen: Trace,
+    transform: Transform,
+    views: list[Transform],
+    masks: MaskReading | None,
+    skeletons: Any,
+    collate: Any,
+    *,
+    is_plain: bool,
+    is_prefetched: bool,
+) -> Output:
+    """Makes what turns our batches into the old loader's.
+
+    Args:
+        views: the transform of each picture, which `transform` joins.
+        skeletons: those of all samples.
+        collate: the old collate function if it has to be called as it is; None: it has not.
+        is_plain: whether samples are pairs of an image and a class number.
+        is_prefetched: whether timm's PrefetchLoader normalizes the images.
+
+    Raises:
+        NotConvertibleError: the pictures have another dtype, or the collate function uses a PIL
+            image.
+    """
+    pictures, output = _pictures(seen, views, is_prefetched, masks), Output()
+
+    # what differs from a list of images and labels is made from the skeletons
+    is_ours = is_plain and (is_prefetched or _equals_ours(pictures[0], transform))
+    if collate or not is_ours:
+        output = Output(pictures, skeletons, collate)
+    if any(shown.kind == "pil" for shown, _ in seen.slots):
+        _try_output(output, seen, transform)
+    return output
+
+
+def _pictures(
+    seen: Trace, views: list[Transform], is_prefetched: bool, masks: MaskReading | None
+) -> tuple[OutputPicture | OutputMask, ...]:
+    """What goes into each slot of a sample."""
+    # views are in the order of the chains, with PIL images and masks left out
+    places = iter(zip(view_places(views), views, strict=True))
+    pictures: list[OutputPicture | OutputMask] = []
+    for slot, (shown, chains) in enumerate(seen.slots):
+        if shown.is_mask and masks:
+            pictures.append(masks.output(slot, shown))
+            continue
+        if shown.kind == "pil":
+            pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))
+            continue
+
+        of_slot = [next(places) for _ in chains]
+        dtype = getattr(torch, shown.dtype.removeprefix("torch."))
+        made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32
+        size = (3, *of_slot[0][1].shape)
+
+        # converted to integers, our floats would lose what is behind the point
+        refuse_unless(
+            is_prefetched or dtype.is_floating_point or not made.is_floating_point,
+            seen.name,
+            f"its images are {dtype} of {size}, and ours {made} of {size}",
+            "end the transform with ToTensor()",
+        )
+
+        # below a PrefetchLoader the data set has uint8, and what comes out is as our transform's
+        pictures.append(
+            OutputPicture(
+                tuple(place for place, _ in of_slot),
+                shown.is_stacked,
+                shown.matches[0].layout == "HWC",
+                shown.kind,
+                made if is_prefetched else dtype,
+            )
+        )
+    return tuple(pictures)
+
+
+def _equals_ours(picture: OutputPicture | OutputMask, transform: Transform) -> bool:
+    """Whether the pictures of our batches are those of the old loader without any change."""
+    if isinstance(picture, OutputMask):
+        return False
+    made = torch.uint8 if transform.dtype == "uint8" else torch.float32
+    return not picture.is_hwc and not picture.is_stacked and picture.dtype == made
+
+
+def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
+    """Refuses a collate function that uses PIL images, which do not exist in our batches."""
+    # two black images are enough: `Unused` raises an error as soon as it is used
+    count = min(2, len(output.skeletons or ()))
+    ids = torch.arange(count, dtype=torch.int64, device="cpu")
+    images = torch.zeros((count, 3, *transform.shape), dtype=torch.float32, device="cpu")
+    masks = torch.zeros((count, *transform.shape), dtype=torch.int64, device="cpu")
+    try:
+        output(Batch(images, ids, ids, {"mask": masks}))
+    except Exception:  # any error of a function that we do not know
+        refuse_pil(seen)
+
+
+def refuse_pil(seen: Trace) -> None:
+    """Refuses samples that have a PIL image in them."""
+    for shown, chains in seen.slots:
+        steps = [step for chain in chains for step in chain.steps]
+        refuse_unless(
+            shown.kind != "pil",
+            "the transform" if steps else "a data set without transform",
+            "it ends in PIL images" if steps else "PIL images make no batch",
+            "end it with ToTensor(), or PILToTensor() for bytes"
+            if steps
+            else "end a transform with ToTensor()",
+        )
