@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import composes
@@ -25,6 +26,9 @@ from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
+from dali_pipes.adapters.from_torch.recording import openers
+from dali_pipes.adapters.from_torch.recording.cheap import noise_of
+from dali_pipes.adapters.from_torch.recording.visit import Opened
 from dali_pipes.adapters.from_torch.structure import first_difference, slot
 from dali_pipes.adapters.from_torch.trace import trace
 from dali_pipes.data.reader import Extent
@@ -72,6 +76,25 @@ def run(dataset, processes=1, file=None):
 def assert_same(one, other):
     assert one.files == other.files
     assert first_difference(one.skeletons, other.skeletons) is None
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize(
+    "make",
+    [openers._to_chw, partial(openers._cheap_array, 0), partial(openers._cheap_array, 1)],
+    ids=["torchvision", "OpenCV's gray", "OpenCV"],
+)
+def test_what_a_sample_writes_into_cheap_noise_no_other_sample_gets(make, mode):
+    noise = noise_of(5, 1, (11, 14), mode)
+    pixels, opened = noise.pixels.copy(), Opened("an opener", "a.jpg", mode=mode)
+
+    first = make(opened, noise)
+    as_made = np.asarray(first).copy()
+    first += 1
+
+    # as many as are copied at once, and more
+    assert np.array_equal(noise.pixels, pixels)
+    assert all(np.array_equal(make(opened, noise), as_made) for _ in range(40))
 
 
 @pytest.fixture

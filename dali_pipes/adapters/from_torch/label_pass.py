@@ -107,7 +107,7 @@ class _LabelPass:
         processes: int,
         file: LabelFile | None,
     ):
-        self._visitor = _Visitor(recorder, trace)
+        self._visitor = _Visitor(recorder, trace, notes_read=file is not None)
         self._indices, self._processes, self._file = indices, processes, file
         self.first: list[Record] = []
         self.compared = 0
@@ -222,10 +222,14 @@ class _InFork:
 
 
 class _Visitor:
-    """Visits samples, and compares what they do with the samples of the trace."""
+    """Visits samples, and compares what they do with the samples of the trace.
 
-    def __init__(self, recorder: Recorder, trace: Trace):
-        self._recorder, self._trace = recorder, trace
+    Args:
+        notes_read: whether `take_read` is asked which other files were read.
+    """
+
+    def __init__(self, recorder: Recorder, trace: Trace, notes_read: bool):
+        self._recorder, self._trace, self._notes_read = recorder, trace, notes_read
         # what visits did that were followed back to the file and found to be right
         self._events = set(trace.events)
         self._openers = {openers_in(events) for events, _ in trace.events}
@@ -268,8 +272,8 @@ class _Visitor:
         if done not in self._events:
             self._check(index, seen)
             self._events.add(done)
-        if (visit := seen.visit).read or visit.listed:
-            self._read.update(visit.read, visit.listed)
+        if self._notes_read:
+            self._read.update(seen.visit.read, seen.visit.listed)
         return self._files(index, seen), seen.skeleton
 
     def _check(self, index: Any, seen: Seen) -> None:

@@ -174,31 +174,30 @@ def first_difference(one: Any, other: Any) -> str | None:
     if kind is int or kind is str:
         return None if one == other else ""
 
+    # tuple and list first, since it takes long to ask for the abstract class Mapping
+    names: Sequence[Any]
     values: Iterable[tuple[Any, Any]]
-    if isinstance(one, Mapping):
-        if list(one) != list(other):
-            return ""
-        names, values = (
-            [f"[{key!r}]" for key in one],
-            zip(one.values(), other.values(), strict=True),
-        )
-    elif isinstance(one, (tuple, list)):
+    if isinstance(one, (tuple, list)):
         if len(one) != len(other):
             return ""
-        names, values = None, zip(one, other, strict=True)
+        names, form, values = range(len(one)), "[{}]", zip(one, other, strict=True)
+    elif isinstance(one, Mapping):
+        names, form = list(one), "[{!r}]"
+        if names != list(other):
+            return ""
+        values = zip(one.values(), other.values(), strict=True)
     elif dataclasses.is_dataclass(one) and not isinstance(one, PictureSlot):
-        fields = [each.name for each in dataclasses.fields(one)]
-        names = [f".{name}" for name in fields]
-        values = ((getattr(one, name), getattr(other, name)) for name in fields)
+        names, form = [each.name for each in dataclasses.fields(one)], ".{}"
+        values = ((getattr(one, name), getattr(other, name)) for name in names)
     else:
         return None if _are_equal(one, other) else ""
 
     # the name of a place is made only where there is a difference
-    for at, (ours, theirs) in enumerate(values):
+    for name, (ours, theirs) in zip(names, values, strict=True):
         if ours is theirs:
             continue
         if (inside := first_difference(ours, theirs)) is not None:
-            return (names[at] if names else f"[{at}]") + inside
+            return form.format(name) + inside
     return None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise
 from dali_pipes.adapters.from_torch.recording.marks import Match, Pixels, _like, to_array
 from dali_pipes.adapters.from_torch.recording.tables import Table
 
@@ -97,13 +98,14 @@ class MaskNotes:
                 self._noise[key] = encoded.getvalue()
         return self._noise[key]
 
-    def noise(self, number: int, size: tuple[int, int], seed: int) -> tuple[Pixels, Pixels]:
-        """A cheap mask: the pixels from which an opener makes what it returns, and the values."""
+    def noise(self, number: int, size: tuple[int, int], seed: int) -> tuple[CheapNoise, Pixels]:
+        """A cheap mask: the noise from which an opener makes what it returns, and the values."""
         key = ("noise", number, size, seed)
         if key not in self._noise:
             file = self.file(number)
             values = draw_of(file.values, size, np.random.default_rng([seed, number]))
-            self._noise[key] = values * np.uint8(255) if file.mode == "1" else values, values
+            pixels = values * np.uint8(255) if file.mode == "1" else values
+            self._noise[key] = CheapNoise(pixels, Image.fromarray(pixels)), values
         return self._noise[key]
 
     def note(self, number: int, call: Any, given: list[Any], results: list[Any]) -> None:

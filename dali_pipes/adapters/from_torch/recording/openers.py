@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,7 @@ from PIL import Image
 from torch import serialization
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise
+from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise, Copies
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
 from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
 
@@ -215,9 +215,15 @@ def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
 
 
 def _to_chw(opened: Opened, noise: CheapNoise) -> torch.Tensor:
+    return _chw(noise).take()
+
+
+# noise is the same object for all samples
+@lru_cache(maxsize=64)
+def _chw(noise: CheapNoise) -> Copies:
     pixels = noise.pixels
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(planes))
+    return Copies(torch.from_numpy(np.ascontiguousarray(planes)))
 
 
 _TORCHVISION: dict[str, Any] = {
@@ -266,12 +272,17 @@ def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any])
 
 
 def _cheap_array(flags: int, opened: Opened, noise: CheapNoise) -> Pixels:
+    return _array(noise, flags).take()
+
+
+@lru_cache(maxsize=64)
+def _array(noise: CheapNoise, flags: int) -> Copies:
     pixels = noise.pixels
     if flags == 0:  # IMREAD_GRAYSCALE
-        return pixels.copy() if pixels.ndim == 2 else pixels[..., 0].copy()
+        return Copies(pixels if pixels.ndim == 2 else pixels[..., 0])
     three = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels
     is_rgb = flags == getattr(sys.modules["cv2"], "IMREAD_COLOR_RGB", None)
-    return three.copy() if is_rgb else three[..., ::-1].copy()
+    return Copies(three if is_rgb else three[..., ::-1].copy())
 
 
 _OPENCV: dict[str, Any] = {

@@ -271,8 +271,8 @@ class Visit:
         assert self.supply.size
         number = len(self.opened)
         if self.masks is not None and self.masks.has(number - 1):
-            pixels, values = self.masks.noise(number - 1, self.supply.size, self.seed)
-            value = make(opened, CheapNoise(pixels, Image.fromarray(pixels)))
+            noise, values = self.masks.noise(number - 1, self.supply.size, self.seed)
+            value = make(opened, noise)
             self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
             return value
 
