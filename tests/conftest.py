@@ -19,6 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import numpy as np
 import pytest
 import torch
+from checkout import checkout  # noqa: F401  a fixture
 from command import command  # noqa: F401  a fixture
 from gpu_backends import decodes_with_dali_on_gpu
 from hypothesis import settings
