@@ -19,6 +19,7 @@ from torchvision.transforms import v2
 
 from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.from_torch.recording import made_up
 
 SIZE = v1.Compose([v1.Resize((40, 48)), v1.ToTensor()])
 CROP = v1.RandomResizedCrop(32)
@@ -175,6 +176,18 @@ def test_a_refusal_says_what_would_do(program, files):
     with pytest.raises(NotConvertibleError, match=problem) as error:
         convert(DataLoader(make(files), batch_size=4))
     assert re.search(instead, error.value.instead)
+
+
+def test_pictures_that_are_larger_than_all_noise_show_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace, "_SCALES", (1,))
+    side = made_up.SQUARE.size[0] + 10
+    for at in range(COUNT):
+        Image.new("RGB", (side, side), (at, 0, 0)).save(tmp_path / f"{at}.png")
+    dataset = Own(
+        sorted(map(str, tmp_path.iterdir())), steps(v1.RandomCrop(side - 5), v1.ToTensor())
+    )
+    with pytest.raises(NotConvertibleError, match=r"Required crop .* so nothing shows"):
+        convert(DataLoader(dataset, batch_size=4))
 
 
 # What is proposed is carried over

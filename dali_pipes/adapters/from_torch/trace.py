@@ -199,6 +199,7 @@ class _Tracer:
         self.others: list[Any] = []
         self.file_modes: tuple[str, ...] = ()
         self._scale: int | None = None
+        self._failure = ""  # the last one of a transform, for people
         self._true: dict[Any, Seen] = {}
         self._first: dict[Any, Seen] = {}
 
@@ -290,7 +291,17 @@ class _Tracer:
                 for each in sizes
                 if self._try(index, self._made_up(true, each), each.name)
             )
-            self._scale = next(taken, 1)
+            self._scale = next(taken, None)
+            # without them nothing would show what depends on pixels
+            refuse_unless(
+                self._scale,
+                self._name,
+                f"its transforms fail for noise of {SQUARE.size[0]} to "
+                f"{SQUARE.size[0] * _SCALES[-1]:,} pixels a side ({self._failure}), so nothing "
+                "shows what in it depends on pixels",
+                "resize before what needs larger pictures, or others",
+            )
+            assert self._scale is not None, "refused above"
         return self._scale
 
     def refuse_other_values(self, index: Any, true: Seen, skeleton: Any) -> None:
@@ -501,6 +512,7 @@ class _Tracer:
                 f"{error} if it gets {what}, so which files it opens depends on pixels",
                 "leave such files out of the data set",
             )
+            self._failure = str(error)
             return None
         except NotConvertibleError:
             raise
@@ -509,6 +521,7 @@ class _Tracer:
         else:
             # the user's code has caught the error of a transform
             if seen.visit.failed_step is not None:
+                self._failure = f"in {type(seen.visit.failed_step).__name__}"
                 return None
 
         # A random crop of a tiny picture fails, which says nothing about the data set. Code of the
@@ -520,6 +533,7 @@ class _Tracer:
                 f"its code fails for {what} ({_short(visit)})",
                 "leave what depends on pixels out of it",
             )
+            self._failure = _short(visit)
             return None
 
         return recorder.trace(seen)
