@@ -51,6 +51,9 @@ with contextlib.suppress(ImportError):
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config, items):
     for item in items:
+        # an address is another one in each of xdist's workers, which must name the same tests
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} has an address in its name: give it an id")
         if item.get_closest_marker("compares_pixels") and decodes_with_dali_on_gpu(item):
             item.add_marker("gpu_pixels")
     _longest_files_first(items)

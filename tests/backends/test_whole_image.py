@@ -125,22 +125,24 @@ def darken(image):
     return image // 2
 
 
+GRAPHS = {
+    "a rotation": {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
+    "a resize": {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
+    "a drawn interpolation": {"interpolation": "random"},
+    "no antialiasing": {"antialias": False},
+    "a function of images": {"augment": ["RandAugment", dp.Augment(darken), "RandomErasing"]},
+    "a function of batches": {
+        "augment": [dp.Augment(torch.abs, where="normalized", per="batch")],
+        "dtype": "bf16",
+    },
+}
+
+
 @pytest.mark.needs_cuda
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
-        {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
-        {"interpolation": "random"},
-        {"antialias": False},
-        {"augment": ["RandAugment", dp.Augment(darken), "RandomErasing"]},
-        {"augment": [dp.Augment(torch.abs, where="normalized", per="batch")], "dtype": "bf16"},
-    ],
-    ids=str,
-)
-def test_the_graph_of_a_gpu_delivers(pictures, options):
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_graph_of_a_gpu_delivers(pictures, graph):
     """Its host code, which the simulated GPU runs as well."""
-    transform = dp.TrainTransform(size=32, **options)
+    transform = dp.TrainTransform(size=32, **GRAPHS[graph])
     with dp.build_loader(
         pictures, dp.DaliConfig(device="gpu"), transform=transform, batch_size=4
     ) as loader:
