@@ -356,15 +356,26 @@ class Backend(ABC):
 
     def explain_functions(self) -> str:
         """Where the functions of the user's run, in a few words; "" if there are none."""
+        views = views_of(self._transform)
+        whole = [
+            f"{policy.title} (whole images)" for view in views for policy in view.functions_before
+        ]
         titles = [
             f"{policy.title} ({'batches' if policy.per == 'batch' else 'image by image'}"
             f"{', in no thread of the loader' if policy.draws_from_globals else ''})"
-            for view in views_of(self._transform)
+            for view in views
             for policy in view.augmenter.functions
         ]
-        device = self.functions_on(self._config, self._device)
-        where = " with the interpreter lock" if device.type == "cpu" else ""
-        return f"functions of yours on {device}{where}: {', '.join(titles)}" if titles else ""
+        # what runs before the crop runs where images are decoded
+        by_device: dict[str, list[str]] = {"cpu": whole} if whole else {}
+        if titles:
+            device = str(self.functions_on(self._config, self._device))
+            by_device[device] = by_device.get(device, []) + titles
+        return "; ".join(
+            f"functions of yours on {device}{' with the interpreter lock' * (device == 'cpu')}: "
+            f"{', '.join(names)}"
+            for device, names in by_device.items()
+        )
 
     @abstractmethod
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:

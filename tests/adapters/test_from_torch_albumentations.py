@@ -2,12 +2,14 @@
 
 import albumentations as A
 import cv2
+import numpy as np
 import pytest
 from albumentations.pytorch import ToTensorV2
 from torch.utils.data import DataLoader, Dataset
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.plan.whole.resize import WholeResize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -48,6 +50,26 @@ def test_an_evaluation_is_equal(photograph_folder, steps):
             assert float((images.float() - ours.float()).abs().max()) <= step
 
 
+def test_smallest_max_size_gives_the_plan_equal_sizes():
+    """It rounds the longer side, which torchvision cuts."""
+    rng = np.random.default_rng(0)
+    for size, (height, width) in zip(
+        rng.integers(1, 40, 1000).tolist(), rng.integers(1, 60, (1000, 2)).tolist(), strict=True
+    ):
+        theirs = A.SmallestMaxSize(size)(image=np.zeros((height, width, 3), np.uint8))["image"]
+        step = WholeResize(size=size, antialias=False, rounding="nearest")
+        assert step.smallest(np.array([[height, width]])).tolist() == [[*theirs.shape[:2]]]
+
+
+def test_smallest_max_size_is_read(photograph_folder):
+    steps = A.SmallestMaxSize(50), A.RandomCrop(40, 48), A.RandomGamma(p=0.5)
+    _, new = converted(photograph_folder, *steps, ToTensorV2(), shuffle=True)
+    with new:
+        (resize,) = new.loader.plan.transform.before
+        assert (resize.size, resize.antialias, resize.rounding) == (50, False, "nearest")
+        assert "before: Resize(size=50, antialias=False, rounding=nearest)" in new.explain()
+
+
 def test_a_training_transform_is_compared(photograph_folder):
     steps = A.RandomResizedCrop(size=(40, 48)), A.HorizontalFlip(p=0.5), A.VerticalFlip(p=0.25)
     _, new = converted(photograph_folder, *steps, A.Normalize(), ToTensorV2(), shuffle=True)
@@ -74,6 +96,14 @@ REFUSED = {
     "a step that is not there": (
         [A.Resize(40, 48), A.Transpose(p=1), ToTensorV2()],
         "albumentations' Transpose cannot be carried over: our plan has no such step",
+    ),
+    "SmallestMaxSize without a crop": (
+        [A.SmallestMaxSize(40), ToTensorV2()],
+        "albumentations' SmallestMaxSize cannot be carried over: no crop comes after it",
+    ),
+    "SmallestMaxSize of one of two": (
+        [A.SmallestMaxSize([40, 50]), A.RandomCrop(40, 40), ToTensorV2()],
+        r"max_size=\[40, 50\], max_size_hw=None; give it one max_size",
     ),
     "a crop before a resize": (
         [A.CenterCrop(40, 48), A.Resize(20, 24), ToTensorV2()],

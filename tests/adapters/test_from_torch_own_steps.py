@@ -94,6 +94,11 @@ class GaussianBlur:
         return image.filter(ImageFilter.GaussianBlur(radius=sigma))
 
 
+class Turn:
+    def __call__(self, image):
+        return image.transpose(Image.Transpose.ROTATE_90)
+
+
 class Halve:
     def __call__(self, image):
         return image[:, ::2]
@@ -130,6 +135,32 @@ FIXED = {
     ),
     "a flip after it": lambda: compose(
         Sharpen(), transforms.RandomHorizontalFlip(p=1.0), transforms.ToTensor()
+    ),
+    "before the crop": lambda: transforms.Compose(
+        [Sharpen(), transforms.Resize((64, 64)), transforms.CenterCrop(SIZE), transforms.ToTensor()]
+    ),
+    "between resize and crop": lambda: transforms.Compose(
+        [transforms.Resize(64), Sharpen(), transforms.CenterCrop(SIZE), transforms.ToTensor()]
+    ),
+    "colours and a flip before the crop": lambda: transforms.Compose(
+        [
+            transforms.RandomHorizontalFlip(1.0),
+            transforms.ColorJitter(brightness=(1.4, 1.4)),
+            transforms.ColorJitter(contrast=(0.5, 0.5)),
+            transforms.RandomGrayscale(1.0),
+            transforms.Resize(64),
+            transforms.CenterCrop(SIZE),
+            transforms.RandomInvert(1.0),
+            transforms.ToTensor(),
+        ]
+    ),
+    "bytes before the crop": lambda: transforms.Compose(
+        [
+            transforms.PILToTensor(),
+            transforms.Lambda(lambda image: 255 - image),
+            transforms.Resize((SIZE, SIZE)),
+            transforms.ConvertImageDtype(torch.float32),
+        ]
     ),
     "two flips": lambda: compose(
         transforms.RandomHorizontalFlip(1.0),
@@ -174,6 +205,38 @@ def test_albumentations_steps_run_as_they_are(files):
         Arrays(files, pipeline), dp.TorchConfig(num_workers=0)
     ):
         assert (ours - theirs).abs().mean() < 0.02
+
+
+def test_albumentations_steps_before_the_crop_run_as_they_are(files):
+    """Every resize is OpenCV's, so values are equal."""
+    brighter = A.RandomBrightnessContrast((0.2, 0.2), (0.3, 0.3), p=1.0)
+    for steps in (
+        [brighter, A.Resize(SIZE, SIZE)],
+        [A.HorizontalFlip(p=1.0), A.SmallestMaxSize(SIZE + 1), brighter, A.Resize(SIZE, SIZE)],
+        [A.Resize(SIZE + 6, SIZE + 8), brighter, A.CenterCrop(SIZE, SIZE)],
+    ):
+        dataset = Arrays(files, A.Compose([*steps, A.ToTensorV2()]))
+        for (theirs, _), (ours, _) in old_and_new(dataset, dp.TorchConfig(num_workers=0)):
+            difference = (ours.float() - theirs.float()).abs()
+            assert difference.max() <= 2 and (difference > 0).float().mean() < 0.01
+
+
+def test_colours_before_the_crop_have_the_old_distribution_and_repeat(files):
+    steps = [transforms.ColorJitter(0.5), transforms.RandomResizedCrop(SIZE, (0.9, 1))]
+    dataset = Pictures(files * 25, transforms.Compose([*steps, transforms.ToTensor()]))
+    old = DataLoader(dataset, batch_size=300, shuffle=True)
+    theirs = torch.stack([dataset[index][0].mean() for index in range(300)]).sort().values
+    epochs = []
+    for config in (dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0)):
+        with dp.from_torch(old, config, device="cpu") as new:
+            epochs.append(next(iter(new))[0])
+    # each image has the draws of its own on both
+    assert (epochs[0] - epochs[1]).abs().max() < 0.02
+    ours = epochs[0].mean((1, 2, 3)).sort().values
+    # Kolmogorov and Smirnov: 0.16 of 300 and 300 draws has a probability of 10⁻³
+    shares = torch.searchsorted(theirs, ours) / 300
+    assert (shares - torch.arange(1, 301) / 300).abs().max() < 0.17
+    assert ours.max() / ours.min() > 2
 
 
 def test_albumentations_steps_after_normalize_get_floats(files):
@@ -266,10 +329,20 @@ REFUSED = {
         "generator of its own",
     ),
     "a shape": (lambda: compose(transforms.ToTensor(), Halve()), "returned a tensor of"),
-    "before the crop": (
+    "a shape before the crop": (
         lambda: transforms.Compose(
-            [Sharpen(), transforms.RandomResizedCrop(32), transforms.ToTensor()]
+            [Turn(), transforms.RandomResizedCrop(32), transforms.ToTensor()]
         ),
+        "returned a tensor of (3, 128, 96) uint8 on cpu for a tensor of (3, 96, 128)",
+    ),
+    "floats before the crop": (
+        lambda: transforms.Compose(
+            [transforms.ToTensor(), Darken(0.5), transforms.Resize((32, 32))]
+        ),
+        "it takes floats before images have one size",
+    ),
+    "no crop": (
+        lambda: transforms.Compose([Sharpen(), transforms.ToTensor()]),
         "it comes before images have one size",
     ),
     "after erasing": (
@@ -286,6 +359,17 @@ def test_what_no_plan_can_repeat_is_refused(files, case):
     with pytest.raises(dp.NotConvertibleError, match="cannot be carried over") as raised:
         dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu")
     assert reason in " ".join([str(raised.value), *(step.by for step in raised.value.steps)])
+
+
+def test_dali_names_what_its_threads_would_share(files):
+    """A step before the crop that draws from `random`."""
+    steps = [GaussianBlur([0.1, 2.0]), transforms.RandomResizedCrop(32), transforms.ToTensor()]
+    old = DataLoader(Pictures(files, transforms.Compose(steps)), batch_size=4, shuffle=True)
+    with pytest.raises(dp.ConfigError, match=r"runs before in threads, and the function Gaussian"):
+        dp.from_torch(old, dp.DaliConfig(device="cpu"), device="cpu")
+    with dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu") as new:
+        assert "before: Augment(GaussianBlur" in str(new.explain())
+        assert len(next(iter(new))[0]) == 4
 
 
 def test_explain_says_what_runs_as_it_is(files):

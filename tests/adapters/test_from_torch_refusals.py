@@ -148,7 +148,9 @@ PROGRAMS = {
         r"image in the collate function \(about 4 lines\)",
     ),
     "a step that comes before the crop": (
-        lambda files: Own(files, steps(v1.ElasticTransform(), CROP, v1.ToTensor())),
+        lambda files: Own(
+            files, steps(v1.Lambda(lambda picture: picture.resize((70, 60))), CROP, v1.ToTensor())
+        ),
         "our plan has no such step",
         r"^move it behind the crop if your training may change so, then end the transform before",
     ),

@@ -218,7 +218,7 @@ def test_no_draw_serves_two_purposes(manifest, monkeypatch):
     transform = dp.RandomCropTransform(
         size=24,
         resize=(40, 40),
-        before=[{"name": "RandomRotation", "degrees": 9}] * 4,
+        before=[{"name": "RandomRotation", "degrees": 9}, functions[0]] * 2,
         augment=["RandAugment", "TrivialAugmentWide", *functions, "RandomErasing"],
     )
     with load(manifest, "torch", transform) as loader:

@@ -71,11 +71,10 @@ class Fixed:
 
 
 def draw_one(step, numbers, picture):
+    """The arguments of `change` after the picture."""
     steps = check_steps("before", [step])
-    return [
-        each.take(0)
-        for each in draw_steps(steps, np.array([[picture.height, picture.width]]), Fixed(*numbers))
-    ]
+    drawn = draw_steps(steps, np.array([[picture.height, picture.width]]), Fixed(*numbers))
+    return [each.take(0) for each in drawn], steps
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,7 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
     width, height = picture.size
 
     def ours(step, *numbers):
-        return np.asarray(change(picture, draw_one(step | of_all, numbers, picture)))
+        return np.asarray(change(picture, *draw_one(step | of_all, numbers, picture)))
 
     for expand in (False, True):
         step = {"name": "RandomRotation", "degrees": [-20, 40], "expand": expand}
@@ -157,9 +156,9 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
 
 def test_flips_are_torchvisions(picture):
     for name, flip in {"RandomHorizontalFlip": F.hflip, "RandomVerticalFlip": F.vflip}.items():
-        flipped = change(picture, draw_one({"name": name}, [0.49, 0, 0, 0], picture))
+        flipped = change(picture, *draw_one({"name": name}, [0.49, 0, 0, 0], picture))
         assert np.array_equal(np.asarray(flipped), np.asarray(flip(picture)))
-        assert change(picture, draw_one({"name": name}, [0.5, 0, 0, 0], picture)) is picture
+        assert change(picture, *draw_one({"name": name}, [0.5, 0, 0, 0], picture)) is picture
 
 
 def test_a_step_changes_no_other_draw(thumbnails):
@@ -199,6 +198,7 @@ def test_mistakes_are_named():
         "Resize",
         "RandomHorizontalFlip",
         "RandomVerticalFlip",
+        "Augment",
     }
     mistakes = {
         "before is 'Resize'; it takes a list of steps": "Resize",
@@ -214,6 +214,17 @@ def test_mistakes_are_named():
         ],
         "translate is .*; it takes 2 numbers": [{"name": "RandomAffine", "translate": 1}],
         "before has 1025 steps": ["RandomPerspective"] * 1025,
+        "before has 513 steps; .* a function counts as two": [dp.Augment(abs)] * 513,
+        "before: abs is an Augment with where='normalized'; a whole image": [
+            dp.Augment(abs, where="normalized")
+        ],
+        "before: abs is an Augment with per='batch'": [dp.Augment(abs, per="batch")],
+        "before: abs is an Augment with geometry": [dp.Augment(abs, geometry=abs)],
+        "before: Augment has no function": ["Augment"],
+        "before: .* is none of .*; put a function into Augment": [abs],
+        "Resize has antialias=False, which needs interpolation=bilinear": [
+            {"name": "Resize", "antialias": False, "interpolation": "bicubic"}
+        ],
     }
     for text, before in mistakes.items():
         with pytest.raises(dp.ConfigError, match=text):

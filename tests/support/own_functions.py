@@ -78,3 +78,14 @@ class Counting:
     def __call__(self, image):
         self.calls += 1
         return image.roll(self.calls, 2)
+
+
+def add_bytes(image):
+    """Draws bytes from PyTorch itself, and writes into the image."""
+    image //= 2
+    image += torch.randint(0, 100, image.shape).byte()
+    return image
+
+
+def turn_right(image):
+    return image.rot90(1, (1, 2))

@@ -397,7 +397,11 @@ def _join(views: list[Transform], masks: MaskReading | None) -> Transform:
     transform = views[0] if len(views) == 1 else join_views(views)
     transform = replace(transform, **masks.options) if masks else transform
 
-    functions = [function.title for view in views for function in view.augmenter.functions]
+    functions = [
+        function.title
+        for view in views
+        for function in (*view.functions_before, *view.augmenter.functions)
+    ]
     refuse_unless(
         not (masks and functions),
         ", ".join(functions),

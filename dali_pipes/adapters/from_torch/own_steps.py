@@ -15,7 +15,7 @@ import torch
 from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
 from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.untouched import find_generators
-from dali_pipes.backends.common.functions import try_function
+from dali_pipes.backends.common.functions import try_function, try_on_whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.transforms.base import shape_of
@@ -65,8 +65,12 @@ def carry_out(reading: Reading, step: Any) -> str:
         ConfigError: it can't be, and why.
     """
     size = reading.options["size"] if reading.crop else reading.resize
-    if reading.early or not (reading.crop or isinstance(size, tuple)):
+    if not (reading.early or reading.crop or isinstance(size, tuple)):
         raise ConfigError("it comes before images have one size")
+    if reading.early and reading.crop:
+        raise ConfigError("it comes between two crops")
+    if reading.early and reading.floats:
+        raise ConfigError("it takes floats before images have one size")
     if reading.erased:
         raise ConfigError("it comes after RandomErasing")
     if not callable(step):
@@ -85,18 +89,25 @@ def carry_out(reading: Reading, step: Any) -> str:
     if not is_seeded and find_generators(tried):
         raise ConfigError("it has a random generator of its own, whose numbers no plan has")
 
-    try_function(policy, shape_of(size))
+    if reading.early:
+        try_on_whole(policy)
+    else:
+        try_function(policy, shape_of(size))
     if not is_seeded and freeze(tried) != before:
         raise ConfigError("a call changes its attributes, so a resume could not repeat it")
 
     policy = _function_of(reading, step, where)
+    on_cpu = (
+        " of an image copied to the CPU" if isinstance(policy.function, OnPillow | OnArray) else ""
+    )
+    if reading.early:
+        reading.before.append(policy)
+        return f"before: Augment({policy.title}), which runs as it is, on the whole image"
+
     reading.augment.append(policy)
     # what is normalized afterwards is normalized by a function too
     reading.has_function_of_floats |= reading.floats and reading.normalized is None
     reading.has_functions = True
-    on_cpu = (
-        " of an image copied to the CPU" if isinstance(policy.function, OnPillow | OnArray) else ""
-    )
     return f"augment: Augment({policy.title}), which runs as it is, image by image{on_cpu}"
 
 

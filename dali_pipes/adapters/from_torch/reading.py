@@ -111,8 +111,8 @@ class Reading:
         crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
         options: our transform's options for the crop.
         antialias: of the resize.
-        before: the steps on the whole image with their options.
-        early: whether the step that is read comes before another one that is in `before`.
+        before: the steps on the whole image with their options, and functions.
+        early: whether the step that is read is carried out on the whole image, as is one after it.
         settled: the size that the last step of `before` gives to all images; None: there is none.
         flips: the probability of each flip, by our transform's option.
         augment: the policies with their options.
@@ -125,7 +125,7 @@ class Reading:
             step is as well, since a plan has functions last.
         has_function_of_floats: whether one got floats before Normalize.
         geometry: the live steps that move pixels, without those of `before`.
-        whole: the live steps of `before`.
+        whole: the live steps of `before`, without functions.
         steps: all steps so far.
     """
 
@@ -134,7 +134,7 @@ class Reading:
     options: dict[str, Any] = field(default_factory=dict)
     interpolation: str = "bilinear"
     antialias: bool = True
-    before: list[dict[str, Any]] = field(default_factory=list)
+    before: list[Any] = field(default_factory=list)
     early: bool = False
     settled: Size | None = None
     flips: dict[str, float] = field(default_factory=dict)

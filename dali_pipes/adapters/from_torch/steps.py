@@ -46,9 +46,14 @@ _PLACING = (
     "RandomResizedCrop",
     "RandomResizedCropAndInterpolation",
 )
-# steps that move pixels otherwise, and those of them that a plan has on whole images only
+# steps that a plan has on whole images only
 _ONLY_WHOLE = ("RandomAffine", "RandomPerspective")
-_WARPS = ("RandomRotation", *_ONLY_WHOLE)
+# steps before the crop that a plan can do at a place of its own
+_ANYWHERE = (
+    *("RandomHorizontalFlip", "RandomVerticalFlip"),
+    *("ToTensor", "MaybeToTensor", "PILToTensor", "MaybePILToTensor", "ToImage", "ToTensorV2"),
+    *("ToPILImage", "ToDtype", "ConvertImageDtype", "Normalize"),
+)
 # timm's steps that are read; its other ones do something that a plan cannot do
 _OF_TIMM = (
     "RandomResizedCropAndInterpolation",
@@ -104,20 +109,14 @@ def read_steps(steps: Iterable[Any]) -> Reading:
 def _count_early(steps: list[Any]) -> int:
     """How many steps there are up to the last one that a plan has on the whole image only.
 
-    A plan's own geometry is a resize and a crop, or a crop that is resized. What moves pixels
-    before that is done on the whole image, and so is what can be done there only, after a Resize.
+    A plan's own geometry is a resize and a crop, or a crop that is resized. What changes or moves
+    pixels before that is done on the whole image, and so is what can be done there only, after a
+    Resize.
     """
-    names = [
-        type(step).__name__ if is_of(step, "torchvision") or is_of(step, "timm") else ""
-        for step in steps
-    ]
-    names = [
-        _name_within(step) if name == "RandomApply" else name
-        for step, name in zip(steps, names, strict=True)
-    ]
+    names = list(map(_known_name, steps))
     places = [at for at, name in enumerate(names) if name in _PLACING]
     last = places[-1] if places else -1
-    moves = [at for at in range(last) if names[at] in (*_PLACING, *_WARPS)]
+    moves = [at for at in range(last) if names[at] not in _ANYWHERE]
 
     # Resize and the crop of it are one
     crops = last >= 0 and names[last] in ("CenterCrop", "RandomCrop")
@@ -128,6 +127,19 @@ def _count_early(steps: list[Any]) -> int:
     if later and all(names[at] == "Resize" for at in places):
         moves = later
     return moves[-1] + 1 if moves else 0
+
+
+def _known_name(step: Any) -> str:
+    """The name of a step of a library, as the readers know it; "" of any other step."""
+    if is_of(step, "albumentations"):
+        try:
+            return type(alike(step)).__name__
+        except NotConvertibleError:
+            return ""
+    if not (is_of(step, "torchvision") or is_of(step, "timm")):
+        return ""
+    name = type(step).__name__
+    return _name_within(step) if name == "RandomApply" else name
 
 
 def _name_within(step: Any) -> str:
@@ -144,7 +156,7 @@ def _reader(reading: Reading, step: Any) -> StepReader:
         return values.read_affine_code
     if isinstance(step, Alike):
         refuse_altered(step.original)
-        return _READERS[name]
+        return _reader_of(reading, name)
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
@@ -231,6 +243,7 @@ _WHOLE_READERS: dict[str, StepReader] = {
     "RandomAffine": whole.read_affine,
     "RandomPerspective": whole.read_perspective,
     "Resize": whole.read_resize,
+    "SmallestMaxSize": whole.read_smallest,
     "RandomHorizontalFlip": whole.read_flip,
     "RandomVerticalFlip": whole.read_flip,
 }
@@ -273,4 +286,5 @@ _READERS: dict[str, StepReader] = {
     "RandomErasing": policies.read_erasing,
     "timm RandomErasing": timm.read_erasing,
     "ToTensorV2": lambda reading, step: "images are tensors",
+    "SmallestMaxSize": geometry.read_smallest_alone,
 }

@@ -8,7 +8,8 @@ a generator with a planned seed (`_PlannedRandomness`), so that the same image g
 any thread, process and batch, and the program's own generators stay as they are. A function that
 draws from `random` or `numpy.random` has them seeded for each call (`_GeneratorsKept`), and never
 runs in a thread of a loader's own: the program may draw from them meanwhile.
-`check_functions` tries each function on made-up images, before the first batch.
+`call_on_whole` runs one that the option `before` has on a whole image. `check_functions` tries each
+function on made-up images, before the first batch.
 """
 
 import random
@@ -30,6 +31,8 @@ from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 from dali_pipes.system.interrupts import delayed_signals
 
 _TRIED = 4  # images that each function is tried on
+# heights and widths of whole images; a function that turns an image by 90° changes both
+_WHOLE_SHAPES = ((96, 128), (117, 75))
 _CPU = torch.device("cpu")
 _ON_GPU = "the GPU's generator"
 _INSTEAD = "take random numbers from its second argument (draws=…)"
@@ -71,6 +74,7 @@ class _Step:
 
     policy: Augment
     columns: slice  # of `Augmentation.numbers`
+    option: str = "augment"  # the one that it stands in, for messages
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -98,13 +102,13 @@ class _Step:
                     result = self._compiled(*arguments)
                 else:
                     seeded = seed if policy.draws_from_globals else None
-                    with _GeneratorsKept(seeded), _PlannedRandomness(policy, seed):
+                    with _GeneratorsKept(seeded), _PlannedRandomness(policy, seed, self.option):
                         result = policy.function(*arguments)
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise ConfigError(
-                f"augment: the function {policy.title} failed on {_describe(*expected)}: "
+                f"{self.option}: the function {policy.title} failed on {_describe(*expected)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -115,9 +119,24 @@ class _Step:
         else:
             return result
         raise ConfigError(
-            f"augment: the function {policy.title} returned {returned} for "
+            f"{self.option}: the function {policy.title} returned {returned} for "
             f"{_describe(*expected)}; it must return the same shape, dtype and device"
         )
+
+
+def call_on_whole(
+    policy: Augment, image: torch.Tensor, numbers: NDArray[np.float64]
+) -> torch.Tensor:
+    """The result of a function of the option `before` for a whole image, (3, H, W) uint8, which it
+    may write into.
+
+    Args:
+        numbers: (1 + draws,) as from `Augment.draw`.
+
+    Raises:
+        ConfigError: as `Functions.run`.
+    """
+    return _Step(policy, slice(None), "before").run(image[None], numbers[None])[0]
 
 
 def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
@@ -131,11 +150,12 @@ class _PlannedRandomness(TorchFunctionMode):
 
     Args:
         seed: of the generator; None: nothing may be drawn.
+        option: the one that the function stands in, for messages.
     """
 
-    def __init__(self, policy: Augment, seed: int | None):
+    def __init__(self, policy: Augment, seed: int | None, option: str = "augment"):
         super().__init__()
-        self._policy, self._seed = policy, seed
+        self._policy, self._seed, self._option = policy, seed, option
         self._generator: torch.Generator | None = None
 
     def __enter__(self) -> "_PlannedRandomness":
@@ -170,12 +190,12 @@ class _PlannedRandomness(TorchFunctionMode):
 
         if self._seed is None:
             raise ConfigError(
-                f"augment: the function {self._policy.title} calls {name}, whose numbers would "
-                f"depend on the batch; {_INSTEAD}, or set per='image'"
+                f"{self._option}: the function {self._policy.title} calls {name}, whose numbers "
+                f"would depend on the batch; {_INSTEAD}, or set per='image'"
             )
         if name in _WITHOUT_GENERATOR:
             raise ConfigError(
-                f"augment: the function {self._policy.title} calls {name}, which takes no "
+                f"{self._option}: the function {self._policy.title} calls {name}, which takes no "
                 f"generator; {_INSTEAD}"
             )
         if self._generator is None:
@@ -245,6 +265,8 @@ def check_functions(transform: Transform, device: torch.device) -> None:
             random numbers, or lets an image depend on others of its batch.
     """
     for view in views_of(transform):
+        for policy in view.functions_before:
+            try_on_whole(policy)
         for policy in view.augmenter.functions:
             try_function(policy, view.shape, getattr(torch, DTYPES[view.dtype]), device)
 
@@ -261,18 +283,38 @@ def try_function(
     Raises:
         ConfigError: as `check_functions`.
     """
-    # noise, dark and bright noise, and one colour: code may look at what an image shows
-    made_up = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *shape), np.uint8)
-    made_up[1] //= 16
-    made_up[2] |= 0xF0
-    made_up[3] = 200
-    images = torch.from_numpy(made_up).to(device)
+    images = _made_up(shape).to(device)
     if policy.where == "normalized":
         images = (images.float() - 127.5).div_(64).to(dtype)
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
     if policy.geometry is not None:
         policy.matrices(numbers, shape)
     _check_step(_Step(policy, slice(None)), images, numbers)
+
+
+def try_on_whole(policy: Augment) -> None:
+    """Tries a function of the option `before` on made-up images of two sizes.
+
+    Raises:
+        ConfigError: as `check_functions`.
+    """
+    draws_from_globals = False
+    numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
+    for shape in _WHOLE_SHAPES:
+        _check_step(_Step(policy, slice(None), "before"), _made_up(shape), numbers)
+        draws_from_globals |= policy.draws_from_globals
+    policy.draws_from_globals = draws_from_globals
+
+
+def _made_up(shape: tuple[int, int]) -> torch.Tensor:
+    """Images of this height and width: noise, dark and bright noise, and one colour, since code may
+    look at what an image shows.
+    """
+    images = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *shape), np.uint8)
+    images[1] //= 16
+    images[2] |= 0xF0
+    images[3] = 200
+    return torch.from_numpy(images)
 
 
 def _check_step(step: _Step, images: torch.Tensor, numbers: NDArray[np.float64]) -> None:
@@ -284,8 +326,9 @@ def _check_step(step: _Step, images: torch.Tensor, numbers: NDArray[np.float64])
     if changed:
         if policy.per == "batch" or policy.compile or _ON_GPU in changed:
             raise ConfigError(
-                f"augment: the function {name} draws from {' and '.join(changed)}, whose numbers "
-                f"no plan has: they would differ between loaders and after a resume; {_INSTEAD}"
+                f"{step.option}: the function {name} draws from {' and '.join(changed)}, whose "
+                "numbers no plan has: they would differ between loaders and after a resume; "
+                f"{_INSTEAD}"
             )
         policy.draws_from_globals = True
 
@@ -294,8 +337,8 @@ def _check_step(step: _Step, images: torch.Tensor, numbers: NDArray[np.float64])
     # as bytes: NaN, which a function may make of an image of one colour, equals nothing
     if not torch.equal(_bytes(once), _bytes(again)):
         raise ConfigError(
-            f"augment: the function {name} returns another image for the same image and random "
-            f"numbers, so a resume could not repeat it; keep no state in it, and {_INSTEAD}"
+            f"{step.option}: the function {name} returns another image for the same image and "
+            f"random numbers, so a resume could not repeat it; keep no state in it, and {_INSTEAD}"
         )
 
     if step.policy.per == "batch":
@@ -304,8 +347,9 @@ def _check_step(step: _Step, images: torch.Tensor, numbers: NDArray[np.float64])
         tolerance = 1.0 if images.dtype == torch.uint8 else 1e-2
         if not torch.allclose(once.float(), torch.cat(parts).float(), 0, tolerance, equal_nan=True):
             raise ConfigError(
-                f"augment: the function {name} gives an image other pixels in another batch, and "
-                "loaders cut batches differently; let no image depend on the others (per='image')"
+                f"{step.option}: the function {name} gives an image other pixels in another batch, "
+                "and loaders cut batches differently; let no image depend on the others "
+                "(per='image')"
             )
 
 

@@ -54,7 +54,8 @@ def resize_region(image: torch.Tensor, name: str, view: read_pil.View) -> torch.
     """(3, height, width) of the planned region of a decoded image, resized."""
     read_pil.check_size(name, view.source, image.shape[1], image.shape[2])
     if view.before:
-        image = change_array(image.permute(1, 2, 0).contiguous(), view.before).permute(2, 0, 1)
+        pixels = image.permute(1, 2, 0).contiguous()
+        image = change_array(pixels, view.before, view.steps_before).permute(2, 0, 1)
 
     planned, transform = view.geometry, view.transform
     top, left, height, width = map(int, planned.region)

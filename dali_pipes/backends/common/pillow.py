@@ -13,6 +13,7 @@ from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import INTERPOLATIONS, Transform
+from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
 
@@ -33,6 +34,11 @@ class View(NamedTuple):
     def source(self) -> np.ndarray:
         """Height and width of the image when it was scanned."""
         return self.before[0].source if self.before else self.geometry.source
+
+    @property
+    def steps_before(self) -> WholeSteps:
+        """The steps of which `before` is drawn."""
+        return getattr(self.transform, "before", [])
 
 
 def read(
@@ -56,7 +62,7 @@ def read(
 
             planned, whole = view.geometry, image
             if view.before:
-                whole = whole_image.change(image.convert("RGB"), view.before)
+                whole = whole_image.change(image.convert("RGB"), view.before, view.steps_before)
             region = _cut_region(whole, *map(int, planned.region))
             if region.mode != "RGB":
                 region = region.convert("RGB")

@@ -28,6 +28,7 @@ from dali_pipes.backends.common.whole_image import change_array
 from dali_pipes.plan.augment.operations import Codes, Numbers
 from dali_pipes.plan.plan import PlannedView
 from dali_pipes.plan.transforms import INTERPOLATIONS, Transform
+from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
 _COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
@@ -44,6 +45,7 @@ class ViewFinisher:
             transform.interpolation,
         )
         self._functions = Functions(transform)
+        self._before: WholeSteps = getattr(transform, "before", [])
         self._is_plain = transform.is_plain
         # by the width of a batch, which changes if the transform pads batches
         self._normalization = cache(partial(pixels.normalization, transform))
@@ -76,7 +78,10 @@ class ViewFinisher:
         modes = modes or [self._mode] * len(regions)
         with GATE:
             if before:
-                regions = list(map(change_array, regions, before))
+                regions = [
+                    change_array(region, drawn, self._before)
+                    for region, drawn in zip(regions, before, strict=True)
+                ]
             self._finish(regions, places, ops, magnitudes, numbers, erased, modes, out)
 
     def _finish(

@@ -1,41 +1,62 @@
 """Carries out the steps of a plan on a whole image, with Pillow.
 
 Pillow does what torchvision does with a PIL image: for the same draw the pixels are equal, on every
-backend that decodes on the CPU.
+backend that decodes on the CPU. Functions of the user's get the image as a tensor.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.backends.common.functions import call_on_whole
+from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
 _METHODS = {"affine": Image.Transform.AFFINE, "perspective": Image.Transform.PERSPECTIVE}
 _NUMBERS = {"affine": 6, "perspective": 8}  # that Pillow takes
 
 
-def change(image: Image.Image, steps: Sequence[DrawnStep]) -> Image.Image:
-    """An image in RGB after the steps, each of a single image, that happen to it."""
-    for step in steps:
-        if not step.happens:
-            continue
-        height, width = step.size.tolist()
-        resample = Image.Resampling[step.interpolation.upper()]
-        if step.kind == "resize":
-            image = image.resize((width, height), resample)
-        else:
-            numbers = step.numbers[: _NUMBERS[step.kind]].tolist()
-            method = _METHODS[step.kind]
-            image = image.transform((width, height), method, numbers, resample, fillcolor=0)
+def change(image: Image.Image, drawn: Sequence[DrawnStep], steps: WholeSteps) -> Image.Image:
+    """An image in RGB after the steps that happen to it.
+
+    Args:
+        drawn: of a single image.
+        steps: the transform's `before`, of which they are drawn.
+    """
+    for one, step in zip(drawn, steps, strict=True):
+        if one.happens:
+            image = _change_once(image, one, step)
     return image
 
 
-def change_array(pixels: torch.Tensor, steps: Sequence[DrawnStep]) -> torch.Tensor:
+def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image:
+    height, width = drawn.size.tolist()
+    if drawn.kind == "function":
+        # a copy, which the function may write into
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+        pixels = call_on_whole(step, pixels, drawn.numbers)
+        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    if drawn.kind == "plain_resize":
+        return Image.fromarray(resize_plain(np.asarray(image), (height, width)))
+
+    resample = Image.Resampling[drawn.interpolation.upper()]
+    if drawn.kind == "resize":
+        return image.resize((width, height), resample)
+    numbers = drawn.numbers[: _NUMBERS[drawn.kind]].tolist()
+    method = _METHODS[drawn.kind]
+    return image.transform((width, height), method, numbers, resample, fillcolor=0)
+
+
+def change_array(
+    pixels: torch.Tensor, drawn: Sequence[DrawnStep], steps: WholeSteps
+) -> torch.Tensor:
     """`change` for (height, width, 3) uint8."""
-    if not any(step.happens for step in steps):
+    if not any(one.happens for one in drawn):
         return pixels
     # a copy: PyTorch warns of arrays that cannot be written
-    changed = np.array(change(Image.fromarray(pixels.numpy()), steps))
+    changed = np.array(change(Image.fromarray(pixels.numpy()), drawn, steps))
     return torch.from_numpy(changed)

@@ -34,6 +34,7 @@ from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
+from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
@@ -78,6 +79,7 @@ class DaliBackend(Backend):
         if not self._resizes_with_torch:
             self._refuse_warps()
             self._refuse_lacking()
+        self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
         # Python can't run inside of the graph, which ends before the functions of the user's; nor
@@ -97,12 +99,33 @@ class DaliBackend(Backend):
         for view in views_of(self._transform):
             for step in getattr(view, "before", []):
                 if not in_graph(step):
+                    problem = (
+                        f"the function {step.title}; use "
+                        if isinstance(step, Augment)
+                        else f"{step.name} with interpolation={step.interpolation}; use "
+                        "interpolation=nearest, or "
+                    )
                     raise ChoiceError(
                         type(self._config),
-                        f"in DALI's graph does not support before: {step.name} with interpolation="
-                        f"{step.interpolation}; use interpolation=nearest, or ",
+                        f"in DALI's graph does not support before: {problem}",
                         Mention(DaliConfig, "device", "cpu"),
                         " with resize=torch, or ",
+                        Mention(TorchConfig),
+                    )
+
+    def _refuse_globals_before(self) -> None:
+        """Refuses functions on whole images, which run in threads here, that draw from generators
+        of the whole process.
+        """
+        for view in views_of(self._transform):
+            for function in view.functions_before:
+                if function.draws_from_globals:
+                    raise ChoiceError(
+                        type(self._config),
+                        f"runs before in threads, and the function {function.title} draws from "
+                        "random, numpy.random or PyTorch's C++ code, which the whole process "
+                        "shares; take its random numbers from its second argument (draws=…), or "
+                        "use ",
                         Mention(TorchConfig),
                     )
 

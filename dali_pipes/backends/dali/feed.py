@@ -27,6 +27,7 @@ from dali_pipes.backends.dali.augment import (
 from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs, WholeInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
+from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -282,12 +283,14 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     return inputs
 
 
-def in_graph(step: WholeStep) -> bool:
+def in_graph(step: WholeStep | Augment) -> bool:
     """Whether DALI has an operator for a step on whole images.
 
     DALI has none for perspectives, and where it interpolates it blends the edges of an image with
     the black around them, which Pillow does not.
     """
+    if isinstance(step, Augment):
+        return False
     return isinstance(step, WholeResize) or (
         not isinstance(step, WholePerspective) and step.interpolation == "nearest"
     )
@@ -305,8 +308,9 @@ def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanI
     # Pillow's "nearest" takes the pixel at the centre
     interpolation = step.interpolation.replace("nearest", "nearest-exact")
     size = PlanInput(_T.FLOAT, 1, lambda planned: drawn_of(planned).size)
-    matrix = None if isinstance(step, WholeResize) else PlanInput(_T.FLOAT, 2, matrices)
-    return WholeInputs(interpolation, size, matrix)
+    if isinstance(step, WholeResize):
+        return WholeInputs(interpolation, size, antialias=step.antialias)
+    return WholeInputs(interpolation, size, PlanInput(_T.FLOAT, 2, matrices))
 
 
 def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs[PlanInput]:

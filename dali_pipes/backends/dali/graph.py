@@ -88,6 +88,7 @@ class WholeInputs(Generic[Input]):
     size: Input  # height and width after the step
     # from pixels of the result to pixels of the image, FLOAT of shape (2, 3); None: it resizes
     matrix: Input | None = None
+    antialias: bool = True  # of a resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def view_graph(
 
 def _whole_step(image: DataNode, inputs: WholeInputs[DataNode]) -> DataNode:
     if inputs.matrix is None:
-        return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, True))
+        return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, inputs.antialias))
     return fn.warp_affine(
         image,
         matrix=inputs.matrix,

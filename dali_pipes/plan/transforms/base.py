@@ -27,6 +27,7 @@ from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
+from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
 from dali_pipes.plan.geometry import INTERPOLATION_DRAW, Geometry, Pair
 from dali_pipes.plan.philox import Draws
@@ -212,6 +213,11 @@ class Transform(Options, ABC):
         """Whether a view of it has steps on the whole image, before its region is cut out."""
         return any(getattr(view, "before", []) for view in views_of(self))
 
+    @property
+    def functions_before(self) -> list[Augment]:
+        """The functions of the user's among the steps on the whole image."""
+        return [step for step in getattr(self, "before", []) if isinstance(step, Augment)]
+
     def draw_interpolations(self, draws: Draws) -> NDArray[np.int8] | None:
         """(N,) the place in `INTERPOLATIONS` of each image's; None: all have `interpolation`."""
         if self.interpolation != RANDOM:
@@ -291,7 +297,8 @@ class RandomTransform(Transform):
         interpolation: as of all transforms; or "random", which draws bilinear or bicubic for each
             image, as timm does.
         before: steps on the whole image in the order in which they are applied, before the crop,
-            such as {"name": "RandomRotation", "degrees": 30}; dali_pipes/plan/whole/ has them all.
+            such as {"name": "RandomRotation", "degrees": 30}, or Augment(function);
+            dali_pipes/plan/whole/ has them all.
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
         augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
             {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies/ has them all.

@@ -19,6 +19,7 @@ from dali_pipes.plan.geometry import (
 )
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
+from dali_pipes.plan.whole import smallest_sizes
 
 _CHECK_CHUNK = 2**20  # images whose sizes are checked at once
 
@@ -96,9 +97,7 @@ class RandomCropTransform(RandomTransform):
         for start in range(0, len(manifest), _CHECK_CHUNK):
             ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
             sizes = manifest.take_sizes(ids, upright=self.exif == "apply")
-            for step in self.before:
-                sizes = step.smallest(sizes)
-            sizes = resize_sizes(sizes, self.resize)
+            sizes = resize_sizes(smallest_sizes(self.before, sizes), self.resize)
             small = ids[(sizes < needed).any(axis=1)]
             first, count = first if count or not len(small) else int(small[0]), count + len(small)
 

@@ -8,6 +8,7 @@ from dali_pipes.checks import check_int
 from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms.base import Transform
 from dali_pipes.plan.transforms.train import TrainTransform
@@ -66,6 +67,8 @@ class ViewsTransform(TrainTransform):
 
         TrainTransform.__post_init__(self)
 
+        self._keep_functions()
+
         # one name is one tensor (N, V, 3, H, W), so its views have one shape
         for name, group in zip(self.views, self.groups, strict=True):
             if len({view.shape for view in group}) > 1:
@@ -75,6 +78,23 @@ class ViewsTransform(TrainTransform):
                     f"views: {name} has views of {sizes} pixels; give those of each size a name "
                     "of their own",
                 )
+
+    def _keep_functions(self) -> None:
+        """Replaces functions that are written as mappings by their `Augment`.
+
+        `groups` makes its views anew each time, and what `Augment.draws_from_globals` says must
+        stay.
+        """
+        for listed, group in zip(self.views.values(), self.groups, strict=True):
+            for options, view in zip(listed, group, strict=True):
+                for name in ("augment", "before"):
+                    if name in options:
+                        options[name] = [
+                            step if isinstance(step, Augment) else written
+                            for written, step in zip(
+                                options[name], getattr(view, name), strict=True
+                            )
+                        ]
 
     @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:

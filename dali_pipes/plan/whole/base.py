@@ -24,15 +24,16 @@ Float = NDArray[np.float64]
 class DrawnStep:
     """One step on N images."""
 
-    # how `numbers` are read: "affine", "perspective" or "resize"
+    # how `numbers` are read: "affine", "perspective", "resize", "plain_resize" or "function"
     kind: str
-    interpolation: str
+    interpolation: str  # "" of a function
     source: Int  # (N, 2) height and width of the image before the step
     size: Int  # (N, 2) and after it
     happens: NDArray[np.bool_]  # (N,) elsewhere the image stays as it is
     # (N, 8) a, b, …, h: the pixel at (x, y) shows ((a x + b y + c), (d x + e y + f)) of the image
     # before, both divided by g x + h y + 1. Both are measured from the corner of the first pixel,
-    # and what comes from outside the image is black. Not used by "resize".
+    # and what comes from outside the image is black. Not used by resizes; of a function those of
+    # `Augment.draw`.
     numbers: Float
 
     def take(self, places: Int | slice | int) -> "DrawnStep":

@@ -46,15 +46,19 @@ def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -
     inside = np.ones(len(sizes), bool)
 
     for step in drawn[::-1]:
-        if step.kind == "resize":
+        if step.kind == "function":
+            continue  # left out of both: it is the same code
+        if step.kind in ("resize", "plain_resize"):
             moved = [y, x] * (step.source / step.size).T
         else:
             a, b, c, d, e, f, g, h = step.numbers.T
             depth = g * x + h * y + 1
             moved = np.stack([d * x + e * y + f, a * x + b * y + c]) / depth
             inside &= ~step.happens | ((moved >= 0) & (moved < step.source.T)).all(axis=0)
-            # the nearest pixel's own coordinates
-            moved = np.floor(moved) + 0.5 if step.interpolation == "nearest" else moved
+            if step.interpolation == "nearest":
+                # the nearest pixel's own coordinates; a flip takes each pixel to another one
+                is_flip = (b == 0) & (d == 0) & (np.abs(a) == 1) & (np.abs(e) == 1)
+                moved = np.where(is_flip, moved, np.floor(moved) + 0.5)
         y, x = np.where(step.happens, moved, [y, x])
 
     return np.where(inside, [y, x] / sizes.T, np.nan).T

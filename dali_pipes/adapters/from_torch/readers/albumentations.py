@@ -104,6 +104,18 @@ def _resize(step: Any) -> Alike:
     return _like("Resize", step, size=size, max_size=None, interpolation=kind)
 
 
+def _smallest(step: Any) -> Alike:
+    _always(step)
+    kind = _interpolation(step)
+    refuse_unless(
+        isinstance(step.max_size, int),
+        "albumentations' SmallestMaxSize",
+        f"max_size={step.max_size}, max_size_hw={step.max_size_hw}",
+        "give it one max_size",
+    )
+    return _like("SmallestMaxSize", step, size=step.max_size, max_size=None, interpolation=kind)
+
+
 def _resized_crop(step: Any) -> Alike:
     _always(step)
     options = {"size": step.size, "scale": step.scale, "ratio": step.ratio}
@@ -159,6 +171,7 @@ def _to_tensor(step: Any) -> Alike:
 # by the name of a step's class
 _READERS: dict[str, Callable[[Any], Alike]] = {
     "Resize": _resize,
+    "SmallestMaxSize": _smallest,
     "RandomResizedCrop": _resized_crop,
     "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,

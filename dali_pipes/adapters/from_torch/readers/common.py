@@ -87,6 +87,12 @@ def check_fill(step: Any, name: str) -> None:
 
 def note_policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     """Notes a policy of `augment` with its options."""
+    refuse_unless(
+        not reading.early,
+        type(step).__name__,
+        "it comes before a crop or a resize, in another order of steps than ours",
+        AS_OURS,
+    )
     late = reading.floats or reading.erased or reading.has_functions
     refuse_after(late, step, "ToTensor or RandomErasing")
     if reading.applied < 1:

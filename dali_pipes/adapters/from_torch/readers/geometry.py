@@ -43,6 +43,15 @@ def read_sides(step: Any) -> Size:
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
+def read_smallest_alone(reading: Reading, step: Any) -> str:
+    """Refuses albumentations' SmallestMaxSize, which is read on the whole image only."""
+    raise NotConvertibleError(
+        "albumentations' SmallestMaxSize",
+        "no crop comes after it, so images keep their own sizes and make no batch",
+        "add RandomCrop",
+    )
+
+
 def read_center_crop(reading: Reading, step: Any) -> str:
     # before a random crop it makes no difference
     flipped = {"flip_before_crop": True} if reading.flips else {}
@@ -51,7 +60,7 @@ def read_center_crop(reading: Reading, step: Any) -> str:
 
 def _check_room(reading: Reading, step: Any) -> None:
     """Checks that albumentations' CenterCrop is torchvision's, which rounds halves to even."""
-    whole, name = reading.resize, "albumentations' CenterCrop"
+    whole, name = reading.resize or reading.settled, "albumentations' CenterCrop"
     if not isinstance(whole, tuple):
         raise NotConvertibleError(name, "no Resize is before it", "resize to (height, width)")
     room = [before - after for before, after in zip(whole, step.size, strict=True)]

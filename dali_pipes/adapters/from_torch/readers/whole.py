@@ -4,6 +4,7 @@ transform.
 
 from typing import Any
 
+from dali_pipes.adapters.from_torch.readers.albumentations import Alike
 from dali_pipes.adapters.from_torch.readers.common import check_fill, describe_options, refuse_after
 from dali_pipes.adapters.from_torch.readers.geometry import (
     check_size,
@@ -17,11 +18,26 @@ _OF_CHANCE = ("RandomPerspective", "RandomHorizontalFlip", "RandomVerticalFlip")
 
 
 def read_resize(reading: Reading, step: Any) -> str:
+    if isinstance(step, Alike):
+        return _note_plain_resize(reading, step)
+
     check_size(step)
     kind, note = read_interpolation(reading, step)
     size, kind = read_sides(step), kind.removesuffix("-exact")
     reading.settled = None if isinstance(size, int) else size
     return _note_whole(reading, step, size=size, interpolation=kind) + note
+
+
+def read_smallest(reading: Reading, step: Any) -> str:
+    return _note_plain_resize(reading, step, rounding="nearest")
+
+
+def _note_plain_resize(reading: Reading, step: Any, **options: Any) -> str:
+    """Notes a resize of albumentations."""
+    size = read_sides(step)
+    reading.settled = None if isinstance(size, int) else size
+    options = {"name": "Resize", "size": size, "antialias": False, **options}
+    return f"{_note_whole(reading, step, **options)}, as OpenCV resizes"
 
 
 def read_rotation(reading: Reading, step: Any) -> str:
@@ -68,7 +84,7 @@ def _note_whole(reading: Reading, step: Any, **options: Any) -> str:
 
     wrong = reading.floats or reading.augment or reading.erased
     refuse_after(wrong or reading.crop, step, "ToTensor, augmentation or a crop")
-    name = type(step).__name__
+    name = options.pop("name", type(step).__name__)
     p = reading.applied * options.pop("p", 1.0)
     options |= {"p": p} if p < 1 or name in _OF_CHANCE else {}
     reading.before.append({"name": name, **options})
