@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image, ImageCms, ImageOps
 from torch.utils.data import (
     DataLoader,
@@ -84,6 +85,46 @@ def assert_same_values(dataset):
     with dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu") as new:
         for (theirs, _), (ours, _) in zip(old, new, strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+# Code that writes into what it got, past PyTorch's count of changes
+
+
+def by_numpy(tensor):
+    tensor.numpy()[0] = 0
+
+
+def by_data(tensor):
+    tensor.data.copy_(tensor.flip(2))
+
+
+def by_other_tensor(tensor):
+    torch.from_numpy(tensor.detach().numpy())[0].zero_()
+
+
+def by_view(tensor):
+    tensor.numpy().flat[:64] = 0
+
+
+WRITES = [by_numpy, by_data, by_other_tensor, by_view]
+
+
+@pytest.mark.parametrize("which", [None, 4])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("where", ["what a step returned", "what an opener returned"])
+def test_a_tensor_that_is_written_into(where, write, which, files):
+    """Also of one sample alone, which the trace does not see."""
+    tensors = v1.Compose([v1.Resize(24), v1.CenterCrop(16), v1.ConvertImageDtype(torch.float32)])
+
+    def sample(picture, index):
+        picture = v1.functional.pil_to_tensor(picture) if loads is rgb else picture
+        first = tensors(picture) if loads is rgb else picture
+        if which in (None, index):
+            write(first)
+        return (first if loads is rgb else tensors(first)), index % 2
+
+    loads = rgb if where.startswith("what a step") else torchvision.io.read_image
+    assert_refused(Own(files * 20, sample, loads), "what|made in another way")
 
 
 # Code that counts its calls, or draws, or asks where it runs

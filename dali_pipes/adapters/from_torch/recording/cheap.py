@@ -86,7 +86,7 @@ class SmallPictures:
 
     def of(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
         """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
-        for each number; the noise's pixels; and a twin of it, if it is a PIL image.
+        for each number; the noise's pixels; and a twin of it, if there is one.
         """
         # the examples of what steps return are the same objects in all visits
         known = self._examples.get((identity(value), number))
@@ -101,7 +101,7 @@ class SmallPictures:
         form = form_of(value)
         if (known := self._small.get((form, number))) is None:
             made = _small(value, number)
-            is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
+            is_plain = getattr(made, "mode", "") in ("RGB", "L") or isinstance(made, torch.Tensor)
             twin = made if is_plain else None
             known = self._small[form, number] = Copies(made), pixels_of(made).copy(), twin
         return known

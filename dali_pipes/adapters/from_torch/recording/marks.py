@@ -35,9 +35,8 @@ class Mark:
         place: its place among the pictures that the call returned.
         upright: the pixels as the EXIF tag of the file turns them; None: there is no tag.
         number: its place among the marks of the visit.
-        version: how often PyTorch had changed the tensor in place when it was handed out.
-        twin: a PIL image with the same pixels, which is compared at little cost; None: there is
-            none.
+        twin: a PIL image or a tensor with the same pixels, which nobody else has and which is
+            compared at little cost; None: there is none.
         is_mask: whether it is a mask, (H, W), which is recognized by a table of its values.
     """
 
@@ -47,7 +46,6 @@ class Mark:
     place: int = 0
     upright: Pixels | None = None
     number: int = 0
-    version: int = 0
     twin: Any = None
     is_mask: bool = False
 
@@ -55,7 +53,7 @@ class Mark:
         """Whether a PIL image has the pixels of the twin; ten times as fast as `find`."""
         twin = self.twin
         return (
-            twin is not None
+            isinstance(twin, Image.Image)
             and image.mode == twin.mode
             and image.size == twin.size
             and image.im.chop_difference(twin.im).getbbox() is None
@@ -65,10 +63,13 @@ class Mark:
     def is_pil(self) -> bool:
         return isinstance(self.value, Image.Image)
 
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether nobody has written into it, as far as that can be seen at no cost."""
-        return isinstance(self.value, torch.Tensor) and self.value._version == self.version
+    def is_still(self, value: torch.Tensor) -> bool:
+        """Whether a tensor is the one that was handed out, and nobody has written into it.
+
+        PyTorch's count of changes would not do: it misses those through `.numpy()` and `.data`.
+        """
+        twin = self.twin
+        return value is self.value and isinstance(twin, torch.Tensor) and torch.equal(value, twin)
 
 
 # not frozen, which would make it three times as slow, and there are several for each sample

@@ -280,7 +280,7 @@ class Visit:
         value = make(opened, noise)
         # also for an array, of which code may make a PIL image
         twin = None if opened.mode in ("P", "1") else noise.twin
-        self.marks.append(Mark(value, noise.pixels, opened, 0, None, len(self.marks), 0, twin))
+        self.marks.append(Mark(value, noise.pixels, opened, 0, None, len(self.marks), twin))
         return value
 
     # Steps
@@ -347,14 +347,14 @@ class Visit:
 
     def match(self, value: Any) -> Match | None:
         """The mark that a picture shows; None: it shows none."""
-        # cheap comparisons come first: with the twin, and by identity
+        # cheap comparisons come first
         if isinstance(value, Image.Image):
             for mark in reversed(self.marks):
                 if mark.is_shown_by(value):
                     return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
         else:
             for mark in reversed(self.marks):
-                if mark.value is value and mark.is_unchanged and not mark.is_mask:
+                if not mark.is_mask and mark.is_still(value):
                     return Match(mark, "tensor", "HW" if mark.pixels.ndim == 2 else "CHW")
 
         # in cheap visits the same few pictures come again and again
@@ -426,10 +426,7 @@ class Visit:
     def _mark(
         self, value: Any, pixels: Pixels, call: TransformCall, place: int, twin: Any = None
     ) -> None:
-        # PyTorch counts the changes in place of a tensor
-        version = value._version if isinstance(value, torch.Tensor) else 0
-        number = len(self.marks)
-        self.marks.append(Mark(value, pixels, call, place, None, number, version, twin))
+        self.marks.append(Mark(value, pixels, call, place, None, len(self.marks), twin))
 
     def _renew_mask(self, value: Any, number: int, place: int) -> tuple[Any, Pixels] | None:
         """A mask of other values in the form of a call's result, and these values (H, W)."""
