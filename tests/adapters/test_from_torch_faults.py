@@ -106,7 +106,11 @@ def by_view(tensor):
     tensor.numpy().flat[:64] = 0
 
 
-WRITES = [by_numpy, by_data, by_other_tensor, by_view]
+def by_turning(tensor):
+    tensor.data = tensor.data.transpose(1, 2)
+
+
+WRITES = [by_numpy, by_data, by_other_tensor, by_view, by_turning]
 
 
 @pytest.mark.parametrize("which", [None, 4])

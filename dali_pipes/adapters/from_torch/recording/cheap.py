@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.marks import Pixels, _like, pixels_of
+from dali_pipes.adapters.from_torch.recording.marks import (
+    Pixels,
+    Snapshot,
+    _like,
+    pixels_of,
+    to_array,
+)
 
 _MOST = 256  # examples that are remembered
 _SIDES = 6, 9  # height and width of small pictures
@@ -30,21 +36,27 @@ class Copies:
 
     def __init__(self, picture: Any):
         self._picture = picture
-        self._copies: list[Any] = []
+        # NumPy copies in a third of PyTorch's time; it has no bfloat16
+        has_array = isinstance(picture, torch.Tensor) and picture.dtype is not torch.bfloat16
+        self._array = to_array(picture) if has_array else None
+        self._copies: list[tuple[Any, Snapshot | None]] = []
 
-    def take(self) -> Any:
-        """A copy that nobody else has."""
+    def take(self) -> tuple[Any, Snapshot | None]:
+        """A copy that nobody else has, and of a tensor what it is now."""
         if not self._copies:
             # those made in a program's inference mode would be of no use out of it
             with torch.inference_mode(False):
-                self._copies = [_copy_of(self._picture) for _ in range(_AT_ONCE)]
+                self._copies = [self._copy() for _ in range(_AT_ONCE)]
         return self._copies.pop()
 
-
-def _copy_of(picture: Any) -> Any:
-    if isinstance(picture, torch.Tensor):
-        return _like(picture.clone(), picture)
-    return picture.copy()
+    def _copy(self) -> tuple[Any, Snapshot | None]:
+        if self._array is not None:
+            array = self._array.copy()
+            copy = _like(torch.from_numpy(array), self._picture)
+            return copy, Snapshot(copy, array)
+        if isinstance(self._picture, torch.Tensor):
+            return _like(self._picture.clone(), self._picture), None
+        return self._picture.copy(), None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,9 +96,10 @@ class SmallPictures:
         # other object gets its identity
         self._examples: dict[tuple[int, int], tuple[Any, Copies, Pixels, Any]] = {}
 
-    def of(self, value: Any, number: int) -> tuple[Any, Pixels, Any]:
+    def of(self, value: Any, number: int) -> tuple[Any, Pixels, Any, Snapshot | None]:
         """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
-        for each number; the noise's pixels; and a twin of it, if there is one.
+        for each number; the noise's pixels; a twin of it, if it is a PIL image; and what it is now,
+        if it is a tensor.
         """
         # the examples of what steps return are the same objects in all visits
         known = self._examples.get((identity(value), number))
@@ -95,13 +108,14 @@ class SmallPictures:
                 self._examples.clear()
             known = self._examples[identity(value), number] = value, *self._small_of(value, number)
         _, copies, pixels, twin = known
-        return copies.take(), pixels, twin
+        fresh, snapshot = copies.take()
+        return fresh, pixels, twin, snapshot
 
     def _small_of(self, value: Any, number: int) -> tuple[Copies, Pixels, Any]:
         form = form_of(value)
         if (known := self._small.get((form, number))) is None:
             made = _small(value, number)
-            is_plain = getattr(made, "mode", "") in ("RGB", "L") or isinstance(made, torch.Tensor)
+            is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
             twin = made if is_plain else None
             known = self._small[form, number] = Copies(made), pixels_of(made).copy(), twin
         return known

@@ -21,7 +21,7 @@ from torch import serialization
 
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise, Copies
-from dali_pipes.adapters.from_torch.recording.marks import Pixels
+from dali_pipes.adapters.from_torch.recording.marks import Pixels, Snapshot
 from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit, active
 
 Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
@@ -164,7 +164,7 @@ def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: An
     return visit.hand_out(image, opened)
 
 
-def _cheap_image(opened: Opened, noise: CheapNoise) -> Image.Image:
+def _cheap_image(opened: Opened, noise: CheapNoise) -> tuple[Image.Image, None]:
     image = noise.image()
     # a palette of 256 grays, with three values each
     if opened.mode == "P":
@@ -174,7 +174,7 @@ def _cheap_image(opened: Opened, noise: CheapNoise) -> Image.Image:
     # as Image.open has it for bytes
     image.filename = opened.path if isinstance(opened.path, str) else ""
     image.format = "JPEG"
-    return image
+    return image, None
 
 
 # torchvision
@@ -214,7 +214,7 @@ def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
     return original(path)
 
 
-def _to_chw(opened: Opened, noise: CheapNoise) -> torch.Tensor:
+def _to_chw(opened: Opened, noise: CheapNoise) -> tuple[torch.Tensor, Snapshot | None]:
     return _chw(noise).take()
 
 
@@ -271,7 +271,7 @@ def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any])
         return visit.hand_out(made_up, opened)
 
 
-def _cheap_array(flags: int, opened: Opened, noise: CheapNoise) -> Pixels:
+def _cheap_array(flags: int, opened: Opened, noise: CheapNoise) -> tuple[Pixels, Snapshot | None]:
     return _array(noise, flags).take()
 
 

@@ -28,6 +28,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     Mark,
     Match,
     Pixels,
+    Snapshot,
     find,
     is_picture,
     pixels_of,
@@ -266,21 +267,26 @@ class Visit:
         self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
-    def hand_out_noise(self, opened: Opened, make: Callable[[Opened, CheapNoise], Any]) -> Any:
-        """Marks cheap noise, from which `make` makes what the opener returns."""
+    def hand_out_noise(
+        self, opened: Opened, make: Callable[[Opened, CheapNoise], tuple[Any, Snapshot | None]]
+    ) -> Any:
+        """Marks cheap noise, from which `make` makes what the opener returns, and of a tensor what
+        it is now.
+        """
         assert self.supply.size
         number = len(self.opened)
         if self.masks is not None and self.masks.has(number - 1):
             noise, values = self.masks.noise(number - 1, self.supply.size, self.seed)
-            value = make(opened, noise)
+            value, _ = make(opened, noise)
             self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
             return value
 
         noise = noise_of(self.seed, number, self.supply.size, opened.mode)
-        value = make(opened, noise)
+        value, snapshot = make(opened, noise)
         # also for an array, of which code may make a PIL image
         twin = None if opened.mode in ("P", "1") else noise.twin
-        self.marks.append(Mark(value, noise.pixels, opened, 0, None, len(self.marks), twin))
+        number = len(self.marks)
+        self.marks.append(Mark(value, noise.pixels, opened, 0, None, number, twin, snapshot))
         return value
 
     # Steps
@@ -411,7 +417,8 @@ class Visit:
             else:
                 fresh = with_noise(value, self.noise)
                 # a copy: the user's code may write into what it gets
-                self._mark(fresh, pixels_of(fresh).copy(), call, count)
+                pixels = pixels_of(fresh).copy()
+                self.marks.append(Mark(fresh, pixels, call, count, number=len(self.marks)))
             count += 1
             return fresh
 
@@ -419,14 +426,10 @@ class Visit:
 
     def _mark_small(self, value: Any, call: TransformCall, place: int) -> Any:
         # other noise for each mark, so that no two marks of a visit are equal
-        fresh, pixels, twin = self.keys.pictures.of(value, len(self.marks))
-        self._mark(fresh, pixels, call, place, twin)
+        number = len(self.marks)
+        fresh, pixels, twin, snapshot = self.keys.pictures.of(value, number)
+        self.marks.append(Mark(fresh, pixels, call, place, None, number, twin, snapshot))
         return fresh
-
-    def _mark(
-        self, value: Any, pixels: Pixels, call: TransformCall, place: int, twin: Any = None
-    ) -> None:
-        self.marks.append(Mark(value, pixels, call, place, None, len(self.marks), twin))
 
     def _renew_mask(self, value: Any, number: int, place: int) -> tuple[Any, Pixels] | None:
         """A mask of other values in the form of a call's result, and these values (H, W)."""
