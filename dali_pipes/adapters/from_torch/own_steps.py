@@ -58,19 +58,28 @@ class OnArray:
         return OnArray, (self.step,)
 
 
+class UnsizedError(ConfigError):
+    """A step could run as it is if another one gave all images one size."""
+
+    def __init__(self) -> None:
+        super().__init__("it comes before images have one size")
+
+
 def carry_out(reading: Reading, step: Any) -> str:
     """Notes a step as a function of the plan, and returns in words what it becomes.
 
     Raises:
+        UnsizedError: it could be one, but for the size of the images.
         ConfigError: it can't be, and why.
     """
     size = reading.options["size"] if reading.crop else reading.resize
-    if not (reading.early or reading.crop or isinstance(size, tuple)):
-        raise ConfigError("it comes before images have one size")
+    is_sized = bool(reading.crop) or isinstance(size, tuple)
     if reading.early and reading.crop:
         raise ConfigError("it comes between two crops")
     if reading.early and reading.floats:
         raise ConfigError("it takes floats before images have one size")
+    if reading.floats and not is_sized:
+        raise UnsizedError
     if reading.erased:
         raise ConfigError("it comes after RandomErasing")
     if not callable(step):
@@ -89,12 +98,15 @@ def carry_out(reading: Reading, step: Any) -> str:
     if not is_seeded and find_generators(tried):
         raise ConfigError("it has a random generator of its own, whose numbers no plan has")
 
-    if reading.early:
-        try_on_whole(policy)
-    else:
+    if is_sized and not reading.early:
         try_function(policy, shape_of(size))
+    else:
+        try_on_whole(policy)
     if not is_seeded and freeze(tried) != before:
         raise ConfigError("a call changes its attributes, so a resume could not repeat it")
+
+    if not (is_sized or reading.early):
+        raise UnsizedError
 
     policy = _function_of(reading, step, where)
     on_cpu = (

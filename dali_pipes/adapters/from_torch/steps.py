@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dali_pipes.adapters.from_torch.own_steps import carry_out
+from dali_pipes.adapters.from_torch.own_steps import UnsizedError, carry_out
 from dali_pipes.adapters.from_torch.readers import geometry, policies, timm, values, whole
 from dali_pipes.adapters.from_torch.readers.albumentations import Alike, alike, parts_of
 from dali_pipes.adapters.from_torch.readers.common import StepReader, describe_step, refuse_altered
@@ -75,14 +75,15 @@ def read(transform: Any) -> Reading:
 
     Raises:
         NotConvertibleError: a plan has no such step, or not at this place. If there are several
-            such errors, it is the first one; its `steps` are all steps, with every refusal.
+            such errors, it is the first one, but for steps that only lack a size of the images; its
+            `steps` are all steps, with every refusal.
     """
     return read_steps(_flatten(transform))
 
 
 def read_steps(steps: Iterable[Any]) -> Reading:
     """Reads steps one after the other, as `read` does."""
-    reading, refusals = Reading(), list[NotConvertibleError]()
+    reading, refusals = Reading(), list[tuple[bool, NotConvertibleError]]()
     flat = [each for outer in steps for each in _flatten(outer)]
     early = _count_early(flat)
     for place, step in enumerate(flat):
@@ -96,13 +97,15 @@ def read_steps(steps: Iterable[Any]) -> Reading:
                 by = carry_out(before, step)
                 reading = before
             except ConfigError as reason:
-                refusals.append(error)
+                refusals.append((isinstance(reason, UnsizedError), error))
                 by = f"REFUSED: {error.problem}; nor can it run as it is: {reason}; {error.instead}"
         reading.steps.append(Step(describe_step(step), by))
 
     if refusals:
-        refusals[0].steps = reading.steps
-        raise refusals[0]
+        # a step that gives images their size, and isn't read, is what the others lack
+        _, first = min(refusals, key=lambda refusal: refusal[0])
+        first.steps = reading.steps
+        raise first
     return reading
 
 
