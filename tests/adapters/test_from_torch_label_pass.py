@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import composes
+import cv2  # noqa: F401  its openers are patched where it is loaded
 import numpy as np
 import pytest
 import torch
