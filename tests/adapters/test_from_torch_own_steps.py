@@ -99,6 +99,13 @@ class Turn:
         return image.transpose(Image.Transpose.ROTATE_90)
 
 
+class Shrink:
+    """Changes the shape of some images only."""
+
+    def __call__(self, image):
+        return image.resize((50, 40)) if image.size == (120, 100) else image
+
+
 class Halve:
     def __call__(self, image):
         return image[:, ::2]
@@ -359,6 +366,16 @@ def test_what_no_plan_can_repeat_is_refused(files, case):
     with pytest.raises(dp.NotConvertibleError, match="cannot be carried over") as raised:
         dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu")
     assert reason in " ".join([str(raised.value), *(step.by for step in raised.value.steps)])
+
+
+def test_a_step_that_changes_the_shape_of_some_images_is_named(files):
+    steps = [Shrink(), transforms.Resize((32, 32)), transforms.ToTensor()]
+    old = DataLoader(Pictures(files, transforms.Compose(steps)), batch_size=4)
+    with (
+        dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu", check=False) as new,
+        pytest.raises(dp.ConfigError, match=r"Shrink .*returned an image of 50 × 40 .* 120 × 100"),
+    ):
+        list(new)
 
 
 def test_dali_names_what_its_threads_would_share(files):

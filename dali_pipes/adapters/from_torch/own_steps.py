@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
 from dali_pipes.adapters.from_torch.recording.keys import freeze
@@ -34,6 +35,10 @@ class OnPillow:
         result = self.step(to_pil_image(image.cpu()))
         return pil_to_tensor(result).to(image.device) if hasattr(result, "getbands") else result
 
+    def of_image(self, image: Image.Image) -> Any:
+        """The same for a whole image."""
+        return self.step(image)
+
 
 class OnArray:
     """A transform of albumentations, for (3, H, W) tensors.
@@ -46,13 +51,20 @@ class OnArray:
         self.__qualname__ = _name(step)
 
     def __call__(self, image: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
+        result = np.ascontiguousarray(self._call(pixels, draws).transpose(2, 0, 1))
+        return torch.from_numpy(result).to(image.device)
+
+    def of_image(self, image: Image.Image, draws: torch.Tensor) -> Image.Image:
+        """The same for a whole image."""
+        return Image.fromarray(np.ascontiguousarray(self._call(np.array(image), draws)))
+
+    def _call(self, pixels: np.ndarray, draws: torch.Tensor) -> np.ndarray:
         if not hasattr(self._own, "step"):
             self._own.step = copy.deepcopy(self.step)
         self._own.step.set_random_seed(int(draws[0] * 2**24))
-
-        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
-        result = np.ascontiguousarray(self._own.step(image=pixels)["image"].transpose(2, 0, 1))
-        return torch.from_numpy(result).to(image.device)
+        result: np.ndarray = self._own.step(image=pixels)["image"]
+        return result
 
     def __reduce__(self) -> Any:
         return OnArray, (self.step,)

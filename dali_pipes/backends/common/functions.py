@@ -13,7 +13,8 @@ function on made-up images, before the first batch.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch.overrides import TorchFunctionMode
 
 from dali_pipes.backends.common.transfer import copy_to
@@ -92,25 +94,28 @@ class _Step:
             images[at] = self._call(images[at], draws[at], seed)
         return images
 
+    def run_on_image(self, image: Image.Image, numbers: NDArray[np.float64]) -> Image.Image:
+        """The result of a function that has a method `of_image`."""
+        seed, draws = int(numbers[0]), torch.from_numpy(numbers[1:].astype(np.float32))
+        function, expected = self.policy.function.of_image, _describe_image(image)
+        result = self._guard(function, image, draws, self._planned(seed), expected)
+        if isinstance(result, Image.Image) and _describe_image(result) == expected:
+            return result
+
+        is_image = isinstance(result, Image.Image)
+        returned = _describe_image(result) if is_image else f"a {type(result).__name__}"
+        raise ConfigError(
+            f"{self.option}: the function {self.policy.title} returned {returned} for {expected}; "
+            "it must return the same size and mode"
+        )
+
     def _call(self, images: torch.Tensor, draws: torch.Tensor, seed: int | None) -> torch.Tensor:
         expected, policy = (images.shape, images.dtype, images.device), self.policy
-        arguments = (images, draws) if policy.draws else (images,)
-        try:
-            with torch.no_grad():
-                # a mode inside of compiled code would have it compiled again and again
-                if policy.compile and images.is_cuda:
-                    result = self._compiled(*arguments)
-                else:
-                    seeded = seed if policy.draws_from_globals else None
-                    with _GeneratorsKept(seeded), _PlannedRandomness(policy, seed, self.option):
-                        result = policy.function(*arguments)
-        except (ConfigError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"{self.option}: the function {policy.title} failed on {_describe(*expected)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        # a mode inside of compiled code would have it compiled again and again
+        compiled = policy.compile and images.is_cuda
+        function = self._compiled if compiled else policy.function
+        context = nullcontext() if compiled else self._planned(seed)
+        result = self._guard(function, images, draws, context, _describe(*expected))
 
         if not isinstance(result, torch.Tensor):
             returned = f"a {type(result).__name__}"
@@ -123,12 +128,41 @@ class _Step:
             f"{_describe(*expected)}; it must return the same shape, dtype and device"
         )
 
+    @contextmanager
+    def _planned(self, seed: int | None) -> Iterator[None]:
+        """All random numbers that a function may draw are planned inside."""
+        seeded = seed if self.policy.draws_from_globals else None
+        with _GeneratorsKept(seeded), _PlannedRandomness(self.policy, seed, self.option):
+            yield
 
-def call_on_whole(
-    policy: Augment, image: torch.Tensor, numbers: NDArray[np.float64]
-) -> torch.Tensor:
-    """The result of a function of the option `before` for a whole image, (3, H, W) uint8, which it
-    may write into.
+    def _guard(
+        self,
+        function: Callable[..., Any],
+        images: Any,
+        draws: torch.Tensor,
+        context: AbstractContextManager[None],
+        described: str,
+    ) -> Any:
+        """Calls the function in this context; `described` are the images, for errors."""
+        arguments = (images, draws) if self.policy.draws else (images,)
+        try:
+            with torch.no_grad(), context:
+                return function(*arguments)
+        except (ConfigError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"{self.option}: the function {self.policy.title} failed on {described}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def call_on_whole(policy: Augment, image: Image.Image, numbers: NDArray[np.float64]) -> Image.Image:
+    """The result of a function of the option `before` for a whole image in RGB, which it may write
+    into.
+
+    A function gets it as a tensor, (3, H, W) uint8; its method `of_image`, if it has one, gets it
+    as it is, which saves six copies.
 
     Args:
         numbers: (1 + draws,) as from `Augment.draw`.
@@ -136,7 +170,18 @@ def call_on_whole(
     Raises:
         ConfigError: as `Functions.run`.
     """
-    return _Step(policy, slice(None), "before").run(image[None], numbers[None])[0]
+    step = _Step(policy, slice(None), "before")
+    if hasattr(policy.function, "of_image"):
+        return step.run_on_image(image, numbers)
+
+    # an array of its own, which the function may write into
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    result = step.run(pixels[None], numbers[None])[0]
+    return Image.fromarray(result.permute(1, 2, 0).contiguous().numpy())
+
+
+def _describe_image(image: Image.Image) -> str:
+    return f"an image of {image.width} × {image.height} pixels in {image.mode}"
 
 
 def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:

@@ -1,7 +1,7 @@
 """Carries out the steps of a plan on a whole image, with Pillow.
 
 Pillow does what torchvision does with a PIL image: for the same draw the pixels are equal, on every
-backend that decodes on the CPU. Functions of the user's get the image as a tensor.
+backend that decodes on the CPU. Functions of the user's are called by `call_on_whole`.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,7 @@ def change(image: Image.Image, drawn: Sequence[DrawnStep], steps: WholeSteps) ->
 def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image:
     height, width = drawn.size.tolist()
     if drawn.kind == "function":
-        # a copy, which the function may write into
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-        pixels = call_on_whole(step, pixels, drawn.numbers)
-        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+        return call_on_whole(step, image, drawn.numbers)
     if drawn.kind == "plain_resize":
         return Image.fromarray(resize_plain(np.asarray(image), (height, width)))
 
