@@ -28,6 +28,8 @@ _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data
 _LONGEST_LABEL = 2**20  # bytes of a .json or a text that are read
 _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the archive
 _SHOWN = 5  # extensions of a key that a problem names
+# what `prepare` writes masks as: a mask that nobody asks for is no image
+MASK_EXTENSION = ".mask.png"
 _LABEL_EXTENSIONS = (".cls", ".json")  # the first that a key has is read
 # by WebDataset, the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
@@ -65,7 +67,8 @@ def list_images(
 
     An image and a `.cls` (a class number as text) or `.json` (with `label` or `cls`, a class
     number) of one key form a sample. Every other image has a problem, also one whose extension has
-    several dots, such as ".seg.png". Members of other kinds are ignored if their key has an image.
+    several dots, such as ".seg.png", but for a mask of `MASK_EXTENSION`. Members of other kinds are
+    ignored if their key has an image.
 
     Args:
         descriptor: of the file.
@@ -282,8 +285,9 @@ def _choose(
     """
     names = {field: field.decode("latin-1") for field in fields}
     # a mask may have the extension of an image, such as .png
+    masks = (targets.mask, MASK_EXTENSION)
     pictures = [
-        field for field, name in names.items() if _ends_as_image(name) and name != targets.mask
+        field for field, name in names.items() if _ends_as_image(name) and name not in masks
     ]
     # the image itself has an extension of one dot, and comes before others, such as .seg.png
     pictures.sort(key=lambda field: names[field] not in IMAGE_EXTENSIONS)

@@ -17,10 +17,12 @@ from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.shards.tar import MASK_EXTENSION
 from dali_pipes.errors import ConfigError, PreparationError
 from dali_pipes.plan.coordinates import turn_mask
 
-TEXT, MASK, COLUMNS = "txt", "mask.png", "json"  # not .png, by which a mask would be a second image
+# not .png, by which a mask would be a second image
+TEXT, MASK, COLUMNS = "txt", MASK_EXTENSION.removeprefix("."), "json"
 _TARGETS = ("text", "mask")
 _LONGEST_TEXT = 2**20  # bytes; a scan reads no longer text
 
