@@ -231,11 +231,8 @@ class TargetReader:
             images.view(-1, len(ids), *images.shape[1:]).transpose(0, 1)
             for images in decoded.groups
         )
-        views = (
-            dict(zip(names, groups, strict=True))
-            if (names := getattr(self._transform, "views", None))
-            else {}
-        )
+        names = self._transform.view_names
+        views = dict(zip(names, groups, strict=True)) if names else {}
 
         return Batch(
             decoded.images[: len(ids)],

@@ -161,7 +161,7 @@ class TrainConfig:
                 )
             if transform is not None and len(views_of(transform)) > 1:
                 raise ConfigError(
-                    "transform=views makes several views, and this trains on one; "
+                    "the transform makes several views, and this trains on one; "
                     "examples/simclr has a loop for them"
                 )
 

@@ -86,7 +86,10 @@ def test_evaluation_has_the_pixels_of_the_old_transform(name, dataset, manifest)
         [v1.functional.pil_to_tensor(v1.Compose(reading.geometry)(picture)) for picture in pictures]
     )
     bytes_only = type(transform)(
-        **{each: getattr(transform, each) for each in ("size", "resize", "interpolation")},
+        **{
+            each: getattr(transform, each)
+            for each in ("size", "resize", "interpolation", "pad_if_needed")
+        },
         dtype="uint8",
     )
     assert torch.equal(

@@ -131,8 +131,8 @@ PROGRAMS = {
     ),
     "ten crops": (
         lambda files: Own(files, lambda x, at: torch.stack([SIZE(each) for each in TEN(x)])),
-        r"TenCrop \(.*\) returns several pictures of one",
-        r"images of one size, .* and apply TenCrop in the collate function",
+        "Resize cannot be carried over: it comes after a resize or a crop",
+        "resize once, first",
     ),
     "albumentations": (
         lambda files: Own(

@@ -27,6 +27,11 @@ STEPS = [
     {"name": "RandomRotation", "degrees": 40},
     {"name": "RandomAffine", "translate": [0.2, 0.1], "scale": [0.8, 1.2], "shear": 10},
 ]
+PADDED = [
+    {"name": "Pad", "padding": [9, 0, 3, 5], "fill": [10, 200, 90], "p": 0.6},
+    {"name": "RandomRotation", "degrees": [80, 100], "expand": True, "fill": 130, "p": 0.5},
+    {"name": "Pad", "min_size": [95, 140]},
+]
 COUNT, SEED = 5, 7
 
 
@@ -75,8 +80,9 @@ def test_pixels_are_torchvisions(name, pictures):
 
 
 @pytest.mark.parametrize("name", ["torch_torchvision", "dali_cpu", "dali_cpu_graph"])
-def test_backends_agree(name, pictures):
-    transform = dp.TrainTransform(size=32, before=STEPS, dtype="uint8", vertical_flip=0.5)
+@pytest.mark.parametrize("steps", [STEPS, PADDED], ids=["moved", "padded"])
+def test_backends_agree(name, steps, pictures):
+    transform = dp.TrainTransform(size=32, before=steps, dtype="uint8", vertical_flip=0.5)
     one, other = (
         images_of(pictures, BACKENDS[each], transform).float() for each in ("torch", name)
     )
@@ -127,6 +133,7 @@ def darken(image):
 
 GRAPHS = {
     "a rotation": {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
+    "a padding": {"before": [{"name": "Pad", "padding": 3, "fill": [1, 2, 3]}, "RandomAffine"]},
     "a resize": {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
     "a drawn interpolation": {"interpolation": "random"},
     "no antialiasing": {"antialias": False},
@@ -166,12 +173,29 @@ def test_a_resumed_run_goes_on_with_the_same_draws(name, pictures):
     assert len(rest) == 2 and all(map(torch.equal, rest, again))
 
 
+BEYOND_GRAPH = [
+    ("RandomPerspective", "RandomPerspective; use DaliConfig"),
+    (
+        {"name": "RandomRotation", "interpolation": "bilinear"},
+        "RandomRotation with interpolation=bilinear; use interpolation=nearest, or ",
+    ),
+    (
+        {"name": "RandomAffine", "fill": [1, 1, 2]},
+        r"RandomAffine with fill=\[1, 1, 2\]; use a gray fill, or ",
+    ),
+    (
+        {"name": "Pad", "padding_mode": "edge"},
+        "Pad with padding_mode=edge; use padding_mode=constant, or ",
+    ),
+]
+
+
 def test_what_is_not_supported_is_refused(pictures, tmp_path):
     graph = BACKENDS["dali_cpu_graph"]
     with pytest.raises(dp.ConfigError, match="interpolation is 'random'; choose"):
         dp.EvalTransform(interpolation="random")
-    for step in ("RandomPerspective", {"name": "RandomRotation", "interpolation": "bilinear"}):
-        with pytest.raises(dp.ConfigError, match="does not support before: Random"):
+    for step, text in BEYOND_GRAPH:
+        with pytest.raises(dp.ConfigError, match=f"does not support before: {text}"):
             images_of(pictures, graph, dp.TrainTransform(before=[step]))
 
     for name in ("images", "masks"):

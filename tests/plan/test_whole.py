@@ -1,11 +1,13 @@
 """Steps on whole images: torchvision's distributions, and its numbers for the same draw."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as v1
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
@@ -41,6 +43,22 @@ STEPS_OF_BOTH = {
         [v1.RandomApply([v1.RandomAffine(0, shear=15)], 0.4)],
     ),
     "perspective": (["RandomPerspective"], [v1.RandomPerspective()]),
+    "growing, off the middle": (
+        [
+            {"name": "Pad", "padding": [9, 2, 1, 5], "fill": 200},
+            {"name": "Pad", "min_size": [70, 10], "padding_mode": "reflect"},
+            {"name": "RandomRotation", "degrees": 40, "center": [10, 20.5], "fill": 9},
+            {"name": "RandomRotation", "degrees": [20, 70], "expand": True},
+            {"name": "RandomAffine", "degrees": 30, "center": [30, 5]},
+        ],
+        [
+            v1.Pad((9, 2, 1, 5), 200),
+            lambda image: F.pad(image, [0, max(0, 70 - image.shape[1])], padding_mode="reflect"),
+            v1.RandomRotation(40, center=(10, 20.5), fill=9),
+            v1.RandomRotation((20, 70), expand=True),
+            v1.RandomAffine(30, center=(30, 5)),
+        ],
+    ),
     "several": (
         [
             "RandomHorizontalFlip",
@@ -110,9 +128,10 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
     def ours(step, *numbers):
         return np.asarray(change(picture, *draw_one(step | of_all, numbers, picture)))
 
-    for expand in (False, True):
-        step = {"name": "RandomRotation", "degrees": [-20, 40], "expand": expand}
-        theirs = F.rotate(picture, -20 + 60 * share, mode, expand=expand)
+    more = [{}, {"expand": True}, {"center": [7, 60], "fill": [9, 200, 30]}]
+    for options in (*more, more[1] | more[2]):
+        step = {"name": "RandomRotation", "degrees": [-20, 40], **options}
+        theirs = F.rotate(picture, -20 + 60 * share, mode, **options)
         assert np.array_equal(ours(step, 0, share, 0, 0), np.asarray(theirs))
 
     step = {
@@ -121,6 +140,8 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
         "translate": [0.2, 0.1],
         "scale": [0.5, 2],
         "shear": [-10, 10, 0, 20],
+        "center": [100, 3.5],
+        "fill": 77,
     }
     theirs = F.affine(
         picture,
@@ -129,6 +150,8 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
         0.5 + 1.5 * 0.3,
         [-10 + 20 * 0.3, 20 * share],
         mode,
+        77,
+        [100, 3.5],
     )
     assert np.array_equal(ours(step, 0, share, 0.3, share), np.asarray(theirs))
 
@@ -143,15 +166,56 @@ def test_the_pixels_of_a_draw_are_torchvisions(interpolation, share, picture):
         [second, height - 1 - down + bottom],
     ]
     start = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-    step = {"name": "RandomPerspective", "distortion_scale": 0.6, "p": 1}
+    step = {"name": "RandomPerspective", "distortion_scale": 0.6, "p": 1, "fill": [1, 2, 3]}
     differences = ours(step, share, 0.7, 0.4, 0.2) != np.asarray(
-        F.perspective(picture, start, corners, mode)
+        F.perspective(picture, start, corners, mode, [1, 2, 3])
     )
     # its eight numbers are in single precision, and come from another solver
     assert differences.mean() < 1e-3
 
     step = {"name": "Resize", "size": 50}
     assert np.array_equal(ours(step, share, 0, 0, 0), np.asarray(F.resize(picture, 50, mode)))
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+@pytest.mark.parametrize("padding", [0, 5, [3, 8], [130, 1, 0, 200]], ids=str)
+def test_paddings_are_torchvisions(mode, padding, picture):
+    """Also wider than the image, which is then reflected more than once."""
+    step = {"name": "Pad", "padding": padding, "padding_mode": mode, "fill": [250, 0, 9]}
+    padded = change(picture, *draw_one(step, [0, 0, 0, 0], picture))
+    theirs = F.pad(picture, padding, (250, 0, 9), mode)
+    assert np.array_equal(np.asarray(padded), np.asarray(theirs))
+
+
+def _first_or_last(far, low, high, size, **options):
+    return torch.full(size, far * (high - 1))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+@pytest.mark.parametrize("size", [(95, 130), (99, 100), (80, 140), (60, 60)], ids=str)
+def test_what_is_missing_is_padded_as_before_a_random_crop(mode, size, picture, monkeypatch):
+    """v2's RandomCrop pads once, and v1's up to three times."""
+    once = [{"name": "Pad", "padding": [2, 0, 1, 3], "min_size": size, "padding_mode": mode}]
+    height, width = size
+    thrice = [
+        {"name": "Pad", "padding": [2, 0, 1, 3], "padding_mode": mode},
+        {"name": "Pad", "min_size": [1, width], "padding_mode": mode},
+        {"name": "Pad", "min_size": [height, 1], "padding_mode": mode},
+    ]
+    options = {"padding": (2, 0, 1, 3), "pad_if_needed": True, "padding_mode": mode}
+    whole = np.array([[picture.height, picture.width]])
+    for steps, module in ((once, v2), (thrice, v1)):
+        steps = check_steps("before", steps)
+        drawn = draw_steps(steps, whole, Fixed(0, 0, 0, 0))
+        padded = change(picture, [each.take(0) for each in drawn], steps)
+        assert steps[0].smallest(whole).tolist() == drawn[0].size.tolist()
+        # the crop at the top left, and at the bottom right
+        for far in (0, 1):
+            monkeypatch.setattr(torch, "randint", partial(_first_or_last, far))
+            top, left = (far * (padded.height - height), far * (padded.width - width))
+            ours = padded.crop((left, top, left + width, top + height))
+            theirs = module.RandomCrop(size, **options)(picture)
+            assert np.array_equal(np.asarray(ours), np.asarray(theirs))
 
 
 def test_flips_are_torchvisions(picture):
@@ -196,6 +260,7 @@ def test_mistakes_are_named():
         "RandomAffine",
         "RandomPerspective",
         "Resize",
+        "Pad",
         "RandomHorizontalFlip",
         "RandomVerticalFlip",
         "Augment",
@@ -213,6 +278,10 @@ def test_mistakes_are_named():
             {"name": "RandomRotation", "degrees": [3, 1]}
         ],
         "translate is .*; it takes 2 numbers": [{"name": "RandomAffine", "translate": 1}],
+        "fill is 'red'; it takes": [{"name": "RandomAffine", "fill": "red"}],
+        "fill is 300; it takes whole numbers from 0 to 255": [{"name": "Pad", "fill": 300}],
+        "padding is -1; it takes whole numbers from 0 on": [{"name": "Pad", "padding": -1}],
+        "Pad does not take interpolation": [{"name": "Pad", "interpolation": "nearest"}],
         "before has 1025 steps": ["RandomPerspective"] * 1025,
         "before has 513 steps; .* a function counts as two": [dp.Augment(abs)] * 513,
         "before: abs is an Augment with where='normalized'; a whole image": [

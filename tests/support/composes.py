@@ -154,6 +154,7 @@ EVALUATION: dict[str, Callable] = {
     "squashed, not square": lambda: tensor_end(v1.Resize((160, 288)), normalize=False),
     "squashed, then cropped": lambda: tensor_end(v1.Resize((256, 256)), v1.CenterCrop(224)),
     "the centre as stored": lambda: tensor_end(v1.CenterCrop(96)),
+    "smaller than the crop": lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),
     "nearest": lambda: tensor_end(v1.Resize(256, InterpolationMode.NEAREST), v1.CenterCrop(224)),
     "bytes": lambda: v2.Compose([v2.Resize(256), v2.CenterCrop(224), v2.PILToTensor()]),
     "nn.Sequential": lambda: nn.Sequential(
@@ -215,6 +216,8 @@ TRAINING: dict[str, Callable] = {
         ]
     ),
     "padded if needed": lambda: tensor_end(v1.RandomCrop(400, pad_if_needed=True)),
+    "reflected padding": lambda: tensor_end(v1.RandomCrop(32, padding=4, padding_mode="reflect")),
+    "white padding": lambda: tensor_end(v1.RandomCrop(32, padding=4, fill=255)),
     "padded on two sides": lambda: tensor_end(
         v1.RandomCrop(40, padding=(4, 0)), v1.RandomHorizontalFlip()
     ),
@@ -334,11 +337,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         ),
         "Normalize",
     ),
-    "reflected padding": (
-        lambda: tensor_end(v1.RandomCrop(32, padding=4, padding_mode="reflect")),
-        "RandomCrop",
-    ),
-    "white padding": (lambda: tensor_end(v1.RandomCrop(32, padding=4, fill=255)), "RandomCrop"),
     "no ToTensor": (lambda: v1.Compose([v1.RandomResizedCrop(224)]), "the transform"),
     "aliased": (
         lambda: v2.Compose([v2.ToImage(), v2.Resize(256, antialias=False), v2.CenterCrop(224)]),
@@ -359,10 +357,6 @@ REFUSED: dict[str, tuple[Callable, str]] = {
             [v2.RandomHorizontalFlip(), v2.RandomCrop(32, padding=(1, 2, 3, 4)), v2.ToImage()]
         ),
         "RandomCrop",
-    ),
-    "smaller than the crop": (
-        lambda: tensor_end(v1.Resize(50), v1.CenterCrop(64)),
-        "the transform",
     ),
     "timm's border": (
         lambda: __import__("timm").data.create_transform(224, crop_mode="border"),

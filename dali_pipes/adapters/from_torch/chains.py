@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.reading import Affine
+from dali_pipes.adapters.from_torch.reading import Affine, OneCrop, is_of
 from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import step_key
 from dali_pipes.adapters.from_torch.recording.tables import Table
@@ -22,7 +22,16 @@ from dali_pipes.adapters.from_torch.recording.visit import (
 )
 
 # steps that make the same of one channel as of three equal ones
-_GEOMETRY = ("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip")
+_GEOMETRY = (
+    *("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip"),
+    "OneCrop",
+)
+# steps of torchvision that make several pictures of one, and those that v2 does to each of several
+_CROPS = ("FiveCrop", "TenCrop")
+_OF_EACH = (
+    *("ToImage", "ToTensor", "PILToTensor", "ToPureTensor", "ToDtype", "ConvertImageDtype"),
+    "Normalize",
+)
 # what a user can do about code of their own, in the order in which one would try it
 INSTEAD_OF_CODE_BEFORE = (
     "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
@@ -96,14 +105,16 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         if isinstance(source, Opened):
             break
 
-        steps += source.steps[::-1]
-        keys += source.keys[::-1]
-        calls += [visit.calls.index(source)] * len(source.steps)
+        done, done_keys = _done_to(source, match.mark.place)
+        steps += done[::-1]
+        keys += done_keys[::-1]
+        calls += [visit.calls.index(source)] * len(done)
         # only a step with one picture as input and one as output can be followed backwards, or
-        # one that was called with a picture and its masks
-        is_joint = _moves_masks(source)
+        # several crops, what is done to each of them, and a call with a picture and its masks
+        is_joint = _moves_masks(source) or _changes_each(source)
         before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
-        is_single = len(source.inputs) == 1 and not match.mark.place
+        is_crop = any(isinstance(step, OneCrop) for step in done)
+        is_single = len(source.inputs) == 1 and (is_crop or not match.mark.place)
         if before is None or before.table or before.kind == "mask" or not (is_single or is_joint):
             problem, instead = _describe_break(source, before)
             break
@@ -128,6 +139,23 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         match.mark.upright is not None,
         tuple(calls[::-1]),
     )
+
+
+def _done_to(call: TransformCall, place: int) -> tuple[list[Any], list[Any]]:
+    """What a call did to the picture at this place of its result, and the keys of these steps."""
+    steps, keys = list(call.steps), list[Any](call.keys)
+    crops = [at for at, step in enumerate(steps) if is_of(step, "torchvision.transforms", *_CROPS)]
+    if len(call.inputs) == 1 and len(crops) == 1:
+        (at,) = crops
+        steps[at], keys[at] = OneCrop(steps[at], place), (keys[at], place)
+    return steps, keys
+
+
+def _changes_each(call: TransformCall) -> bool:
+    """Whether a call did the same to each of several pictures."""
+    is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
+    known = all(is_of(step, "torchvision.transforms", *_OF_EACH) for step in call.steps)
+    return is_whole and len(call.inputs) > 1 and known
 
 
 def _moves_masks(call: TransformCall) -> bool:

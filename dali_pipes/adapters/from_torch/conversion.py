@@ -394,7 +394,7 @@ def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[
 
 def _join(views: list[Transform], masks: MaskReading | None) -> Transform:
     """The transform that makes all views, and moves masks along."""
-    transform = views[0] if len(views) == 1 else join_views(views)
+    transform = join_views(views)
     transform = replace(transform, **masks.options) if masks else transform
 
     functions = [

@@ -15,11 +15,13 @@ import torch
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.plan.transforms import (
     CenterCropTransform,
+    CornerCrop,
     EvalTransform,
     RandomCropTransform,
     TrainTransform,
     Transform,
 )
+from dali_pipes.plan.transforms.base import shape_of
 
 Size = int | tuple[int, int]  # the side of a square, or height and width
 
@@ -59,6 +61,22 @@ class Affine:
             for values in (self.scale, self.offset)
         )
         return f"values × {scale} + {offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneCrop:
+    """One of the crops that FiveCrop or TenCrop makes of an image, as a step."""
+
+    step: Any
+    place: int
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        crop: torch.Tensor = self.step(image)[self.place]
+        return crop
+
+    def __repr__(self) -> str:
+        # the steps of all crops are alike
+        return repr(self.step)
 
 
 class NotConvertibleError(ConfigError):
@@ -108,7 +126,7 @@ class Reading:
     Attributes:
         resize: the length of the shorter side, or height and width; None: the image keeps the size
             in which it is stored.
-        crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
+        crop: the kind of the crop: "center", "resized", "random" or "corner"; None: there is none.
         options: our transform's options for the crop.
         antialias: of the resize.
         before: the steps on the whole image with their options, and functions.
@@ -191,13 +209,19 @@ class Reading:
         random["before"] = self.before
 
         try:
+            if self.crop == "corner":
+                changed = self.flips or self.augment or self.before
+                problem = "it is changed in another way than by Resize, ToTensor and Normalize"
+                refuse_unless(not changed, "one crop of several", problem, "leave the rest out")
+                return CornerCrop(**common, resize=self.resize)
             if self.crop == "resized":
                 return TrainTransform(**common, **random)
             if self.crop == "random":
                 return RandomCropTransform(**common, **random, resize=self.resize)
             if self.flips or self.augment or self.before:
                 return CenterCropTransform(**common, **random, resize=self.resize)
-            return EvalTransform(**common, resize=self.resize)
+            too_large = isinstance(self.resize, int) and self.resize < min(shape_of(common["size"]))
+            return EvalTransform(**common, resize=self.resize, pad_if_needed=too_large)
         # our transform may refuse an option that torchvision takes
         except OptionError as error:
             raise NotConvertibleError("the transform", str(error), "change that in it") from None

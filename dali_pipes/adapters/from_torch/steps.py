@@ -18,6 +18,7 @@ from dali_pipes.adapters.from_torch.readers.common import StepReader, describe_s
 from dali_pipes.adapters.from_torch.reading import (
     Affine,
     NotConvertibleError,
+    OneCrop,
     Reading,
     Step,
     is_of,
@@ -47,7 +48,7 @@ _PLACING = (
     "RandomResizedCropAndInterpolation",
 )
 # steps that a plan has on whole images only
-_ONLY_WHOLE = ("RandomAffine", "RandomPerspective")
+_ONLY_WHOLE = ("RandomAffine", "RandomPerspective", "Pad")
 # steps before the crop that a plan can do at a place of its own
 _ANYWHERE = (
     *("RandomHorizontalFlip", "RandomVerticalFlip"),
@@ -134,6 +135,8 @@ def _count_early(steps: list[Any]) -> int:
 
 def _known_name(step: Any) -> str:
     """The name of a step of a library, as the readers know it; "" of any other step."""
+    if isinstance(step, whole.Padding):
+        return "Pad"
     if is_of(step, "albumentations"):
         try:
             return type(alike(step)).__name__
@@ -160,6 +163,11 @@ def _reader(reading: Reading, step: Any) -> StepReader:
     if isinstance(step, Alike):
         refuse_altered(step.original)
         return _reader_of(reading, name)
+    if isinstance(step, whole.Padding):
+        return whole.read_pad
+    if isinstance(step, OneCrop):
+        refuse_altered(step.step)
+        return geometry.read_one_crop
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
@@ -184,7 +192,7 @@ def _reader_of(reading: Reading, name: str) -> StepReader:
 
 def _flatten(transform: Any) -> Iterator[Any]:
     """Yields the single steps of nested Composes, of nn.Sequential, and of the transforms that come
-    with torchvision's weights.
+    with torchvision's weights; a crop with a padding of its own is two.
     """
     from torchvision import transforms
 
@@ -210,6 +218,8 @@ def _flatten(transform: Any) -> Iterator[Any]:
         yield transforms.CenterCrop(transform.crop_size)
         yield from (transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float))
         yield transforms.Normalize(transform.mean, transform.std)
+    elif ours and name == "RandomCrop":
+        yield from whole.split_crop(transform)
     elif not (ours and name in ("Identity", "RGB", "ToPureTensor")):
         # images are RGB and plain tensors here
         yield transform
@@ -247,6 +257,7 @@ _WHOLE_READERS: dict[str, StepReader] = {
     "RandomPerspective": whole.read_perspective,
     "Resize": whole.read_resize,
     "SmallestMaxSize": whole.read_smallest,
+    "Pad": whole.read_pad,
     "RandomHorizontalFlip": whole.read_flip,
     "RandomVerticalFlip": whole.read_flip,
 }
@@ -259,6 +270,8 @@ _READERS: dict[str, StepReader] = {
     "RandomResizedCrop": geometry.read_resized_crop,
     "RandomResizedCropAndInterpolation": geometry.read_resized_crop,
     "RandomCrop": geometry.read_random_crop,
+    "FiveCrop": geometry.refuse_crops,
+    "TenCrop": geometry.refuse_crops,
     "RandomHorizontalFlip": geometry.make_flip_reader("flip"),
     "RandomVerticalFlip": geometry.make_flip_reader("vertical_flip"),
     "TrivialAugmentWide": policies.make_auto_augment_reader("num_magnitude_bins"),

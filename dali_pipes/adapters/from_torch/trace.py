@@ -19,6 +19,7 @@ from dali_pipes.adapters.from_torch.chains import INSTEAD_OF_CODE_BEFORE, Chain
 from dali_pipes.adapters.from_torch.mask_files import find_masks
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
+    is_of,
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
@@ -62,7 +63,10 @@ _TOGETHER = 8  # samples that are asked of `__getitems__` at once
 # Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
 # steps that draw nothing, so that two pictures may come out of one call
-_FIXED = ("ToPILImage", "PILToTensor", "ToImage", "ToTensor", "ConvertImageDtype", "ToDtype", "RGB")
+_FIXED = (
+    *("ToPILImage", "PILToTensor", "ToImage", "ToTensor", "ConvertImageDtype", "ToDtype", "RGB"),
+    *("Resize", "CenterCrop", "FiveCrop", "TenCrop", "Pad", "Normalize", "ToPureTensor"),
+)
 # what a user can do about code of their own
 _IN_COLLATE = "in the collate function, which is called as it is"
 _INTO_COLLATE = "into the collate function, which is called as it is (as many lines as it has)"
@@ -626,9 +630,12 @@ class _Tracer:
         """Refuses two pictures out of one call of a transform: ours would be drawn apart."""
         for one, other in combinations(seen.used, 2):
             shared = [
-                seen.visit.calls[at].step for at in one.calls if at >= 0 and at in other.calls
+                step
+                for at in dict.fromkeys(one.calls)
+                if at >= 0 and at in other.calls
+                for step in seen.visit.calls[at].steps
             ]
-            names = [type(step).__name__ for step in shared if type(step).__name__ not in _FIXED]
+            names = [type(step).__name__ for step in shared if not _is_fixed(step)]
             refuse_unless(
                 not names,
                 self._name,
@@ -681,6 +688,11 @@ class _Tracer:
             f"{difference}",
             "treat all samples alike, or load those that differ with a loader of their own",
         )
+
+
+def _is_fixed(step: Any) -> bool:
+    """Whether a step of a library draws nothing."""
+    return is_of(step, "torchvision", *_FIXED) or is_of(step, "timm", *_FIXED)
 
 
 def join_masks(recorder: Recorder, name: str, seen: Seen) -> None:

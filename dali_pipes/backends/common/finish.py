@@ -16,7 +16,12 @@ import torch
 from dali_pipes.backends.base import DecodedBatch, Delivery
 from dali_pipes.backends.common.buffers import Buffers
 from dali_pipes.backends.common.transfer import run_one_ahead
-from dali_pipes.backends.common.view_finisher import Regions, ViewFinisher, arguments_of
+from dali_pipes.backends.common.view_finisher import (
+    Regions,
+    ViewFinisher,
+    arguments_of,
+    as_resized,
+)
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
@@ -39,6 +44,7 @@ class Finisher:
             Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups
         ]
         self._views = list(map(ViewFinisher, views_of(transform)))
+        self._shares_resize = transform.shares_resize
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         _one_core_each(self._threads, threads)
 
@@ -83,6 +89,9 @@ class Finisher:
 
     def _finish(self, regions: Regions, views: list[list[Any]]) -> None:
         with span("finish"):
+            if self._shares_resize:
+                regions = self._views[0].resize(regions, views[0][0])
+                views = [[as_resized(places), *rest] for places, *rest in views]
             for finish, values in zip(self._views, views, strict=True):
                 finish(regions, *values)
 

@@ -36,8 +36,9 @@ def read(
         return
 
     image = _upright(decoder_of(decoder)(torch.from_numpy(encoded)), orientation)
-    for view in views:
-        resized = resize_region(image, name, view)
+    for at, view in enumerate(views):
+        if not at or not view.transform.shares_resize:
+            resized = resize_region(image, name, view)
         yield crop_and_flip(resized.permute(1, 2, 0).numpy(), view.geometry, view.shape)
 
 

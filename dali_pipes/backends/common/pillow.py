@@ -60,17 +60,18 @@ def read(
                 image = upright(file, orientation)
             check_size(name, view.source, image.height, image.width)
 
-            planned, whole = view.geometry, image
-            if view.before:
-                whole = whole_image.change(image.convert("RGB"), view.before, view.steps_before)
-            region = _cut_region(whole, *map(int, planned.region))
-            if region.mode != "RGB":
-                region = region.convert("RGB")
-            resized = _resize(region, view)
-            yield crop_and_flip(resized, planned, view.shape)
+            if not at or not view.transform.shares_resize:
+                resized = _resize_region(image, view)
+            yield crop_and_flip(resized, view.geometry, view.shape)
 
 
-def _resize(region: Image.Image, view: View) -> np.ndarray:
+def _resize_region(image: Image.Image, view: View) -> np.ndarray:
+    if view.before:
+        image = whole_image.change(image.convert("RGB"), view.before, view.steps_before)
+    region = _cut_region(image, *map(int, view.geometry.region))
+    if region.mode != "RGB":
+        region = region.convert("RGB")
+
     height, width = map(int, view.geometry.resize)
     if view.transform.is_plain:
         return resize_plain(np.asarray(region), (height, width))

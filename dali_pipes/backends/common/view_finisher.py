@@ -84,6 +84,18 @@ class ViewFinisher:
                 ]
             self._finish(regions, places, ops, magnitudes, numbers, erased, modes, out)
 
+    def resize(self, regions: Regions, places: torch.Tensor) -> Regions:
+        """The resized regions, for views that differ in their crops only; `as_resized` has their
+        places.
+        """
+        with GATE:
+            if self._is_plain:
+                return _resize_plain(regions, places)
+            resize = _compile_without_gil(_resize_all)
+            with _without_profiling():
+                resized: Regions = resize(regions, places, self._mode)
+            return resized
+
     def _finish(
         self,
         regions: Regions,
@@ -96,7 +108,7 @@ class ViewFinisher:
         out: torch.Tensor,
     ) -> None:
         if self._is_plain:
-            regions, places = _resize_plain(regions, places)
+            regions, places = _resize_plain(regions, places), as_resized(places)
         placed = regions, places, list(out.shape[2:]), modes
 
         constants = self._normalization(out.shape[3])
@@ -203,6 +215,19 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     """
     height, width, top, left = place[:4]
     flip, vertical_flip = place[4:6]
+    image = _resize_part(region, place, mode)
+
+    if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
+        image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
+
+    if flip == 1:
+        image = image.flip([3])
+    return (image.flip([2]) if vertical_flip == 1 else image)[0]
+
+
+def _resize_part(region: torch.Tensor, place: list[int], mode: str) -> torch.Tensor:
+    """(1, 3, height, width): the part of a region, resized; `place` as for `_place`."""
+    height, width = place[:2]
     part_top, part_left, part_height, part_width = place[6:]
 
     if [region.size(0), region.size(1)] != [part_height, part_width]:
@@ -214,27 +239,33 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     image = region.unsqueeze(0).permute(0, 3, 1, 2)
     if image.size(2) != height or image.size(3) != width:
         image = F.interpolate(image, [height, width], mode=mode, antialias=mode != "nearest-exact")
-
-    if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
-        image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
-
-    if flip == 1:
-        image = image.flip([3])
-    return (image.flip([2]) if vertical_flip == 1 else image)[0]
+    return image
 
 
-def _resize_plain(regions: Regions, places: torch.Tensor) -> tuple[Regions, torch.Tensor]:
-    """The regions resized without antialiasing, and the places of `_place` in them."""
+def as_resized(places: torch.Tensor) -> torch.Tensor:
+    """The places of `_place` in regions that are resized already."""
+    places = places.clone()
+    places[:, 6:8], places[:, 8:] = 0, places[:, :2]
+    return places
+
+
+def _resize_plain(regions: Regions, places: torch.Tensor) -> Regions:
+    """The regions resized without antialiasing."""
     resized = []
     for region, (height, width, *_, top, left, rows, columns) in zip(
         regions, places.tolist(), strict=True
     ):
         part = region[top : top + rows, left : left + columns].numpy()
         resized.append(torch.from_numpy(resize_plain(part, (height, width))))
+    return resized
 
-    places = places.clone()
-    places[:, 6:8], places[:, 8:] = 0, places[:, :2]
-    return resized, places
+
+def _resize_all(regions: list[torch.Tensor], places: torch.Tensor, mode: str) -> list[torch.Tensor]:
+    listed: list[list[int]] = places.tolist()
+    return [
+        _resize_part(region, listed[i], mode)[0].permute(1, 2, 0)
+        for i, region in enumerate(regions)
+    ]
 
 
 def _place_all(

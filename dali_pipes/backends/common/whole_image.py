@@ -43,9 +43,22 @@ def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image
     resample = Image.Resampling[drawn.interpolation.upper()]
     if drawn.kind == "resize":
         return image.resize((width, height), resample)
+    if drawn.kind == "pad":
+        return _pad(image, drawn)
     numbers = drawn.numbers[: _NUMBERS[drawn.kind]].tolist()
     method = _METHODS[drawn.kind]
-    return image.transform((width, height), method, numbers, resample, fillcolor=0)
+    return image.transform((width, height), method, numbers, resample, fillcolor=drawn.fill)
+
+
+def _pad(image: Image.Image, drawn: DrawnStep) -> Image.Image:
+    left, top, right, bottom = drawn.numbers[:4].astype(int).tolist()
+    if drawn.padding_mode == "constant":
+        padded = Image.new("RGB", (drawn.size[1], drawn.size[0]), drawn.fill)
+        padded.paste(image, (left, top))
+        return padded
+    around = ((top, bottom), (left, right), (0, 0))
+    mode: Any = drawn.padding_mode
+    return Image.fromarray(np.pad(np.asarray(image), around, mode))
 
 
 def change_array(

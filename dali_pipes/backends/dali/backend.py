@@ -29,12 +29,11 @@ from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_group
 from dali_pipes.backends.dali.augment import lacking
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
-from dali_pipes.backends.dali.feed import in_graph, plan_nodes, planned_inputs
+from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
-from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
@@ -77,7 +76,7 @@ class DaliBackend(Backend):
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         if not self._resizes_with_torch:
-            self._refuse_warps()
+            self._refuse_beyond_graph()
             self._refuse_lacking()
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
@@ -94,20 +93,16 @@ class DaliBackend(Backend):
         self._read_ahead: ReadAhead | None = None
         self._finisher: Finisher | None = None
 
-    def _refuse_warps(self) -> None:
+    def _refuse_beyond_graph(self) -> None:
         """Refuses steps on whole images for which DALI has no operator that does as Pillow does."""
         for view in views_of(self._transform):
             for step in getattr(view, "before", []):
-                if not in_graph(step):
-                    problem = (
-                        f"the function {step.title}; use "
-                        if isinstance(step, Augment)
-                        else f"{step.name} with interpolation={step.interpolation}; use "
-                        "interpolation=nearest, or "
-                    )
+                if beyond := beyond_graph(step):
+                    what, instead = beyond
                     raise ChoiceError(
                         type(self._config),
-                        f"in DALI's graph does not support before: {problem}",
+                        f"in DALI's graph does not support before: {what}; use "
+                        f"{instead and f'{instead}, or '}",
                         Mention(DaliConfig, "device", "cpu"),
                         " with resize=torch, or ",
                         Mention(TorchConfig),

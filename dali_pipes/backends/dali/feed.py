@@ -33,7 +33,8 @@ from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.transforms.base import RANDOM
-from dali_pipes.plan.whole.base import DrawnStep, WholeStep
+from dali_pipes.plan.whole.base import DrawnStep, WholeStep, fill_of
+from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.plan.whole.resize import WholeResize
 from dali_pipes.plan.whole.warps import WholePerspective
 
@@ -139,11 +140,12 @@ def planned_inputs(
         )
 
     views = views_of(transform)
-    return replace(
-        inputs,
-        ids=PlanInput(_T.INT64, 0, lambda planned: planned.ids),
-        views=[_view_inputs(number, view, len(views) > 1) for number, view in enumerate(views)],
-    )
+    is_part = len(views) > 1 and not transform.shares_resize
+    each_view = [_view_inputs(number, view, is_part) for number, view in enumerate(views)]
+    if transform.shares_resize:
+        each_view[1:] = [replace(view, resize=None) for view in each_view[1:]]
+    ids = PlanInput(_T.INT64, 0, lambda planned: planned.ids)
+    return replace(inputs, ids=ids, views=each_view)
 
 
 def _stored_inputs() -> PlanInputs[PlanInput]:
@@ -254,7 +256,7 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
             start=PlanInput(_T.INT32, 1, start),
             size=view_input(_T.INT32, 1, lambda view: view.geometry.region_size),
         )
-    # only if it is needed: with this input `view_graph` has one more operator, fn.flip
+    # only if it is needed: with this input `_finished_graph` has one more operator, fn.flip
     if getattr(transform, "vertical_flip", 0):
         vertical_flip = view_input(_T.INT32, 0, lambda view: view.geometry.vertical_flip)
         inputs = replace(inputs, vertical_flip=vertical_flip)
@@ -283,17 +285,30 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     return inputs
 
 
-def in_graph(step: WholeStep | Augment) -> bool:
-    """Whether DALI has an operator for a step on whole images.
+def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
+    """What of a step on whole images DALI has no operator for, and what avoids that, if anything;
+    None: there is nothing.
 
-    DALI has none for perspectives, and where it interpolates it blends the edges of an image with
-    the black around them, which Pillow does not.
+    DALI has no perspectives, and no padding that repeats the image. Where it interpolates a warp it
+    blends the edges of an image with what is around them, which Pillow does not; and what is around
+    them is gray.
     """
     if isinstance(step, Augment):
-        return False
-    return isinstance(step, WholeResize) or (
-        not isinstance(step, WholePerspective) and step.interpolation == "nearest"
-    )
+        return f"the function {step.title}", ""
+    if isinstance(step, WholePerspective):
+        return step.name, ""
+    if isinstance(step, WholePad):
+        repeats = step.padding_mode != "constant"
+        wrong = f"{step.name} with padding_mode={step.padding_mode}"
+        return (wrong, "padding_mode=constant") if repeats else None
+    if isinstance(step, WholeResize):
+        return None
+
+    if step.interpolation != "nearest":
+        wrong = f"{step.name} with interpolation={step.interpolation}"
+        return wrong, "interpolation=nearest"
+    fill = fill_of(step)
+    return (f"{step.name} with fill={list(fill)}", "a gray fill") if len(set(fill)) > 1 else None
 
 
 def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanInput]:
@@ -310,7 +325,12 @@ def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanI
     size = PlanInput(_T.FLOAT, 1, lambda planned: drawn_of(planned).size)
     if isinstance(step, WholeResize):
         return WholeInputs(interpolation, size, antialias=step.antialias)
-    return WholeInputs(interpolation, size, PlanInput(_T.FLOAT, 2, matrices))
+    fill = fill_of(step)
+    if isinstance(step, WholePad):
+        corner = PlanInput(_T.INT32, 1, lambda planned: -drawn_of(planned).numbers[:, 1::-1])
+        pixels = PlanInput(_T.INT32, 1, lambda planned: drawn_of(planned).size)
+        return WholeInputs(interpolation, pixels, corner=corner, fill=fill)
+    return WholeInputs(interpolation, size, PlanInput(_T.FLOAT, 2, matrices), fill=fill)
 
 
 def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs[PlanInput]:

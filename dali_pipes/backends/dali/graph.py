@@ -1,8 +1,8 @@
 """The image graph: from encoded bytes to regions, and on to finished pixels.
 
 All are plain functions of the plan's inputs and the device. `region_graph` checks the header,
-decodes and turns the image upright; `view_graph` slices, resizes, crops, flips, augments,
-normalizes and erases each view; `image_graph` is both.
+decodes and turns the image upright; `image_graph` slices, resizes, crops, flips,
+augments, normalizes and erases each view of it.
 """
 
 from dataclasses import dataclass, field
@@ -86,9 +86,12 @@ class WholeInputs(Generic[Input]):
 
     interpolation: str
     size: Input  # height and width after the step
-    # from pixels of the result to pixels of the image, FLOAT of shape (2, 3); None: it resizes
+    # from pixels of the result to those of the image, FLOAT of shape (2, 3); None: it does not warp
     matrix: Input | None = None
     antialias: bool = True  # of a resize
+    # top and left of the result in the image, negative where it pads; None: it does not pad
+    corner: Input | None = None
+    fill: tuple[int, int, int] = (0, 0, 0)  # of what comes from outside the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +137,16 @@ def image_graph(
         device: "cpu" or "gpu".
     """
     image = region_graph(inputs, transform, decoder, region)
-    return tuple(
-        [
-            view_graph(image, inputs.views[place], each, device)
-            for place, each in enumerate(views_of(transform))
-        ]
-    )
+    made, resized = [], image
+    for place, each in enumerate(views_of(transform)):
+        if place == 0 or not transform.shares_resize:
+            resized = _resized_graph(image, inputs.views[place], each)
+        made.append(_finished_graph(resized, inputs.views[place], each, device))
+    return tuple(made)
 
 
-def view_graph(
-    image: DataNode, inputs: ViewInputs[DataNode], transform: Transform, device: str
-) -> DataNode:
-    """One view of decoded regions: arguments as for `image_graph`."""
+def _resized_graph(image: DataNode, inputs: ViewInputs[DataNode], transform: Transform) -> DataNode:
+    """The resized region of one view, out of decoded regions."""
     for step in inputs.before:
         image = _whole_step(image, step)
     if inputs.start is not None:
@@ -159,7 +160,13 @@ def view_graph(
             else {"interp_type": fn.reinterpret(inputs.interpolation, dtype=_INTERPOLATION)}
         )
         image = fn.resize(image, size=size, **filters)
+    return image
 
+
+def _finished_graph(
+    image: DataNode, inputs: ViewInputs[DataNode], transform: Transform, device: str
+) -> DataNode:
+    """One view of resized regions, finished; arguments as for `image_graph`."""
     if inputs.crop is not None:
         shape = transform.shape if inputs.canvas is None else inputs.canvas
         image = fn.slice(
@@ -178,13 +185,22 @@ def view_graph(
 
 
 def _whole_step(image: DataNode, inputs: WholeInputs[DataNode]) -> DataNode:
+    if inputs.corner is not None:
+        return fn.slice(
+            image,
+            start=inputs.corner,
+            shape=inputs.size,
+            axes=[0, 1],
+            out_of_bounds_policy="pad",
+            fill_values=list(map(float, inputs.fill)),
+        )
     if inputs.matrix is None:
         return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, inputs.antialias))
     return fn.warp_affine(
         image,
         matrix=inputs.matrix,
         size=inputs.size,
-        fill_value=0,
+        fill_value=float(inputs.fill[0]),
         interp_type=types.DALIInterpType.INTERP_NN,
     )
 

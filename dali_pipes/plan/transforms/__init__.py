@@ -3,7 +3,8 @@
 `base.py` says what a transform is. `TrainTransform` and `EvalTransform` are the usual ones. Those
 of torchvision's detection references are `ShortestSizeTransform`, `LetterboxTransform`,
 `IoUCropTransform` and `ScaleJitterTransform`; with flip=0 and no `augment` the first two serve
-evaluation. `ViewsTransform` makes several views of each image.
+evaluation. `ViewsTransform` makes several views of each image,
+`TenCropTransform` its corners and its center.
 """
 
 from dali_pipes.plan.transforms.base import DTYPES as DTYPES
@@ -17,6 +18,8 @@ from dali_pipes.plan.transforms.letterbox import LetterboxTransform as Letterbox
 from dali_pipes.plan.transforms.random_crop import RandomCropTransform as RandomCropTransform
 from dali_pipes.plan.transforms.scale_jitter import ScaleJitterTransform as ScaleJitterTransform
 from dali_pipes.plan.transforms.shortest_size import ShortestSizeTransform as ShortestSizeTransform
+from dali_pipes.plan.transforms.ten_crop import CornerCrop as CornerCrop
+from dali_pipes.plan.transforms.ten_crop import TenCropTransform as TenCropTransform
 from dali_pipes.plan.transforms.train import TrainTransform as TrainTransform
 from dali_pipes.plan.transforms.views import ViewsTransform as ViewsTransform
 
@@ -31,4 +34,5 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "iou_crop": IoUCropTransform,
     "scale_jitter": ScaleJitterTransform,
     "views": ViewsTransform,
+    "ten_crop": TenCropTransform,
 }

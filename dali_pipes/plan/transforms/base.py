@@ -186,6 +186,11 @@ class Transform(Options, ABC):
         return getattr(self, "resize", ()) is not None
 
     @property
+    def shares_resize(self) -> bool:
+        """Whether all views of an image are crops of one resized image."""
+        return False
+
+    @property
     def shape(self) -> Pair:
         """Height and width of the images, in pixels."""
         return shape_of(self.size)
@@ -246,6 +251,11 @@ class Transform(Options, ABC):
         For most transforms the only view is the transform itself.
         """
         return ((self,),)
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """The name of each group in `Batch.views`; empty if there is one view only."""
+        return ()
 
     def place_in_batch(self, geometry: Geometry) -> tuple[Geometry, Pair]:
         """The geometry of these images in one batch, and the batch's height and width.

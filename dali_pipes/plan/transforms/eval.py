@@ -25,18 +25,22 @@ class EvalTransform(Transform):
     Attributes:
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
             stored.
+        pad_if_needed: whether a crop that is larger than every resized image is meant; otherwise it
+            is refused.
     """
 
     resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    pad_if_needed: bool = False
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
-        if isinstance(self.resize, int) and self.resize < min(self.shape):
+        too_large = isinstance(self.resize, int) and self.resize < min(self.shape)
+        if too_large and not self.pad_if_needed:
             raise OptionError(
                 type(self),
                 f"resize is {self.resize}, less than the size of {self.size}, so there is "
                 "nothing to crop; "
-                "set resize to the size or more",
+                "set resize to the size or more, or pad_if_needed",
             )
 
     training: ClassVar[bool] = False

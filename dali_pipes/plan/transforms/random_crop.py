@@ -20,6 +20,7 @@ from dali_pipes.plan.geometry import (
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
 from dali_pipes.plan.whole import smallest_sizes
+from dali_pipes.plan.whole.pad import four_sides
 
 _CHECK_CHUNK = 2**20  # images whose sizes are checked at once
 
@@ -36,7 +37,7 @@ class RandomCropTransform(RandomTransform):
         resize: length of the shorter side before the crop, or (height, width), in pixels; None: as
             stored.
         padding: black pixels around the image: one number, (left/right, top/bottom) or (left, top,
-            right, bottom).
+            right, bottom). Other colors and padding modes are those of the step Pad in `before`.
         pad_if_needed: whether images smaller than the crop are padded with more; otherwise they are
             refused.
     """
@@ -55,8 +56,7 @@ class RandomCropTransform(RandomTransform):
 
     @property
     def _sides(self) -> tuple[int, int, int, int]:
-        padding: Any = (self.padding,) if isinstance(self.padding, int) else self.padding
-        return padding * (4 // len(padding))
+        return four_sides(self.padding)
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         numbers, (left, top, right, bottom) = draws.uniform([FLIP_DRAW, SHIFT_DRAW]), self._sides

@@ -97,6 +97,10 @@ class ViewsTransform(TrainTransform):
                         ]
 
     @property
+    def view_names(self) -> tuple[str, ...]:
+        return tuple(self.views)
+
+    @property
     def groups(self) -> tuple[tuple[Transform, ...], ...]:
         # without `views`: each view is a TrainTransform, whose own options replace the shared ones
         shared = {

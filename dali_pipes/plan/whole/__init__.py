@@ -18,6 +18,7 @@ from dali_pipes.plan.geometry import BEFORE_DRAW, Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import DRAWS, DrawnStep, WholeStep
 from dali_pipes.plan.whole.function import check_function, draw_function
+from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.plan.whole.resize import WholeResize
 from dali_pipes.plan.whole.warps import WholeAffine, WholeFlip, WholePerspective, WholeRotation
 
@@ -27,6 +28,7 @@ STEPS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "RandomAffine": (WholeAffine, {}),
     "RandomPerspective": (WholePerspective, {}),
     "Resize": (WholeResize, {}),
+    "Pad": (WholePad, {"interpolation": "nearest"}),
     "RandomHorizontalFlip": (WholeFlip, {"vertical": False}),
     "RandomVerticalFlip": (WholeFlip, {"vertical": True}),
     "Augment": (Augment, {}),

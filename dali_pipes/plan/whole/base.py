@@ -6,35 +6,54 @@ A step is a dataclass of options that draws what happens to each image. Each ste
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_number
+from dali_pipes.checks import check_choice, check_int, check_number, describe_value, to_python
+from dali_pipes.errors import ConfigError
 from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # draw numbers reserved for each step
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")  # Pillow's
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")  # torchvision's and NumPy's
 Float = NDArray[np.float64]
+Color = tuple[int, int, int]  # red, green and blue, from 0 to 255
+
+
+def check_fill(name: str, value: Any) -> Color:
+    """Returns a color, of which one number stands for all three; YAML has only lists."""
+    value = to_python(value)
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(numbers) not in (1, 3):
+        raise ConfigError(
+            f"{name} is {describe_value(value)}; it takes a number from 0 to 255, or three: red, "
+            "green and blue"
+        )
+    red, green, blue = (check_int(name, number, 0, 255) for number in numbers * (3 // len(numbers)))
+    return red, green, blue
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnStep:
     """One step on N images."""
 
-    # how `numbers` are read: "affine", "perspective", "resize", "plain_resize" or "function"
+    # how `numbers` are read: "affine", "perspective", "resize", "plain_resize", "pad" or "function"
     kind: str
     interpolation: str  # "" of a function
     source: Int  # (N, 2) height and width of the image before the step
     size: Int  # (N, 2) and after it
     happens: NDArray[np.bool_]  # (N,) elsewhere the image stays as it is
     # (N, 8) a, b, …, h: the pixel at (x, y) shows ((a x + b y + c), (d x + e y + f)) of the image
-    # before, both divided by g x + h y + 1. Both are measured from the corner of the first pixel,
-    # and what comes from outside the image is black. Not used by resizes; of a function those of
-    # `Augment.draw`.
+    # before, both divided by g x + h y + 1. Both are measured from the corner of the first pixel.
+    # For "pad" the first four are the pixels at the left, top, right and bottom. Not used by
+    # resizes; of a function those of `Augment.draw`.
     numbers: Float
+    fill: Color = (0, 0, 0)  # of what comes from outside the image
+    padding_mode: str = "constant"  # of "pad", one of `PADDING_MODES`
 
     def take(self, places: Int | slice | int) -> "DrawnStep":
         """Some of the images, in this order; for a single index the arrays have no dimension N."""
@@ -73,3 +92,11 @@ class WholeStep(Options, ABC):
         """Draws it for images of `source`, (N, 2) heights and widths, by the draws from `first`
         on.
         """
+
+
+def fill_of(step: WholeStep) -> Color:
+    """The color of what comes from outside the image; that of a step without this option is never
+    seen.
+    """
+    fill: Color = getattr(step, "fill", (0, 0, 0))
+    return fill

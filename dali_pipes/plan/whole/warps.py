@@ -15,7 +15,14 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.whole.base import INTERPOLATIONS, DrawnStep, Float, WholeStep
+from dali_pipes.plan.whole.base import (
+    INTERPOLATIONS,
+    DrawnStep,
+    Float,
+    WholeStep,
+    check_fill,
+    fill_of,
+)
 
 
 def _check_numbers(name: str, value: Any, low: float, high: float, *counts: int) -> Any:
@@ -55,11 +62,21 @@ class WholeRotation(WholeStep):
         degrees: a number d for angles from -d to d, or the smallest and the largest angle,
             counter-clockwise.
         expand: whether the image grows so that all of it is seen.
+        center: x and y of the point about which it turns, in pixels from the top left corner; None:
+            the middle of the image.
+        fill: the color of what comes from outside the image, from 0 to 255: one number, or red,
+            green and blue.
     """
 
     name: str = "RandomRotation"
     degrees: Any = option((-15.0, 15.0), _check_angles)
     expand: bool = False
+    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    fill: Any = option((0, 0, 0), check_fill)
+
+    def smallest(self, source: Int) -> Int:
+        # of a turned image no side is shorter than the shorter one
+        return np.tile(source.min(axis=1, keepdims=True), 2) if self.expand else source
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens, angle, *_ = draws.uniform(first)
@@ -67,7 +84,7 @@ class WholeRotation(WholeStep):
         # as Pillow, which rounds so that a right angle gives whole numbers
         angle = -np.radians(np.mod(low + (high - low) * angle, 360))
         cos, sin = np.cos(angle).round(15), np.sin(angle).round(15)
-        y, x = source.T / 2
+        x, y = _center(self.center, source)
         right, down = cos * -x + sin * -y + x, -sin * -x + cos * -y + y
         numbers = _affine(cos, sin, right, -sin, cos, down)
 
@@ -87,6 +104,7 @@ class WholeAffine(WholeStep):
         scale: the smallest and the largest factor.
         shear: a number s for angles along x from -s to s; the smallest and the largest angle along
             x; or those along x and along y.
+        center, fill: as for RandomRotation.
     """
 
     name: str = "RandomAffine"
@@ -94,6 +112,8 @@ class WholeAffine(WholeStep):
     translate: Any = option(None, _check_if_any, 0, 1, 2)
     scale: Any = option(None, _check_if_any, 1e-6, 1e6, 2)
     shear: Any = option(None, _check_shear)
+    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    fill: Any = option((0, 0, 0), check_fill)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens, angle, factor, _ = draws.uniform(first)
@@ -109,7 +129,8 @@ class WholeAffine(WholeStep):
         # whole pixels
         tx, ty = np.rint((2 * np.stack([right, down]) - 1) * most.T)
 
-        numbers = _inverse_affine(source, rotation, tx, ty, scale, shear_x, shear_y)
+        about = _center(self.center, source)
+        numbers = _inverse_affine(about, rotation, tx, ty, scale, shear_x, shear_y)
         return _drawn(self, source, happens < self.p, numbers, source)
 
     @property
@@ -125,12 +146,14 @@ class WholePerspective(WholeStep):
 
     Attributes:
         distortion_scale: how far corners move at most, as a share of half the width and height.
+        fill: as for RandomRotation.
     """
 
     name: str = "RandomPerspective"
     interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
     distortion_scale: float = option(0.5, check_number, 0, 1)
     p: float = option(0.5, check_number, 0, 1)
+    fill: Any = option((0, 0, 0), check_fill)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens = draws.uniform(first)[0]
@@ -180,7 +203,14 @@ def _drawn(
 ) -> DrawnStep:
     kind = "perspective" if isinstance(step, WholePerspective) else "affine"
     size = np.where(happens[:, None], size, source)
-    return DrawnStep(kind, step.interpolation, source, size, happens, numbers)
+    return DrawnStep(kind, step.interpolation, source, size, happens, numbers, fill_of(step))
+
+
+def _center(center: tuple[float, float] | None, source: Int) -> tuple[Float, Float]:
+    """x and y of the point about which images turn."""
+    middle = source[:, ::-1] / 2
+    x, y = (middle if center is None else np.broadcast_to(center, middle.shape)).T
+    return x, y
 
 
 def _expand(numbers: Float, source: Int) -> tuple[Float, Int]:
@@ -197,10 +227,16 @@ def _expand(numbers: Float, source: Int) -> tuple[Float, Int]:
 
 
 def _inverse_affine(
-    source: Int, angle: Float, tx: Float, ty: Float, scale: Float, shear_x: Float, shear_y: Float
+    about: tuple[Float, Float],
+    angle: Float,
+    tx: Float,
+    ty: Float,
+    scale: Float,
+    shear_x: Float,
+    shear_y: Float,
 ) -> Float:
-    """(N, 8): from a pixel of the result back to the image, about the image's centre."""
-    y, x = source.T / 2
+    """(N, 8): from a pixel of the result back to the image, about the point x and y."""
+    x, y = about
     a = np.cos(angle - shear_y) / np.cos(shear_y)
     b = -np.cos(angle - shear_y) * np.tan(shear_x) / np.cos(shear_y) - np.sin(angle)
     c = np.sin(angle - shear_y) / np.cos(shear_y)

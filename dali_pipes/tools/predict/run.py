@@ -27,6 +27,7 @@ from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.fingerprint import to_json_value
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
+from dali_pipes.plan.transforms import views_of
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
@@ -49,6 +50,11 @@ def predict(config: PredictConfig) -> None:
         raise ConfigError(
             "the transform is random, or not normalized (uint8), and the outputs would "
             "mean nothing; use transform=eval"
+        )
+    if len(views_of(config.transform)) > 1:
+        raise ConfigError(
+            "the transform makes several views of each image, and this takes one; use "
+            "transform=eval, or a loop of your own over batch.views"
         )
     if not is_for_training(config.loader):
         raise ConfigError(

@@ -312,6 +312,7 @@ def test_a_disk_that_is_gone_is_not_a_result(config, spoiled, tmp_path):
         ({"checkpoint": "other.pt"}, "model.sha256.checkpoint was "),
         ({"data": "other"}, "images was "),
         ({"threads": 2}, "threads was 1, and now is 2"),
+        ({"transform": dp.TenCropTransform(size=32, resize=36)}, "makes several views of each"),
     ],
 )
 def test_other_work_is_refused_by_name(config, network, thumbnails, tmp_path, options, message):

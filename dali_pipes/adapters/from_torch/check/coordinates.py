@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.adapters.from_torch.check.common import random_states_kept
 
+MARK = 0.7  # no color that a step fills with
 # reads off a moved image of coordinates, whose height and width were these, what was done to it
 ReadOff = Callable[[torch.Tensor, int, int], NDArray[np.float64]]
 
@@ -32,13 +33,13 @@ def draw(live: Sequence[Any], sizes: NDArray[np.int64], read_off: ReadOff) -> ND
 
 
 def _move(live: Sequence[Any], height: int, width: int) -> torch.Tensor:
-    """An image after the steps, whose three channels were y, x and 1, the last to tell the image
-    from what is around it.
+    """An image after the steps, whose three channels were y, x and `MARK`, the last to tell the
+    image from what is around it.
     """
     exact: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
     places = torch.arange(height, **exact) + 0.5, torch.arange(width, **exact) + 0.5
     down, across = torch.meshgrid(*places, indexing="ij")
-    image = torch.stack([down, across, torch.ones_like(down)])
+    image = torch.stack([down, across, torch.full_like(down, MARK)])
 
     for step in live:
         image = step(image)

@@ -46,7 +46,7 @@ def of_steps(live: Sequence[Any], sizes: NDArray[np.int64]) -> NDArray[np.float6
 
 def _read_off(image: torch.Tensor, height: int, width: int) -> NDArray[np.float64]:
     """Returns (6,), the same of a moved image of coordinates."""
-    inside = image[2] > 0.999  # not the black around the image
+    inside = (image[2] - coordinates.MARK).abs() < 1e-3  # not what is around the image
     (y, rows), (x, columns) = _fit_line(image[0], inside, 0), _fit_line(image[1], inside, 1)
     extent_y, extent_x = abs(rows) * image.shape[1], abs(columns) * image.shape[2]
     if min(extent_y, extent_x) < _MIN_EXTENT:

@@ -48,8 +48,14 @@ def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -
     for step in drawn[::-1]:
         if step.kind == "function":
             continue  # left out of both: it is the same code
+        moved: Float = np.stack([y, x])
         if step.kind in ("resize", "plain_resize"):
-            moved = [y, x] * (step.source / step.size).T
+            moved = moved * (step.source / step.size).T
+        elif step.kind == "pad":
+            moved = moved - step.numbers[:, [1, 0]].T
+            if step.padding_mode == "constant":
+                inside &= ((moved >= 0) & (moved < step.source.T)).all(axis=0)
+            moved = _repeat(moved, step.source.T, step.padding_mode)
         else:
             a, b, c, d, e, f, g, h = step.numbers.T
             depth = g * x + h * y + 1
@@ -64,6 +70,20 @@ def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -
     return np.where(inside, [y, x] / sizes.T, np.nan).T
 
 
+def _repeat(places: Float, sides: Int, padding_mode: str) -> Float:
+    """Where pixels come from whose places are counted from the corner of an image, and may be
+    outside of it.
+    """
+    if padding_mode == "constant":
+        return places
+    if padding_mode == "edge":
+        return places.clip(0.5, sides - 0.5)
+    # mirrored about the middle of the outermost pixels, or about the image's edges
+    start, length = (0.5, np.maximum(sides - 1, 1)) if padding_mode == "reflect" else (0.0, sides)
+    turned = np.mod(places - start, 2 * length)
+    return start + np.minimum(turned, 2 * length - turned)
+
+
 def of_steps(live: Sequence[Any], sizes: Int) -> Float:
     """(N, 6) the same for one draw of the live steps for each size."""
     return coordinates.draw(live, sizes, _read_off)
@@ -75,8 +95,8 @@ def _read_off(image: torch.Tensor, height: int, width: int) -> Float:
     pixels = [image[:, int(rows * y), int(columns * x)].tolist() for y, x in _POINTS]
     return np.array(
         [
-            value / side if is_inside > 0.999 else np.nan
-            for *place, is_inside in pixels
+            value / side if abs(mark - coordinates.MARK) < 1e-3 else np.nan
+            for *place, mark in pixels
             for value, side in zip(place, (height, width), strict=True)
         ]
     )

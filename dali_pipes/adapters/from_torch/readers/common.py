@@ -1,10 +1,10 @@
 """What several readers of steps check, note and say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.reading import Reading, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, refuse_unless
 from dali_pipes.adapters.from_torch.recording.steps import is_library_code, is_transform_class
 
 StepReader = Callable[[Reading, Any], str]
@@ -66,23 +66,65 @@ def describe_options(options: dict[str, Any]) -> str:
 
 
 def check_fill(step: Any, name: str) -> None:
-    fill = getattr(step, "fill", None)
-    # v2 has a dict of fills by type, in which that of masks says nothing about images; either
-    # version may have one number for each channel
-    values = (
-        [each for kind, each in fill.items() if getattr(kind, "__name__", "") != "Mask"]
-        if isinstance(fill, dict)
-        else list(fill)
-        if isinstance(fill, (list, tuple))
-        else [fill]
-    )
-
+    """Refuses a step that fills what comes from outside the image with anything but black."""
     refuse_unless(
-        all(not value for value in values),
+        is_black(step),
         name,
-        f"fill={fill}",
+        f"fill={getattr(step, 'fill', None)}",
         "areas from outside the image are black here: fill=0",
     )
+
+
+def is_black(step: Any) -> bool:
+    try:
+        return not any(read_fill(step))
+    except NotConvertibleError:
+        return False
+
+
+def read_fill(step: Any) -> tuple[int, int, int]:
+    """The color of what comes from outside the image."""
+    fill = getattr(step, "fill", None)
+    fills = [fill]
+    if isinstance(fill, dict):
+        # v2 has a dict of fills by type, in which that of masks says nothing about images; a type
+        # that is not in it gets black
+        images = {key: each for key, each in fill.items() if getattr(key, "__name__", "") != "Mask"}
+        fills = [*images.values(), fill.get("others")]
+
+    # either version may have one number for each channel
+    colors = {tuple(each) if isinstance(each, (list, tuple)) else (each or 0,) for each in fills}
+    colors = {each * 3 if len(each) == 1 else each for each in colors}
+    is_color = all(len(each) == 3 and all(value in range(256) for value in each) for each in colors)
+    refuse_unless(
+        is_color and len(colors) == 1,
+        type(step).__name__,
+        f"fill={fill}",
+        "use one color for all images, of whole numbers from 0 to 255",
+    )
+    red, green, blue = map(int, colors.pop())
+    return red, green, blue
+
+
+def is_v2(step: Any) -> bool:
+    return type(step).__module__.startswith("torchvision.transforms.v2.")
+
+
+def read_padding(step: Any) -> Any:
+    """The pixels that Pad or RandomCrop adds, as our option `padding`."""
+    padding = step.padding or 0
+    sides = tuple(padding) if isinstance(padding, Sequence) else (padding,)
+    refuse_unless(
+        all(isinstance(each, int) and each >= 0 for each in sides),
+        type(step).__name__,
+        f"padding={padding}",
+        "use whole numbers from 0 on",
+    )
+    # v2's RandomCrop keeps left, right, top, bottom (v2/_geometry.py); all others left, top, right,
+    # bottom
+    if len(sides) == 4 and is_v2(step) and type(step).__name__ == "RandomCrop":
+        sides = sides[0], sides[2], sides[1], sides[3]
+    return sides[0] if len(set(sides)) == 1 else sides
 
 
 def note_policy(reading: Reading, step: Any, name: str, **options: Any) -> str:

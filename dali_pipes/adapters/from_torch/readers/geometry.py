@@ -1,18 +1,24 @@
 """Reads the geometry that a plan has itself: one resize, one crop, flips."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from dali_pipes.adapters.from_torch.readers.albumentations import Alike
 from dali_pipes.adapters.from_torch.readers.common import (
     KEEP,
     StepReader,
-    check_fill,
     describe_options,
+    read_padding,
     refuse_after,
 )
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, Size, refuse_unless
+from dali_pipes.adapters.from_torch.reading import (
+    NotConvertibleError,
+    OneCrop,
+    Reading,
+    Size,
+    refuse_unless,
+)
 from dali_pipes.plan.transforms.base import RANDOM
+from dali_pipes.plan.transforms.ten_crop import CORNERS
 
 
 def read_resize(reading: Reading, step: Any) -> str:
@@ -72,6 +78,25 @@ def _check_room(reading: Reading, step: Any) -> None:
     )
 
 
+def read_one_crop(reading: Reading, step: OneCrop) -> str:
+    crops, place = step.step, step.place
+    corner = CORNERS[place % len(CORNERS)]
+    options: dict[str, Any] = {"corner": corner}
+    if place >= len(CORNERS):
+        options["vertical_flip" if crops.vertical_flip else "flip"] = True
+    _note_crop(reading, crops, "corner", **options)
+    return f"TenCropTransform: size={_simplify_size(crops.size)}, in a view for each crop"
+
+
+def refuse_crops(reading: Reading, step: Any) -> str:
+    name = type(step).__name__
+    raise NotConvertibleError(
+        name,
+        "what follows it gets several images, and only a run of the data set shows what that is",
+        f"use dp.TenCropTransform, or from_torch with the DataLoader; {KEEP}",
+    )
+
+
 def read_resized_crop(reading: Reading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
     instead = f"remove the Resize if your training may change so (1 line); {KEEP}"
@@ -83,22 +108,8 @@ def read_resized_crop(reading: Reading, step: Any) -> str:
 
 
 def read_random_crop(reading: Reading, step: Any) -> str:
-    # what is outside of the image is black in a plan
-    check_fill(step, "RandomCrop")
-    refuse_unless(
-        step.padding_mode == "constant",
-        "RandomCrop",
-        f"padding_mode={step.padding_mode!r}",
-        'use "constant", black',
-    )
-
-    padding = step.padding or 0
-    if isinstance(padding, Sequence):
-        padding = tuple(padding)
-        # v2 keeps left, right, top, bottom (v2/_geometry.py); v1 left, top, right, bottom
-        if type(step).__module__.startswith("torchvision.transforms.v2."):
-            padding = padding[0], padding[2], padding[1], padding[3]
-        padding = padding[0] if len(set(padding)) == 1 else padding
+    # with other padding than black it comes in two parts (whole.split_crop)
+    padding = read_padding(step)
 
     # flipped first, the wider margin would be on the other side
     turned = (
@@ -124,7 +135,7 @@ def _note_crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
     """Reads what all crops have in common.
 
     Args:
-        kind: "center", "resized" or "random", as `Reading.built` knows it.
+        kind: "center", "resized", "random" or "corner", as `Reading.built` knows it.
         options: our transform's options for this kind, without the size.
     """
     _note_geometry(reading, step)

@@ -4,17 +4,103 @@ transform.
 
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+
 from dali_pipes.adapters.from_torch.readers.albumentations import Alike
-from dali_pipes.adapters.from_torch.readers.common import check_fill, describe_options, refuse_after
+from dali_pipes.adapters.from_torch.readers.common import (
+    describe_options,
+    is_black,
+    is_v2,
+    read_fill,
+    read_padding,
+    refuse_after,
+    refuse_altered,
+)
 from dali_pipes.adapters.from_torch.readers.geometry import (
     check_size,
     read_interpolation,
     read_sides,
 )
-from dali_pipes.adapters.from_torch.reading import Reading, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, refuse_unless
+from dali_pipes.plan.whole.pad import WholePad
 
 # those of them that have a probability of their own
 _OF_CHANCE = ("RandomPerspective", "RandomHorizontalFlip", "RandomVerticalFlip")
+
+
+class Padding:
+    """What Pad or RandomCrop pads, as a step that takes images of floats.
+
+    torchvision pads tensors otherwise than PIL images, and refuses what it can do with those: to
+    reflect more than the image, and a color. So each channel is padded as a PIL image.
+    """
+
+    def __init__(self, step: Any):
+        self.step = step
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        from torchvision.transforms import functional
+
+        channels = [Image.fromarray(channel.numpy()) for channel in image]
+        for option in self.options:
+            size = np.array([[channels[0].height, channels[0].width]])
+            sides = WholePad(**option).around(size)[0].tolist()
+            mode = option["padding_mode"]
+            channels = [functional.pad(each, sides, 0, mode) for each in channels]
+        return torch.stack([torch.from_numpy(np.array(each)) for each in channels])
+
+    def __repr__(self) -> str:
+        is_crop = type(self.step).__name__ == "RandomCrop"
+        return f"the padding of {self.step!r}" if is_crop else repr(self.step)
+
+    @property
+    def options(self) -> list[dict[str, Any]]:
+        """What is padded, one after the other, as options of our step Pad."""
+        step, mode = self.step, str(self.step.padding_mode)
+        common: dict[str, Any] = {"padding_mode": mode}
+        if mode == "constant":
+            common["fill"] = read_fill(step)
+        padding = read_padding(step)
+        if not getattr(step, "pad_if_needed", False):
+            return [{"padding": padding, **common}]
+
+        # v2 pads once, by the sum; v1 first as it is told, then the width, then the height
+        height, width = step.size
+        if is_v2(step):
+            return [{"padding": padding, "min_size": (height, width), **common}]
+        missing = [{"min_size": (1, width), **common}, {"min_size": (height, 1), **common}]
+        return [{"padding": padding, **common}, *missing] if padding else missing
+
+
+def split_crop(step: Any) -> list[Any]:
+    """A RandomCrop as its padding and its crop, if it pads with anything but black."""
+    from torchvision import transforms
+
+    pads = step.padding or step.pad_if_needed
+    if not pads or (step.padding_mode == "constant" and is_black(step)):
+        return [step]
+    try:
+        refuse_altered(step)
+    except NotConvertibleError:
+        # its reader refuses it as well
+        return [step]
+    return [Padding(step), transforms.RandomCrop(step.size)]
+
+
+def read_pad(reading: Reading, step: Any) -> str:
+    padding = step if isinstance(step, Padding) else Padding(step)
+    settled = reading.settled if reading.applied == 1 else None
+    texts = []
+    for option in padding.options:
+        texts.append(_note_option(reading, padding.step, "Pad", option))
+        if isinstance(settled, tuple):
+            height, width = WholePad(**option).smallest(np.array([settled]))[0].tolist()
+            settled = height, width
+    _note_live(reading, padding)
+    reading.settled = settled
+    return "; ".join(texts)
 
 
 def read_resize(reading: Reading, step: Any) -> str:
@@ -24,7 +110,8 @@ def read_resize(reading: Reading, step: Any) -> str:
     check_size(step)
     kind, note = read_interpolation(reading, step)
     size, kind = read_sides(step), kind.removesuffix("-exact")
-    reading.settled = None if isinstance(size, int) else size
+    always = reading.applied == 1
+    reading.settled = size if always and isinstance(size, tuple) else None
     return _note_whole(reading, step, size=size, interpolation=kind) + note
 
 
@@ -41,8 +128,10 @@ def _note_plain_resize(reading: Reading, step: Any, **options: Any) -> str:
 
 
 def read_rotation(reading: Reading, step: Any) -> str:
-    refuse_unless(not step.expand, "RandomRotation", "expand is set", "leave it out")
-    return _note_warp(reading, step, degrees=_floats(step.degrees))
+    grows: dict[str, Any] = {}
+    if step.expand:
+        grows, reading.settled = {"expand": True}, None
+    return _note_warp(reading, step, degrees=_floats(step.degrees), **grows)
 
 
 def read_affine(reading: Reading, step: Any) -> str:
@@ -68,29 +157,40 @@ def _note_warp(reading: Reading, step: Any, **options: Any) -> str:
     name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
     known = ("nearest", "bilinear", "bicubic")
     refuse_unless(mode in known, name, f"interpolation={mode}", f"use {', '.join(known)}")
-    check_fill(step, name)
-    centred = getattr(step, "center", None) is None
-    refuse_unless(centred, name, "center is set", "leave it out")
 
-    # torchvision moves tensors by another function, which blends edges with black
+    if any(fill := read_fill(step)):
+        options["fill"] = fill
+    if (center := getattr(step, "center", None)) is not None:
+        options["center"] = _floats(center)
+
+    # torchvision moves tensors by another function, which blends edges with what is around them
     edges = "and at the edges " if mode != "nearest" else ""
     note = f"; of PIL images, which differs {edges}in a few pixels from that of tensors"
     return _note_whole(reading, step, **options, interpolation=mode) + note * reading.tensor
 
 
 def _note_whole(reading: Reading, step: Any, **options: Any) -> str:
-    """Notes a step of `before` with its options."""
-    from torchvision import transforms
+    """Notes a step of `before` with its options, and the live step."""
+    name = options.pop("name", type(step).__name__)
+    text = _note_option(reading, step, name, options)
+    _note_live(reading, step)
+    return text
 
+
+def _note_option(reading: Reading, step: Any, name: str, options: dict[str, Any]) -> str:
     wrong = reading.floats or reading.augment or reading.erased
     refuse_after(wrong or reading.crop, step, "ToTensor, augmentation or a crop")
-    name = options.pop("name", type(step).__name__)
     p = reading.applied * options.pop("p", 1.0)
     options |= {"p": p} if p < 1 or name in _OF_CHANCE else {}
     reading.before.append({"name": name, **options})
+    return f"before: {name}({describe_options(options)}) on the whole image"
+
+
+def _note_live(reading: Reading, step: Any) -> None:
+    from torchvision import transforms
+
     chance = transforms.RandomApply([step], reading.applied)
     reading.whole.append(chance if reading.applied < 1 else step)
-    return f"before: {name}({describe_options(options)}) on the whole image"
 
 
 def _floats(values: Any) -> tuple[float, ...]:

@@ -142,6 +142,11 @@ def is_picture(value: Any) -> bool:
     return math.prod(value.shape) >= _FEWEST
 
 
+def is_stack(value: Any) -> bool:
+    """Whether a value may be several pictures along its first axis."""
+    return isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim == 4 and is_picture(value)
+
+
 def kind_of(value: Any) -> str:
     if isinstance(value, Image.Image):
         return "pil"
@@ -293,6 +298,13 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
     if isinstance(value, torch.Tensor):
         return _like(torch.from_numpy(drawn).to(value.device, value.dtype), value)
     return drawn.astype(value.dtype)
+
+
+def stack_like(pictures: list[Any], value: Any) -> Any:
+    """Pictures as a stack of the value's class."""
+    if isinstance(value, torch.Tensor):
+        return _like(torch.stack(pictures), value)
+    return np.stack(pictures)
 
 
 def _extent(values: Pixels) -> tuple[Any, Any]:

@@ -31,7 +31,9 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     Snapshot,
     find,
     is_picture,
+    is_stack,
     pixels_of,
+    stack_like,
     to_array,
     with_noise,
 )
@@ -344,7 +346,7 @@ class Visit:
         if outputs is None:
             return False, None
 
-        is_one = len(args) == 1 and is_picture(passed)
+        is_one = len(args) == 1 and is_picture(passed) and not is_stack(passed)
         inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
         call = TransformCall(compose, inputs, outputs, "", steps, numbers)
         self.calls.append(call)
@@ -393,7 +395,8 @@ class Visit:
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
         # one picture, as in nearly all cheap visits
-        if self.is_cheap and self.masks is None and is_picture(result):
+        is_one = is_picture(result) and not is_stack(result)
+        if self.is_cheap and self.masks is None and is_one:
             return self._mark_small(result, call, 0)
 
         count, call_number = 0, len(self.calls) - 1
@@ -403,6 +406,8 @@ class Visit:
             nonlocal count
             if not is_picture(value):
                 return value
+            if is_stack(value):
+                return stack_like([renew(each) for each in value], value)
             match = call.inputs[count] if is_even else None
             if match and match.table and (mask := self._renew_mask(value, call_number, count)):
                 fresh, pixels = mask
@@ -465,13 +470,15 @@ def _contents(value: Any) -> Any:
 
 
 def pictures_in(value: Any) -> Iterator[Any]:
-    """Yields all pictures in nested tuples, lists and dicts."""
+    """Yields all pictures in nested tuples, lists and dicts; those of a stack one by one."""
     if isinstance(value, dict):
         for each in value.values():
             yield from pictures_in(each)
     elif isinstance(value, (tuple, list)):
         for each in value:
             yield from pictures_in(each)
+    elif is_stack(value):
+        yield from value
     elif is_picture(value):
         yield value
 
@@ -488,6 +495,9 @@ def with_values_of(given: Any, example: Any) -> Any:
         return None if _lack(values, example.values()) else dict(zip(example, values, strict=True))
 
     if isinstance(example, (tuple, list)):
+        # several crops of one picture
+        if is_picture(given) and all(map(is_picture, example)):
+            return example
         if not isinstance(given, (tuple, list)) or len(example) != len(given):
             return None
         values = list(map(with_values_of, given, example))
