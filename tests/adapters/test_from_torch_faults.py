@@ -131,6 +131,75 @@ def test_a_tensor_that_is_written_into(where, write, which, files):
     assert_refused(Own(files * 20, sample, loads), "what|made in another way")
 
 
+# Code for one sample, which neither the trace nor the largest and smallest files show
+
+ONE = 46  # of 120
+
+
+@pytest.mark.parametrize(
+    ("steps", "change"),
+    [
+        ([*EVAL.transforms, NORMALIZE], lambda x: x.clamp(-1, 1)),
+        ([*EVAL.transforms, NORMALIZE], lambda x: x.relu_()),
+        ([*EVAL.transforms[:2], v1.PILToTensor()], lambda x: x.clamp(max=200)),
+    ],
+    ids=["clamp", "relu", "bytes"],
+)
+def test_one_sample_whose_dark_or_bright_values_are_changed(steps, change, files):
+    def sample(picture, index):
+        made = v1.Compose(steps)(picture)
+        return (change(made) if index == ONE else made), index % 2
+
+    assert_refused(Own(files * 20, sample), f"sample {ONE} is made in another way")
+
+
+class Divided:
+    def __init__(self):
+        self.option = Option()
+
+    def __call__(self, picture):
+        return picture.point(lambda value: value // self.option.by)
+
+
+class Option:
+    by = 2
+
+
+def solarized():
+    step = v1.RandomSolarize(100.0, p=1.0)
+    return v1.RandomApply([step], 1.0), lambda number: setattr(step, "threshold", 50.0 * number)
+
+
+def of_tensors():
+    mean = torch.tensor([0.5, 0.5, 0.5])
+    return v1.Normalize(mean, torch.ones(3)), lambda number: mean.fill_(number / 4)
+
+
+def in_an_object():
+    step = Divided()
+    return step, lambda number: setattr(step.option, "by", number)
+
+
+def in_a_closure():
+    by = [2]
+    return (lambda x: x.point(lambda value: value // by[0])), lambda number: by.__setitem__(
+        0, number
+    )
+
+
+@pytest.mark.parametrize("make", [solarized, of_tensors, in_an_object, in_a_closure])
+def test_one_sample_for_which_a_part_of_a_step_is_changed(make, files):
+    step, put = make()
+    where = 3 if make is of_tensors else 2
+    steps = v1.Compose([*EVAL.transforms[:where], step, *EVAL.transforms[where:]])
+
+    def sample(picture, index):
+        put(3 if index == ONE else 2)
+        return steps(picture), index % 2
+
+    assert_refused(Own(files * 20, sample), f"sample {ONE} is made in another way")
+
+
 # Code that counts its calls, or draws, or asks where it runs
 
 
@@ -205,6 +274,48 @@ def test_samples_that_are_made_together(files):
         together = Together(files, lambda x, at: (EVAL(x), at))
         together.change = change
         assert_refused(together, "__getitems__ makes something else")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda samples: sorted(samples, key=lambda sample: sample[1]),
+        lambda samples: samples[::-1] if len(samples) > 16 else samples,
+    ],
+    ids=["sorted", "large batches"],
+)
+def test_batches_that_differ_from_those_of_the_first_samples(change, files):
+    together = Together(files * 20, lambda x, at: (EVAL(x), at // 60))
+    together.change = change
+    with pytest.raises(NotConvertibleError, match="__getitems__ makes something else"):
+        Conversion.of(DataLoader(together, 20))
+
+
+class Note:
+    def __init__(self, label):
+        self.label = label
+
+    def __eq__(self, other):
+        return self.label == other.label
+
+    __hash__ = None
+
+
+def test_objects_that_a_collate_function_changes(files):
+    """They are new in each epoch, as those of the data set are."""
+
+    def collate(samples):
+        for _, note, numbers in samples:
+            note.label += 10
+            numbers.add(100)
+        labels = [(note.label, len(numbers)) for _, note, numbers in samples]
+        return torch.stack([x for x, _, _ in samples]), torch.tensor(labels)
+
+    old = DataLoader(Own(files, lambda x, at: (EVAL(x), Note(at), {at})), 3, collate_fn=collate)
+    with dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu") as new:
+        for _ in range(2):
+            for (_, theirs), (_, ours) in zip(old, new, strict=True):
+                assert torch.equal(ours, theirs)
 
 
 # What is in a file beside its pixels

@@ -6,6 +6,8 @@ tuples and dataclasses, with a `PictureSlot` in place of each picture. `fill` pu
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -136,7 +138,9 @@ def _rebuild_other(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
-    """The sample with these pictures in its slots. Its containers and arrays are new ones."""
+    """The sample with these pictures in its slots. Its containers, arrays and objects are new
+    ones.
+    """
 
     def leaf(value: Any) -> Any:
         if isinstance(value, PictureSlot):
@@ -144,7 +148,14 @@ def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
         # a collate function may write into them, and the skeleton serves every epoch
         if isinstance(value, torch.Tensor):
             return value.clone()
-        return value.copy() if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if type(value) in _LEAVES or isinstance(value, (bytes, np.generic)):
+            return value
+        # an object that cannot be copied, such as an open file, is shared
+        with suppress(Exception):
+            return deepcopy(value)
+        return value
 
     return rebuild(leaf, skeleton)
 

@@ -59,7 +59,8 @@ CHEAP_SIZES = (11, 14), (19, 8)
 _SCALES = (1, 2, 4, 8, 16, 32)  # of made-up pictures
 # a program that counts its calls may do something else after so many, or now and then
 _LATER, _REPEATED = (10**3, 10**5, 10**7, 10**9), 400
-_TOGETHER = 8  # samples that are asked of `__getitems__` at once
+# samples that are asked of `__getitems__` at once, neighbours, and such as lie apart
+_TOGETHER, _TOGETHER_APART = 8, 64
 # Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
 # steps that draw nothing, so that two pictures may come out of one call
@@ -401,6 +402,15 @@ class _Tracer:
     def visit_together(self, indices: Sequence[Any], count: int) -> None:
         """Visits samples with `__getitems__`, which must do what it does for them one by one."""
         few = list(indices[: min(count, _TOGETHER)])
+        # neighbours often have one label, which shows nothing of code that sorts by it; so a batch
+        # of samples from all over, in no order, is asked for as well
+        most = min(count, _TOGETHER_APART // max(1, len(self.file_modes)), len(indices))
+        apart = np.linspace(0, len(indices) - 1, most).round().astype(int)
+        mixed = np.random.default_rng(0).permutation(apart).tolist()
+        for each in (few, [indices[place] for place in mixed]):
+            self._visit_together(each)
+
+    def _visit_together(self, few: list[Any]) -> None:
         supply = Supply(size=CHEAP_SIZES[0], modes=self.file_modes)
         alone = [self._see_cheaply(index, supply, 5) for index in few]
         together, samples = self._recorder.see_together(few, supply, 5)

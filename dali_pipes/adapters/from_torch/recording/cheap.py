@@ -15,6 +15,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     Pixels,
     Snapshot,
     _like,
+    extent,
     pixels_of,
     to_array,
 )
@@ -79,7 +80,7 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> CheapN
     key = (seed, number, size, mode)
     if (known := _NOISE.get(key)) is None:
         shape = size if mode in ("L", "P", "1") else (*size, 3)
-        pixels = np.random.default_rng([seed, number]).integers(0, 250, shape, np.uint8)
+        pixels = np.random.default_rng([seed, number]).integers(0, 256, shape, np.uint8)
         known = _NOISE[key] = CheapNoise(pixels, Image.fromarray(pixels))
     return known
 
@@ -92,29 +93,52 @@ class SmallPictures:
 
     def __init__(self) -> None:
         self._small: dict[Any, Any] = {}
+        # the lowest and the highest value of what steps returned, for each example and place
+        self._extents: dict[Any, tuple[Any, Any]] = {}
         # the same by the identity of an example and a number; the example is kept, so that no
         # other object gets its identity
         self._examples: dict[tuple[int, int], tuple[Any, Copies, Pixels, Any]] = {}
 
-    def of(self, value: Any, number: int) -> tuple[Any, Pixels, Any, Snapshot | None]:
-        """Returns small noise in place of a picture: of its type, mode and dtype, and other noise
-        for each number; the noise's pixels; a twin of it, if it is a PIL image; and what it is now,
-        if it is a tensor.
+    def note(self, source: Any, value: Any) -> None:
+        """Notes how dark and how bright a picture is that a step returned.
+
+        Args:
+            source: which one of which step it is.
+        """
+        if isinstance(value, Image.Image):
+            return
+        low, high = extent(to_array(value))
+        if known := self._extents.get(source):
+            low, high = min(low, known[0]), max(high, known[1])
+        self._extents[source] = low, high
+
+    def of(self, value: Any, number: int, source: Any) -> tuple[Any, Pixels, Any, Snapshot | None]:
+        """Returns small noise in place of a picture: of its type, mode and dtype, as dark and as
+        bright as those that the step returned, and other noise for each number; the noise's pixels;
+        a twin of it, if it is a PIL image; and what it is now, if it is a tensor.
+
+        Args:
+            source: as for `note`.
         """
         # the examples of what steps return are the same objects in all visits
         known = self._examples.get((identity(value), number))
         if known is None:
             if len(self._examples) > _MOST:
                 self._examples.clear()
-            known = self._examples[identity(value), number] = value, *self._small_of(value, number)
+            known = self._examples[identity(value), number] = (
+                value,
+                *self._small_of(value, number, source),
+            )
         _, copies, pixels, twin = known
         fresh, snapshot = copies.take()
         return fresh, pixels, twin, snapshot
 
-    def _small_of(self, value: Any, number: int) -> tuple[Copies, Pixels, Any]:
-        form = form_of(value)
+    def _small_of(self, value: Any, number: int, source: Any) -> tuple[Copies, Pixels, Any]:
+        is_pil = isinstance(value, Image.Image)
+        limits = None if is_pil else self._extents.get(source) or extent(to_array(value))
+        form = form_of(value), limits
         if (known := self._small.get((form, number))) is None:
-            made = _small(value, number)
+            made = _small(value, number, limits)
             is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
             twin = made if is_plain else None
             known = self._small[form, number] = Copies(made), pixels_of(made).copy(), twin
@@ -129,7 +153,7 @@ def form_of(value: Any) -> tuple[Any, ...]:
     return (type(value), value.dtype, axes)
 
 
-def _small(value: Any, number: int) -> Any:
+def _small(value: Any, number: int, limits: Any) -> Any:
     noise = np.random.default_rng([7, number])
     if isinstance(value, Image.Image):
         height, width = _SIDES
@@ -141,13 +165,14 @@ def _small(value: Any, number: int) -> Any:
 
     sides = iter(_SIDES * 2)
     shape = tuple(size if size <= 4 else next(sides) for size in value.shape)
-    top = 2 if value.dtype in (torch.bool, bool) else 120
+    low, high = limits
+    # code that clamps what a Normalize returns shows in values such as this one returns
+    if value.dtype in (torch.bool, bool):
+        drawn = noise.integers(0, 2, shape)
+    elif np.issubdtype(to_array(value).dtype, np.floating):
+        drawn = low + (high - low) * noise.random(shape)
+    else:
+        drawn = noise.integers(int(low), int(high), shape, endpoint=True)
     if isinstance(value, torch.Tensor):
-        plain = torch.from_numpy(
-            noise.random(shape, np.float32)
-            if value.is_floating_point()
-            else noise.integers(0, top, shape)
-        )
-        return _like(plain.to(value.dtype), value)
-    whole = noise.integers(0, top, shape)
-    return (noise.random(shape) if value.dtype.kind == "f" else whole).astype(value.dtype)
+        return _like(torch.from_numpy(drawn).to(value.dtype), value)
+    return drawn.astype(value.dtype)

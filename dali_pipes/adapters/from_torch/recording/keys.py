@@ -7,20 +7,24 @@ these do the same.
 import enum
 import operator
 import random
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from dali_pipes.adapters.from_torch.recording.cheap import SmallPictures, identity
+from dali_pipes.adapters.from_torch.recording.marks import to_array
 
 # levels of attributes that are compared, and steps that are remembered
 _DEEPEST, _MOST = 24, 256
 _SHORT = 16  # values of a list or dict that are looked at each time
+_SMALL = 4096  # bytes of an array that are looked at each time
+_MOST_OBJECTS = 256  # in steps, whose attributes are looked at each time
 
 
 class StepKeys:
@@ -75,8 +79,9 @@ class StepKeys:
 
 
 class _Values:
-    """The values of some steps' attributes at one time, and what is in short lists and dicts among
-    them, where code may put something else.
+    """The values of the attributes of some steps, and of all that is in them, at one time: of
+    objects, of short lists and dicts, of small arrays, and of variables of functions. Code may put
+    something else into each of them.
 
     They are compared for every sample, so that is done by functions in C.
     """
@@ -84,10 +89,16 @@ class _Values:
     def __init__(self, steps: Sequence[Any]):
         # the steps and their values are kept, so that no other object gets their ids
         self._all = tuple(steps)
-        self._steps = [step for step in steps if hasattr(step, "__dict__")]
-        self._spaces: list[dict[str, Any]] = [vars(step) for step in self._steps]
-        values: list[Any] = list(chain.from_iterable(map(dict.values, self._spaces)))
-        containers = [each for each in values if type(each) in (list, dict)]
+        held = list(_walk(steps))
+        self._steps = [each for each in held if hasattr(each, "__dict__")]
+        self._spaces: list[dict[str, Any]] = [vars(each) for each in self._steps]
+        containers = [each for each in held if type(each) in (list, dict)]
+
+        functions = [each for each in held if isinstance(each, FunctionType)]
+        self._cells = [cell for each in functions for cell in each.__closure__ or ()]
+        self._arrays = [
+            to_array(each) for each in held if isinstance(each, (np.ndarray, torch.Tensor))
+        ]
 
         # most of them are empty: a Module has ten dicts for hooks
         self._empty = [each for each in containers if not each]
@@ -114,7 +125,48 @@ class _Values:
             return False
 
     def _now(self) -> list[Any]:
-        return list(chain.from_iterable(self._looked_at))
+        values = list(chain.from_iterable(self._looked_at))
+        # most steps have neither
+        if self._cells:
+            values += map(contents, self._cells)
+        if self._arrays:
+            values += [each.tobytes() for each in self._arrays]
+        return values
+
+
+def _walk(steps: Sequence[Any]) -> Iterator[Any]:
+    """Yields what is in steps and may be changed in place, those near to the steps first."""
+    waiting: deque[Any] = deque(steps)
+    seen: set[int] = set()
+    objects = 0
+    while waiting:
+        value = waiting.popleft()
+        if identity(value) in seen:
+            continue
+        seen.add(identity(value))
+
+        if isinstance(value, (np.ndarray, torch.Tensor)):
+            if value.nbytes <= _SMALL and not getattr(value.dtype, "hasobject", False):
+                yield value
+        elif type(value) in (list, dict, tuple):
+            yield value
+            if len(value) <= _SHORT:
+                waiting.extend(value.values() if type(value) is dict else value)
+        elif isinstance(value, partial):
+            waiting += (value.func, value.args, value.keywords)
+        elif isinstance(value, FunctionType):
+            yield value
+            cells = map(contents, value.__closure__ or ())
+            waiting += (*cells, value.__defaults__, value.__kwdefaults__)
+        # a class or a module has a dict too, and so has a large object, such as a data set
+        elif (
+            objects < _MOST_OBJECTS
+            and type(getattr(value, "__dict__", None)) is dict
+            and not isinstance(value, (type, ModuleType, enum.Enum))
+        ):
+            objects += 1
+            yield value
+            waiting.extend(vars(value).values())
 
 
 def freeze(value: Any, depth: int = 0) -> Any:

@@ -273,7 +273,7 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
     if isinstance(value, Image.Image):
         fresh = value.copy()
         if value.mode in ("RGB", "L"):
-            low, high = _extent(np.asarray(value.getextrema()))
+            low, high = extent(np.asarray(value.getextrema()))
             pixels = noise.integers(low, high, np.asarray(value).shape, np.uint8, endpoint=True)
             fresh.frombytes(pixels.tobytes())
             return fresh
@@ -289,7 +289,7 @@ def with_noise(value: Any, noise: np.random.Generator) -> Any:
     if array.dtype == bool:
         drawn = noise.integers(0, 2, array.shape)
     else:
-        low, high = _extent(array)
+        low, high = extent(array)
         drawn = (
             low + (high - low) * noise.random(array.shape)
             if np.issubdtype(array.dtype, np.floating)
@@ -307,7 +307,7 @@ def stack_like(pictures: list[Any], value: Any) -> Any:
     return np.stack(pictures)
 
 
-def _extent(values: Pixels) -> tuple[Any, Any]:
+def extent(values: Pixels) -> tuple[Any, Any]:
     """The lowest and the highest value; a little apart, since marks must not look alike."""
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0, 0)

@@ -348,7 +348,7 @@ class Visit:
 
         is_one = len(args) == 1 and is_picture(passed) and not is_stack(passed)
         inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
-        call = TransformCall(compose, inputs, outputs, "", steps, numbers)
+        call = TransformCall(compose, inputs, outputs, "", steps, numbers, example=numbers[-1])
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
         return True, self._renew(outputs, call)
@@ -420,6 +420,7 @@ class Visit:
             if self.is_cheap:
                 fresh = self._mark_small(value, call, count)
             else:
+                self.keys.pictures.note((call.example, count), value)
                 fresh = with_noise(value, self.noise)
                 # a copy: the user's code may write into what it gets
                 pixels = pixels_of(fresh).copy()
@@ -432,7 +433,7 @@ class Visit:
     def _mark_small(self, value: Any, call: TransformCall, place: int) -> Any:
         # other noise for each mark, so that no two marks of a visit are equal
         number = len(self.marks)
-        fresh, pixels, twin, snapshot = self.keys.pictures.of(value, number)
+        fresh, pixels, twin, snapshot = self.keys.pictures.of(value, number, (call.example, place))
         self.marks.append(Mark(fresh, pixels, call, place, None, number, twin, snapshot))
         return fresh
 
