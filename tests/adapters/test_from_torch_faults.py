@@ -200,6 +200,38 @@ def test_one_sample_for_which_a_part_of_a_step_is_changed(make, files):
     assert_refused(Own(files * 20, sample), f"sample {ONE} is made in another way")
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Files whose sizes differ; the one of 53 pixels is none of the trace, and no extreme."""
+    folder = tmp_path_factory.mktemp("many")
+    (folder / "0").mkdir()
+    for number in range(30):
+        pixels = np.random.default_rng(number).integers(0, 256, (60, 40 + number, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "0" / f"{number:02}.png", compress_level=0)
+    return folder
+
+
+def mirrored_if_rare(picture):
+    return ImageOps.mirror(picture) if picture.width == 53 else picture
+
+
+def with_a_corner(picture):
+    picture.paste((0, 0, 0), (30, 30, 40, 40))
+    return picture
+
+
+def test_pictures_of_a_size_or_of_a_label_that_is_rare(many):
+    files = sorted(map(str, many.rglob("*.png")))
+    for_label = lambda x, at: (EVAL(with_a_corner(x) if at == 13 else x), int(at == 13))
+    for data in (
+        ImageFolder(many, lambda x: EVAL(mirrored_if_rare(x))),
+        Own(files, lambda x, at: (EVAL(mirrored_if_rare(x)), at)),
+        Own(files, for_label),
+        Own(files, for_label, lambda path: Image.fromarray(cv2.imread(path)[..., ::-1])),
+    ):
+        assert_refused(data, "not the decoded file")
+
+
 # Code that counts its calls, or draws, or asks where it runs
 
 
@@ -255,6 +287,25 @@ def test_code_that_seeds_itself_and_code_that_asks_for_its_worker(files):
     for sample in (of_worker, mirrored_in_worker):
         assert Conversion.of(DataLoader(Own(files, sample), 3)).transform.size == 16
         assert_refused(Own(files, sample), "on the worker|not the decoded file", num_workers=2)
+
+
+def another_crop(number):
+    dataset = get_worker_info().dataset
+    dataset.sample = lambda picture, index: (OTHER(picture), index % 2)
+
+
+def seeded_worker(number):
+    random.seed(torch.initial_seed() + number)
+
+
+def test_workers_that_change_the_data_set(files):
+    options = {"num_workers": 2, "worker_init_fn": another_crop}
+    message = (
+        r"^worker_init_fn=another_crop \(test_from_torch_faults.py:\d+\) .*may change the data"
+    )
+    assert_refused(Own(files, plain), message, **options)
+    options["worker_init_fn"] = seeded_worker
+    assert Conversion.of(DataLoader(Own(files, plain), 3, **options)).transform.size == 16
 
 
 class Together(Own):

@@ -5,6 +5,7 @@ cannot carry out in the same way.
     → manifest → the largest and smallest samples → transform → output
 """
 
+import dis
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,12 @@ from dali_pipes.adapters.from_torch.check.batches import compare_batches
 from dali_pipes.adapters.from_torch.check.common import random_states_kept
 from dali_pipes.adapters.from_torch.check.draws import compare_draws
 from dali_pipes.adapters.from_torch.data_state import hash_of
-from dali_pipes.adapters.from_torch.files import find_extremes, read_exif, refuse_modes
+from dali_pipes.adapters.from_torch.files import (
+    find_extremes,
+    find_varied,
+    read_exif,
+    refuse_modes,
+)
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.later import HeldState
@@ -57,7 +63,7 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read_steps
-from dali_pipes.adapters.from_torch.trace import trace, visit_more
+from dali_pipes.adapters.from_torch.trace import trace, visit_as_large, visit_more
 from dali_pipes.adapters.from_torch.views import join_views
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
@@ -171,6 +177,12 @@ class Conversion:
             known = [skeletons[at] if labels else None for at in extremes]
             visit_more(recorder, seen, [indices[at] for at in extremes], known)
 
+            # so does code for some sizes or labels, where others would not
+            varied = find_varied(manifest, None if listed else samples.labels)
+            known = [skeletons[at] if labels else None for at in varied]
+            sizes = [(height, width) for height, width in manifest.sizes[varied].tolist()]
+            visit_as_large(recorder, seen, [indices[at] for at in varied], known, sizes)
+
         readings = _read(seen.used, prefetch)
         views = _transforms(readings, manifest, read_exif(seen, manifest))
         transform = _join(views, masks)
@@ -274,6 +286,25 @@ def _refuse_other_loaders(loader: Any) -> None:
         "which samples there are, and in which order, is in its code",
         "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
         "of WebDataset (docs/shards.md)",
+    )
+    if loader.num_workers and loader.worker_init_fn:
+        _refuse_worker_changes(loader.worker_init_fn)
+
+
+def _refuse_worker_changes(function: Any) -> None:
+    """Refuses a `worker_init_fn` that sets something in the data set, since nobody calls it."""
+    function = getattr(function, "func", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return
+    stores = ("STORE_ATTR", "STORE_SUBSCR")
+    is_set = any(each.opname in stores for each in dis.get_instructions(code))
+    refuse_unless(
+        not (is_set and "dataset" in (*code.co_names, *code.co_varnames, *code.co_freevars)),
+        f"worker_init_fn={code.co_qualname} ({Path(code.co_filename).name}:{code.co_firstlineno})",
+        "it may change the data set in the workers, and dali_pipes has no such workers",
+        "change the data set before the DataLoader is made; leave the function out if it only "
+        "seeds random numbers",
     )
 
 

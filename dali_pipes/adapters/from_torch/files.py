@@ -2,7 +2,9 @@
 treat in another way, modes that it does not convert, EXIF tags.
 """
 
+from collections.abc import Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -14,6 +16,8 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 
 _OF_RARE = 8  # samples of a kind of files that most data sets have few of
+# labels and sizes of which one sample each is looked at, and pixels of all of these
+_VARIED, _MOST_PIXELS = 128, 2**26
 
 
 def find_extremes(manifest: Manifest) -> list[int]:
@@ -40,6 +44,24 @@ def find_extremes(manifest: Manifest) -> list[int]:
             spread = np.linspace(0, len(places) - 1, _OF_RARE).round().astype(int)
             extremes |= set(places[spread].tolist())
     return sorted(extremes)
+
+
+def find_varied(manifest: Manifest, labels: Sequence[int] | None) -> list[int]:
+    """Samples of many sizes and labels, if there are labels: rules for some of them show there."""
+    height, width = manifest.sizes.T.astype(np.int64)
+    values: list[Any] = [height * 2**32 + width]
+    values.append(np.arange(len(manifest)) if labels is None else np.asarray(labels))
+
+    chosen: set[int] = set()
+    for each in values:
+        _, first = np.unique(each, return_index=True)
+        spread = np.linspace(0, len(first) - 1, min(len(first), _VARIED)).round().astype(int)
+        chosen |= set(first[spread].tolist())
+
+    # so many that it takes less than a second
+    mixed = np.random.default_rng(0).permutation(sorted(chosen))
+    pixels = (height * width)[mixed].cumsum()
+    return sorted(mixed[pixels <= _MOST_PIXELS].tolist())
 
 
 def read_exif(seen: Trace, manifest: Manifest) -> str:

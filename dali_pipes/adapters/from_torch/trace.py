@@ -60,7 +60,7 @@ _SCALES = (1, 2, 4, 8, 16, 32)  # of made-up pictures
 # a program that counts its calls may do something else after so many, or now and then
 _LATER, _REPEATED = (10**3, 10**5, 10**7, 10**9), 400
 # samples that are asked of `__getitems__` at once, neighbours, and such as lie apart
-_TOGETHER, _TOGETHER_APART = 8, 64
+_TOGETHER, _TOGETHER_APART = 8, 32
 # Pillow's modes in which masks are stored
 _MASK_MODES = ("L", "P", "1")
 # steps that draw nothing, so that two pictures may come out of one call
@@ -159,6 +159,29 @@ def visit_more(
         )
         if skeleton is not None:
             tracer.refuse_other_values(index, true, skeleton)
+
+
+def visit_as_large(
+    recorder: Recorder,
+    seen: Trace,
+    indices: Sequence[Any],
+    skeletons: Sequence[Any],
+    sizes: Sequence[tuple[int, int]],
+) -> None:
+    """Visits samples with noise as large as their pictures, within a recorder's block.
+
+    Args:
+        skeletons: as for `visit_more`.
+        sizes: height and width of their pictures.
+
+    Raises:
+        NotConvertibleError: they are made in another way than others, such as by code for pictures
+            of some sizes, or for places that small ones do not have.
+    """
+    tracer = _Tracer(recorder, seen.name)
+    tracer.expected = seen.slots
+    for index, skeleton, size in zip(indices, skeletons, sizes, strict=True):
+        tracer.visit_as_large(index, skeleton, Supply(size=size, modes=seen.file_modes))
 
 
 def openers_in(events: Sequence[Any]) -> tuple[Any, ...]:
@@ -398,6 +421,13 @@ class _Tracer:
             if known and openers_in(seen.visit.events) not in known:
                 self.others.append(index)
             self.events.add((tuple(seen.visit.events), seen.ends))
+
+    def visit_as_large(self, index: Any, skeleton: Any, supply: Supply) -> None:
+        """Visits a sample with noise as large as its picture."""
+        seen = self._see_cheaply(index, supply, 5)
+        self._expect(seen, f"sample {index}")
+        if skeleton is not None:
+            self.refuse_other_values(index, seen, skeleton)
 
     def visit_together(self, indices: Sequence[Any], count: int) -> None:
         """Visits samples with `__getitems__`, which must do what it does for them one by one."""

@@ -23,6 +23,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
 _MOST = 256  # examples that are remembered
 _SIDES = 6, 9  # height and width of small pictures
 _AT_ONCE = 32  # copies
+_SMALL = 4096  # bytes of a picture of which so many are made
 
 # `id` for every sample: that one raises an audit event, which calls Python code each time
 identity = object.__hash__
@@ -40,6 +41,8 @@ class Copies:
         # NumPy copies in a third of PyTorch's time; it has no bfloat16
         has_array = isinstance(picture, torch.Tensor) and picture.dtype is not torch.bfloat16
         self._array = to_array(picture) if has_array else None
+        size = 0 if isinstance(picture, Image.Image) else picture.nbytes
+        self._at_once = _AT_ONCE if size <= _SMALL else 1
         self._copies: list[tuple[Any, Snapshot | None]] = []
 
     def take(self) -> tuple[Any, Snapshot | None]:
@@ -47,7 +50,7 @@ class Copies:
         if not self._copies:
             # those made in a program's inference mode would be of no use out of it
             with torch.inference_mode(False):
-                self._copies = [self._copy() for _ in range(_AT_ONCE)]
+                self._copies = [self._copy() for _ in range(self._at_once)]
         return self._copies.pop()
 
     def _copy(self) -> tuple[Any, Snapshot | None]:
@@ -67,6 +70,11 @@ class CheapNoise:
     pixels: Pixels
     twin: Image.Image
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is worth keeping."""
+        return self.pixels.nbytes <= _SMALL
+
     def image(self) -> Any:
         """A copy of the picture, which takes half as long as `Image.copy`."""
         image: Any = Image.Image()
@@ -81,7 +89,9 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> CheapN
     if (known := _NOISE.get(key)) is None:
         shape = size if mode in ("L", "P", "1") else (*size, 3)
         pixels = np.random.default_rng([seed, number]).integers(0, 256, shape, np.uint8)
-        known = _NOISE[key] = CheapNoise(pixels, Image.fromarray(pixels))
+        known = CheapNoise(pixels, Image.fromarray(pixels))
+        if known.is_small:
+            _NOISE[key] = known
     return known
 
 

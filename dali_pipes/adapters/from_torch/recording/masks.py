@@ -105,7 +105,10 @@ class MaskNotes:
             file = self.file(number)
             values = draw_of(file.values, size, np.random.default_rng([seed, number]))
             pixels = values * np.uint8(255) if file.mode == "1" else values
-            self._noise[key] = CheapNoise(pixels, Image.fromarray(pixels)), values
+            made = CheapNoise(pixels, Image.fromarray(pixels)), values
+            if not made[0].is_small:
+                return made
+            self._noise[key] = made
         return self._noise[key]
 
     def note(self, number: int, call: Any, given: list[Any], results: list[Any]) -> None:

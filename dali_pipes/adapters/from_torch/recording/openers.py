@@ -215,7 +215,8 @@ def _read_file(name: str, original: Any, visit: Visit, path: Any) -> Any:
 
 
 def _to_chw(opened: Opened, noise: CheapNoise) -> tuple[torch.Tensor, Snapshot | None]:
-    return _chw(noise).take()
+    make = _chw if noise.is_small else _chw.__wrapped__
+    return make(noise).take()
 
 
 # noise is the same object for all samples
@@ -272,7 +273,8 @@ def _opencv(visit: Visit, opened: Opened, flags: Any, decode: Callable[[], Any])
 
 
 def _cheap_array(flags: int, opened: Opened, noise: CheapNoise) -> tuple[Pixels, Snapshot | None]:
-    return _array(noise, flags).take()
+    make = _array if noise.is_small else _array.__wrapped__
+    return make(noise, flags).take()
 
 
 @lru_cache(maxsize=64)
