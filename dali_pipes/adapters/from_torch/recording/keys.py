@@ -90,11 +90,15 @@ class _Values:
         # the steps and their values are kept, so that no other object gets their ids
         self._all = tuple(steps)
         held = list(_walk(steps))
-        self._steps = [each for each in held if hasattr(each, "__dict__")]
-        self._spaces: list[dict[str, Any]] = [vars(each) for each in self._steps]
-        containers = [each for each in held if type(each) in (list, dict)]
-
+        # a Module's dicts of hooks are OrderedDicts, which have attributes too
+        containers = [each for each in held if isinstance(each, (list, dict))]
         functions = [each for each in held if isinstance(each, FunctionType)]
+        others = (list, dict, tuple, FunctionType)
+        self._steps = [
+            each for each in held if not isinstance(each, others) and hasattr(each, "__dict__")
+        ]
+        self._spaces: list[dict[str, Any]] = [vars(each) for each in self._steps]
+
         self._cells = [cell for each in functions for cell in each.__closure__ or ()]
         self._arrays = [
             to_array(each) for each in held if isinstance(each, (np.ndarray, torch.Tensor))
@@ -105,7 +109,7 @@ class _Values:
         self._full = [*self._spaces, *(each for each in containers if each)]
         self._lengths = list(map(len, self._full))
         short = [each for each in self._full[len(self._spaces) :] if len(each) <= _SHORT]
-        inner = [each.values() if type(each) is dict else each for each in short]
+        inner = [each.values() if isinstance(each, dict) else each for each in short]
         # views, which always show what is in the dicts now
         self._looked_at = [*(space.values() for space in self._spaces), *inner]
         self._values = self._now()
@@ -148,10 +152,10 @@ def _walk(steps: Sequence[Any]) -> Iterator[Any]:
         if isinstance(value, (np.ndarray, torch.Tensor)):
             if value.nbytes <= _SMALL and not getattr(value.dtype, "hasobject", False):
                 yield value
-        elif type(value) in (list, dict, tuple):
+        elif isinstance(value, (list, dict, tuple)):
             yield value
             if len(value) <= _SHORT:
-                waiting.extend(value.values() if type(value) is dict else value)
+                waiting.extend(value.values() if isinstance(value, dict) else value)
         elif isinstance(value, partial):
             waiting += (value.func, value.args, value.keywords)
         elif isinstance(value, FunctionType):
