@@ -482,8 +482,9 @@ def test_ctrl_c_leaves_all_clean_and_the_next_call_goes_on(files, tmp_path, work
         assert "stopped" in out and kept_bytes(cache)
         visited = len(log.read_text().split())
         out = subprocess.run(command, **pipes, check=True, timeout=120).stdout
-        # less than the whole pass, though the trace and some visits are made again
-        assert len(log.read_text().split()) - visited < 300
+        # less than the whole pass, though the trace and some visits are made again, among them one
+        # for each of up to 128 labels
+        assert len(log.read_text().split()) - visited < 300 + 128
     assert "labels True" in out
 
 

@@ -162,11 +162,11 @@ def _walk(steps: Sequence[Any]) -> Iterator[Any]:
             yield value
             cells = map(contents, value.__closure__ or ())
             waiting += (*cells, value.__defaults__, value.__kwdefaults__)
-        # a class or a module has a dict too, and so has a large object, such as a data set
+        # the attributes of a data set may change with each sample, as a cache's do
         elif (
             objects < _MOST_OBJECTS
             and type(getattr(value, "__dict__", None)) is dict
-            and not isinstance(value, (type, ModuleType, enum.Enum))
+            and not isinstance(value, (type, ModuleType, enum.Enum, torch.utils.data.Dataset))
         ):
             objects += 1
             yield value
