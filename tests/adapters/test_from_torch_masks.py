@@ -444,7 +444,10 @@ def palette_colours(image, mask, at):
 
 
 def of_another_sample(image, mask, at):
-    return joint(image, Image.open(mask_of(PAIRS[at], random.choice("L1"))))
+    # read at once: a file that is left open is closed with a warning, in any test after this one
+    mask = Image.open(mask_of(PAIRS[at], random.choice("L1")))
+    mask.load()
+    return joint(image, mask)
 
 
 def two_images(image, mask, at):
