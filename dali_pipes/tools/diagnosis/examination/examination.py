@@ -76,6 +76,7 @@ def examination(
             needs training or time.
     """
     state = ExaminationState(program, budget, announce, step, [] if rounds is None else rounds)
+    state.one_off = replace(state.one_off, works_beside=program.works_beside)
     slow = list[tuple[str, float]]()
 
     with program.feed() as feed:

@@ -87,6 +87,7 @@ class TrainingProgram(ABC):
         processes: worker processes of a DataLoader; None: there is no such option.
         burst: how many batches arrive at once: worker processes make one each at the same time.
         in_flight: batches that are made ahead; 0: loader and step alternate.
+        works_beside: whether anything of the loader works while the step runs.
         paths: the file of each image, if known; they can be dropped from the page cache.
         data_bytes: size of all files of the data set.
         decodes_on_gpu: whether the loader decodes on the GPU.
@@ -101,6 +102,7 @@ class TrainingProgram(ABC):
     processes: int | None = None
     burst: int
     in_flight: int
+    works_beside = True
     paths: Sequence[Path] = ()
     data_bytes = 0
     decodes_on_gpu = is_fetched = False

@@ -67,6 +67,7 @@ class ConfiguredProgram(TrainingProgram):
         self.decodes_on_gpu = torch.cuda.is_available() and config.loader.decodes_on == "gpu"
         self.is_fetched = manifest.is_fetched
         self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
+        self.works_beside = self.in_flight > 0
         self._fabric = launch(config.precision)
 
     @contextmanager

@@ -60,7 +60,8 @@ class DataLoaderProgram(TrainingProgram):
         self.processes = loader.num_workers
         self.workers = self.burst = max(1, loader.num_workers)
         self.in_flight = loader.num_workers * (loader.prefetch_factor or 0)
-        self.starts_anew = bool(loader.num_workers) and not loader.persistent_workers
+        self.works_beside = loader.num_workers > 0
+        self.starts_anew = self.works_beside and not loader.persistent_workers
 
         self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
         self.data_bytes = sum(path.stat().st_size for path in self.paths)

@@ -33,6 +33,8 @@ class OneOffFigures:
             that were tried.
         more_gain: the same with more workers than now.
         is_serial: whether the loader has no workers at all.
+        works_beside: whether anything of the loader works while the step runs. Otherwise they
+            alternate, and it can't be the loader that slows down the step.
         starts_anew: whether each epoch starts the loader's worker processes anew.
         one_thread_gain: beside other programs, images/s of the model on one thread over those on as
             many as it has.
@@ -54,6 +56,7 @@ class OneOffFigures:
     fewer_gain: float | None = None
     more_gain: float | None = None
     is_serial: bool = False
+    works_beside: bool = True
     starts_anew: bool = True
     one_thread_gain: float | None = None
     one_thread_freed: float | None = None
@@ -69,7 +72,7 @@ class TrainingFigures:
         wait_share, start_share: shares of the time of training that go into next(), and into
             starting epochs.
         overlap: pace of training over that of the slower of model and loader.
-        contention: share of the model's own pace that its steps lose beside the loader.
+        contention: share of the model's own pace that its steps lose in training.
         loader_cores: cores that the loader keeps busy alone.
         busy: share of our cores that is busy in training.
         others: cores busy with other programs in training.

@@ -89,7 +89,11 @@ def find_causes(figures: TrainingFigures, one_off: OneOffFigures, workers: int) 
     disturbed = (
         figures.others >= OTHERS * affinity_cores() and (one_off.larger_gain or 0.0) >= LAUNCHING
     )
-    return [Cause("inconclusive" if disturbed else "model-bound", figures.step_share)]
+    # the steps are slower in training, and there is nothing beside them that could be the reason
+    unexplained = not one_off.works_beside and figures.contention >= CONTENTION
+    return [
+        Cause("inconclusive" if disturbed or unexplained else "model-bound", figures.step_share)
+    ]
 
 
 def _machine_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Cause]:
@@ -123,7 +127,8 @@ def _loader_causes(figures: TrainingFigures, one_off: OneOffFigures, workers: in
     )
     left = figures.wait_share / figures.loader_freed
     if figures.loader_sets_pace and not one_off.decodes_on_gpu:
-        left += figures.contention * figures.step_share  # it slows down the steps as well
+        # it slows down the steps as well
+        left += _contention(figures, one_off) * figures.step_share
 
     # what is left has one name: that of the first rule below that holds
     idle = figures.loader_cores * figures.loader_freed < IDLE_WORKERS * min(
@@ -167,7 +172,8 @@ def _step_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Cause
     )
 
     # what the steps would take without the loader beside them
-    alone = steps * (1 - figures.contention)
+    contention = _contention(figures, one_off)
+    alone = steps * (1 - contention)
     # on a GPU the host may run ahead of it or wait: only the GPU's own idle time counts
     if one_off.device_busy is not None:
         if one_off.device_busy < DEVICE_IDLE:
@@ -180,14 +186,20 @@ def _step_causes(figures: TrainingFigures, one_off: OneOffFigures) -> list[Cause
 
     is_of_the_loader = figures.loader_sets_pace and not one_off.decodes_on_gpu
     if (
-        figures.contention >= CONTENTION
+        contention >= CONTENTION
         # else the other programs explain that the steps are slower
         and figures.model_freed <= 1 / (1 - CONTENTION)
         # beside a slower loader it counts as waiting: _loader_causes has it
         and not is_of_the_loader
     ):
         copies = (one_off.transfer_share or 0.0) >= TRANSFER
-        known.append(
-            Cause("transfer-bound" if copies else "decode-contention", figures.contention * steps)
-        )
+        known.append(Cause("transfer-bound" if copies else "decode-contention", contention * steps))
     return known
+
+
+def _contention(figures: TrainingFigures, one_off: OneOffFigures) -> float:
+    """Returns the share of the model's own pace that its steps lose to the loader. A loader that
+    does not work beside them takes nothing from them: where they are slower nevertheless, the
+    machine has changed its pace.
+    """
+    return figures.contention if one_off.works_beside else 0.0

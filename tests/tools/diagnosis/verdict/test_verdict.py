@@ -48,6 +48,16 @@ def test_a_step_that_is_slower_with_new_batches_is_not_called_model_bound():
     assert said(slower, transfer_share=0.6) == "transfer-bound"
 
 
+def test_a_loader_that_does_nothing_beside_the_steps_does_not_slow_them_down():
+    """As a DataLoader without workers, on a machine that changes its pace between two spans."""
+    slower = replace(COMPUTING, together=500, contention=0.5)
+    assert said(slower, works_beside=False) == "inconclusive"
+    assert said(slower, works_beside=False, larger_gain=1.9) == "launch-bound"
+    waiting = replace(WAITING, wait_share=0.2, contention=0.8)
+    (cause,) = find_causes(waiting, OneOffFigures(works_beside=False), 1)
+    assert cause.loss == pytest.approx(0.2)
+
+
 def test_steps_that_are_slower_beside_a_slower_loader_are_its_fault():
     """With all cores busy it is the step that takes longer, rather than next()."""
     beside = replace(WAITING, wait_share=0.1, contention=0.8, together=90, busy=1.0)
