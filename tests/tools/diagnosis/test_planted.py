@@ -144,7 +144,8 @@ def test_beside_other_programs_one_thread_is_faster_than_two_that_wait_for_each_
 @pytest.mark.parametrize("cause", PLANTED)
 def test_a_planted_cause_is_found(cause):
     """On a machine that something else disturbs, as its own figures announce, there is another
-    cause: it is looked at again.
+    cause, and on one that changes its pace between the rounds they do not agree: it is looked at
+    again.
     """
     make, condition, expected = PLANTED[cause]
     disturbed = False
@@ -153,7 +154,8 @@ def test_a_planted_cause_is_found(cause):
             found = examine(DataLoaderProgram(*make()), ProbeBudget(3, 0.7, cold=False))
         print(f"{cause}: {found.verdict}\n{found.figures}\n{found.one_off}")
         disturbed = cause != "other programs" and found.figures.others >= 0.3
-        if found.verdict.name == expected or not disturbed:
+        is_open = disturbed or found.verdict.name == "inconclusive"
+        if found.verdict.name == expected or not is_open:
             break
     if disturbed and found.verdict.name != expected:
         pytest.skip(f"other programs keep {found.figures.others:.1f} cores busy: {found.verdict}")

@@ -346,9 +346,23 @@ for x, y in loader:
 )
 
 
+def watch_undisturbed(watch, text, **options):
+    """Watches the program again, twice at most, where something else disturbs it, or the machine
+    changes its pace between spans.
+    """
+    for _ in range(3):
+        answers, status, output = watch(text, seconds=0.3, **options)
+        verdict = answers["diagnosis"]["verdict"]
+        if verdict not in ("inconclusive", "other programs"):
+            break
+    if verdict == "other programs":
+        pytest.skip(answers["text"])
+    return answers, status, output
+
+
 @pytest.mark.alone  # beside another program the verdict is another
 def test_a_loop_of_small_batches_is_given_a_larger_one(watch):
-    answers, status, output = watch(LAUNCHES + "    print('of', len(x))\n")
+    answers, status, output = watch_undisturbed(watch, LAUNCHES + "    print('of', len(x))\n")
     diagnosis = answers["diagnosis"]
     assert (
         status == 0
@@ -361,7 +375,8 @@ def test_a_loop_of_small_batches_is_given_a_larger_one(watch):
 @pytest.mark.alone
 @pytest.mark.parametrize("end", ["raise ValueError('mine')", "sys.exit(3)"])
 def test_a_loop_that_refuses_a_larger_batch_is_diagnosed_without_it(watch, end):
-    answers, status, output = watch(LAUNCHES + f"    if len(x) != 8:\n        {end}\n", rounds=2)
+    text = LAUNCHES + f"    if len(x) != 8:\n        {end}\n"
+    answers, status, output = watch_undisturbed(watch, text, rounds=2)
     diagnosis = answers["diagnosis"]
     assert status == 0 and (diagnosis["verdict"], diagnosis["confidence"]) == (
         "model-bound",
