@@ -78,7 +78,17 @@ NEEDED = {  # options without which there is nothing to check
 }
 # methods of a manifest that are called for every image; they look at the id themselves, in less
 # time
-OF_EVERY_IMAGE = {"extent", "mask_extent", "mask_size", "name", "path", "read"}
+OF_EVERY_IMAGE = {
+    "extent",
+    "mask_extent",
+    "mask_size",
+    "name",
+    "path",
+    "read",
+    "target_image_place",
+}
+# tests/data/sources/test_further_images.py has it
+OF_FURTHER_IMAGES = {"target_image_extent"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes", "draw"}
 # what plans, loaders and tune ask options for, with numbers that are checked already
@@ -209,7 +219,7 @@ def checked_arguments(function):
 )
 def test_public_functions_check_before_anything_else(function, arguments):
     of_options = function.__name__ in OF_OPTIONS and not function.__qualname__.startswith("Plan.")
-    if of_options or function.__name__ in OF_EVERY_IMAGE | OF_EVERY_BATCH:
+    if of_options or function.__name__ in OF_EVERY_IMAGE | OF_EVERY_BATCH | OF_FURTHER_IMAGES:
         return
     every = inspect.signature(function).parameters
     needed = {

@@ -1,5 +1,5 @@
-"""The examples of training with boxes, masks, views and captions learn; those with other libraries
-are in tests/adapters.
+"""The examples of training with boxes, masks, pairs of images, views and captions learn; those with
+other libraries are in tests/adapters.
 """
 
 import json
@@ -141,3 +141,19 @@ def test_nt_xent_is_small_where_views_are_alike_and_images_are_not():
         nt_xent(alike, 0.05) < 1e-6 < 10 < nt_xent(torch.eye(8).repeat_interleave(2, dim=0), 0.05)
     )
     assert nt_xent(torch.ones(16, 8)) == pytest.approx(torch.log(torch.tensor(15.0)).item())
+
+
+def test_a_network_learns_to_remove_noise(tmp_path, capsys):
+    rng, rows = np.random.default_rng(0), ["path,clean"]
+    for number in range(32):
+        colors = rng.integers(0, 256, (3, 4, 3), dtype=np.uint8)
+        clean = Image.fromarray(colors).resize((64, 48), Image.Resampling.BICUBIC)
+        noise = rng.normal(0, 30, (48, 64, 3))
+        noisy = (np.asarray(clean) + noise).clip(0, 255).astype(np.uint8)
+        clean.save(tmp_path / f"clean_{number}.png")
+        Image.fromarray(noisy).save(tmp_path / f"noisy_{number}.png")
+        rows.append(f"noisy_{number}.png,clean_{number}.png")
+    (tmp_path / "pairs.csv").write_text("\n".join(rows))
+    learns(
+        capsys, "restoration", tmp_path / "pairs.csv", size=32, batch_size=8, epochs=4, share=0.9
+    )

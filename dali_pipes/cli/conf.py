@@ -202,31 +202,32 @@ def register(users: Path | None = None) -> None:
     for name, job in JOBS.items():
         store.store(name=f"{name}_schema", node=job)
     for group, options in (
-        ("data", DataConfig),
+        ("data", _with_keys(DataConfig, "targets.images")),
         ("model", ModelConfig),
         ("optimizer", OptimizerConfig),
     ):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():
-        store.store(group="transform", name=f"{name}_schema", node=_with_epochs(transform, "sizes"))
+        node = _with_keys(transform, "sizes", "target_images")
+        store.store(group="transform", name=f"{name}_schema", node=node)
     for name, sampling in SAMPLINGS.items():
-        store.store(
-            group="sampling", name=f"{name}_schema", node=_with_epochs(sampling, "schedule")
-        )
+        store.store(group="sampling", name=f"{name}_schema", node=_with_keys(sampling, "schedule"))
     for name, entry in list_backends().items():
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
     for arm in ARMS:
         store.store(group="arm", name=f"{arm.name}_schema", node=arm.config)
 
 
-def _with_epochs(schema: type, name: str) -> Any:
-    """Returns the schema; its option of this name, a mapping by epoch, takes new epochs as keys.
+def _with_keys(schema: type, *names: str) -> Any:
+    """Returns the schema; its options of these names, mappings such as one by epoch, take new keys.
 
     Hydra refuses keys that are not in a structured config otherwise.
     """
     node = OmegaConf.structured(schema)
-    if name in node:
-        OmegaConf.set_struct(node[name], False)
+    for name in names:
+        option = OmegaConf.select(node, name)
+        if option is not None:
+            OmegaConf.set_struct(option, False)
     return node
 
 

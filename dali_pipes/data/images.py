@@ -12,6 +12,7 @@ import numpy as np
 
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.objects import refuse_target_images
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -59,6 +60,7 @@ def open_images(
                 f"is a file; leave out data.{split}_masks "
                 "(data.targets.mask names a table's column of masks)"
             )
+        refuse_target_images(source, data.targets)
         # a scan of masks is not cached
         options.pop("unchanged", None)
         options |= {

@@ -106,9 +106,11 @@ def keypoints_to_stored(
 
 
 def mask_to_stored(mask: Values, orientation: int) -> Values:
-    """Turns an (H, W) mask of an upright picture to the file as it is stored."""
+    """Turns an (H, W) mask, or (H, W, C) values, of an upright picture to the file as it is
+    stored.
+    """
     mask = mask[:: -1 if orientation in _DOWN else 1, :: -1 if orientation in _ACROSS else 1]
-    return mask.T if orientation >= 5 else mask
+    return mask.swapaxes(0, 1) if orientation >= 5 else mask
 
 
 def outline_to_stored(outline: Any, height: int, width: int, orientation: int) -> Any:

@@ -17,10 +17,12 @@ from dali_pipes.backends.base import Backend
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
 from dali_pipes.data.image_files.masks import mask_problem
+from dali_pipes.data.image_files.target_images import target_image_problem
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
 _CONTROLS = 4  # samples of other batches that are tried; one must succeed to blame a whole batch
@@ -32,7 +34,7 @@ def find_bad_samples(
     planned: PlannedBatch,
     backend: Backend,
     controls: Iterable[PlannedBatch],
-    ignore_index: int,
+    transform: Transform,
 ) -> dict[int, str]:
     """Returns the samples of a failed batch that cannot be delivered as they were scanned, each
     with the reason, by id.
@@ -43,13 +45,14 @@ def find_bad_samples(
 
     Args:
         controls: batches of one sample of other batches, tried if all samples of this one fail.
-        ignore_index: a value in masks that need not be a class.
+        transform: says which value in masks need not be a class, and what is made of further
+            images.
     """
     # a batch may have a sample more than once
     places = np.unique(planned.ids, return_index=True)[1]
     with ThreadPoolExecutor(available_cpus()) as pool:
         reasons = pool.map(
-            lambda sample_id: _problem(manifest, sample_id, ignore_index),
+            lambda sample_id: _problem(manifest, sample_id, transform),
             planned.ids[places].tolist(),
         )
         reasons_by_id = {
@@ -82,7 +85,7 @@ def find_bad_samples(
     }
 
 
-def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
+def _problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | None:
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
@@ -108,7 +111,8 @@ def _problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | Non
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
         return f"cannot be decoded ({error})"
-    return _mask_problem(manifest, sample_id, ignore_index)
+    mask = _mask_problem(manifest, sample_id, transform.ignore_index)
+    return mask or _target_image_problem(manifest, sample_id, transform)
 
 
 def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
@@ -124,6 +128,22 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
     except OSError as error:
         why = None if error.errno in _PROCESS_ERRNOS else describe_os_error(error)
     return why and f"its mask {mask}: {why}"
+
+
+def _target_image_problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | None:
+    for name in manifest.target_images:
+        file, options = manifest.target_image_extent(name, sample_id), transform.target_image(name)
+        try:
+            encoded = BytesIO(Reader(keep=1).read(file).data)
+        except OSError as error:
+            if error.errno in _PROCESS_ERRNOS:
+                continue
+            return f"its target {name}, {file}: {describe_os_error(error)}"
+
+        place, kind = manifest.target_image_place(sample_id), (options.channels, options.dtype)
+        if why := target_image_problem(encoded, place, "full", *kind):
+            return f"its target {name}, {file}: {why}"
+    return None
 
 
 def _error_of(single: PlannedBatch, backend: Backend) -> Exception | None:

@@ -76,7 +76,7 @@ class BadSamples:
         planned = self.planned_at(epoch, step)
         where, manifest = f"epoch {epoch}, step {step}", self._plan.manifest
         reasons = find_bad_samples(
-            manifest, planned, backend, self.controls(planned), self._transform.ignore_index
+            manifest, planned, backend, self.controls(planned), self._transform
         )
 
         if reasons:

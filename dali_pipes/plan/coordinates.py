@@ -268,8 +268,10 @@ def _pillow_sources(size: int, to: int) -> Float:
 
 
 def turn_mask(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """(H, W) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the objects."""
-    mask = mask.T if orientation in TRANSPOSED else mask
+    """(H, W) or (H, W, C) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the
+    objects.
+    """
+    mask = mask.swapaxes(0, 1) if orientation in TRANSPOSED else mask
     return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
 
 

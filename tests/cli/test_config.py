@@ -150,6 +150,19 @@ def test_samplings_of_the_command_line():
         sampling("sampling=weighted")
 
 
+def test_further_images_are_mappings_by_names_of_the_users():
+    given = composed(
+        "preview",
+        "data.targets.images={depth: depth_path}",
+        "transform.target_images={depth: {channels: 1, scale: 0.001}, normals: {mean: [0, 0, 1]}}",
+    )
+    assert given.data.targets.images == {"depth": "depth_path"}
+    assert given.transform.target_images == {
+        "depth": dp.TargetImage(channels=1, scale=0.001),
+        "normals": dp.TargetImage(mean=(0, 0, 1)),
+    }
+
+
 def test_sizes_are_numbers_or_pairs():
     """What Hydra hands over are lists."""
     given = composed(

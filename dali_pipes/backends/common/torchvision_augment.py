@@ -65,6 +65,56 @@ def augment_mask(
     return mask
 
 
+def augment_target(
+    image: torch.Tensor,
+    slots: tuple[Slot, ...],
+    ops: Codes,
+    magnitudes: Numbers,
+    moves: NDArray[np.float64],
+    nearest: bool,
+    fill: float,
+    size_factor: int,
+) -> torch.Tensor:
+    """(C, H, W) of uint8 or float32, moved as the operations and then the matrices `moves` move an
+    image; other operations leave it as it is.
+
+    Args:
+        nearest: whether values stay as they are; otherwise they are interpolated as in the image.
+        fill: the value of pixels that come from outside.
+        size_factor: how many times as high and wide it is as the image.
+    """
+    # zeros come from outside, so that `fill` is what becomes zero
+    moved = image.to(torch.float32) - fill
+    shape = image.shape[1] // size_factor, image.shape[2] // size_factor
+
+    for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
+        if OPS[code] in MOVES:
+            kind = "nearest" if nearest else slot.interpolation
+            matrix = affine_matrices(np.array([code]), np.array([magnitude]), shape)[0]
+            moved = _move(moved, matrix, kind, size_factor, image.dtype, fill)
+    for matrix in moves:
+        kind = "nearest" if nearest else "bilinear"
+        moved = _move(moved, matrix, kind, size_factor, image.dtype, fill)
+    return (moved + fill).to(image.dtype)
+
+
+def _move(
+    image: torch.Tensor,
+    matrix: NDArray[np.float64],
+    interpolation: str,
+    size_factor: int,
+    dtype: torch.dtype,
+    fill: float,
+) -> torch.Tensor:
+    """A float32 image moved by a matrix of an image that is `size_factor` times smaller.
+
+    With the dtype uint8 values become whole numbers that it holds, less `fill`.
+    """
+    shift = matrix * np.array([1, 1, size_factor])
+    moved = _warp(image, shift, interpolation, None)
+    return moved.round_().clamp_(-fill, 255 - fill) if dtype == torch.uint8 else moved
+
+
 def _apply(
     image: torch.Tensor, op: str, magnitude: float, slot: Slot, fill: float | None = None
 ) -> torch.Tensor:
@@ -164,7 +214,7 @@ def _warp(
     )[0]
     if fill is not None:
         moved = torch.where(moved[-1:] < 0.5, fill, moved[:-1])
-    return moved.round_().to(image.dtype)
+    return moved if image.is_floating_point() else moved.round_().to(image.dtype)
 
 
 def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> torch.Tensor:

@@ -18,14 +18,14 @@ from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import read_text
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
+from dali_pipes.data.objects import IMAGE, MASK, NO_TARGETS, TYPES, Targets
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.listed_files import read_listed
-from dali_pipes.data.sources.rows.mask_files import check_mask_files
+from dali_pipes.data.sources.rows.mask_files import check_mask_files, check_target_images
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table.schema import replace_column
@@ -72,7 +72,7 @@ def read_table(
         task: "classification": whole numbers are class numbers, also those written as 1.0;
             "regression": all numbers are to be predicted; None: integers are class numbers, and
             fractions are to be predicted.
-        targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them
+        targets: columns with boxes, keypoints, masks, images or texts: docs/objects.md. With them
             `label` may be missing; with boxes it is not read.
         classes: class names in the order of their numbers, such as those of the training
             images; None: those that occur.
@@ -125,22 +125,28 @@ def scan_table(
     # labels before the images, which take longer to read
     labels = read_row_labels(file, table, options, check)
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
-    masks = (
-        [os.fsencode(path or "") for path in table[targets.mask].to_pylist()]
-        if targets.mask
-        else []
-    )
+    named = {MASK: targets.mask} if targets.mask else {}
+    named |= {IMAGE + name: column for name, column in targets.images.items()}
+    beside = {
+        name: [os.fsencode(path or "") for path in table[column].to_pylist()]
+        for name, column in named.items()
+    }
 
-    if b"/" in {path[:1] for path in cells + masks}:
+    if b"/" in {path[:1] for paths in (cells, *beside.values()) for path in paths}:
         # a manifest has relative paths only, here from / on
-        masks = [path and os.path.join(os.fsencode(folder), path).lstrip(b"/") for path in masks]
+        start = os.fsencode(folder)
+        beside = {
+            name: [path and os.path.join(start, path).lstrip(b"/") for path in paths]
+            for name, paths in beside.items()
+        }
         root = Path("/")
 
     paths, headers = read_listed(file, folder, root, cells, check)
-    columns: dict[str, pa.Array] = {}
     if targets.mask:
-        headers = check_mask_files(root, masks, headers, check)
-        columns[MASK] = pa.array(masks, TYPES["mask"])
+        headers = check_mask_files(root, beside[MASK], headers, check)
+    for name in targets.images:
+        headers = check_target_images(root, name, beside[IMAGE + name], headers, check)
+    columns = {name: pa.array(files, TYPES["mask"]) for name, files in beside.items()}
     classes, rows = build_rows(file, table, paths, headers, columns, options, labels, targets)
     return root, classes, _with_row_numbers(rows)
 
@@ -167,6 +173,7 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     """
     targets = check.targets
     texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
+    texts |= set(targets.images.values())
 
     if not file.is_file():
         needed = f"{options.path_column} and {options.label_column}"

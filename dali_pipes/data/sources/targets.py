@@ -35,10 +35,12 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
         boxes_upright=is_upright and targets.boxes is not None,
         names_flip_pairs=targets.flip_pairs is not None,
     )
-    if not targets.mask:
-        return images
-    images = add_mask_values(images, source, targets.mask_values or {}, check.classes, check.verify)
-    return images.with_facts(masks_upright=is_upright)
+    if targets.mask:
+        replacements = targets.mask_values or {}
+        images = add_mask_values(images, source, replacements, check.classes, check.verify)
+    if targets.mask or targets.images:
+        images = images.with_facts(masks_upright=is_upright)
+    return images
 
 
 def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
@@ -55,12 +57,14 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
 
 
 def warn_of_turned_images(images: ImageTable, source: str | Path, annotated: str | None) -> None:
-    """Warns of turned images with objects or a mask, if no option says how they were annotated.
+    """Warns of turned images with objects, a mask or further images, if no option says how they
+    were annotated.
 
     A mask whose size fits only one way says so itself.
     """
     boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
-    if annotated is not None or not (boxes is not None or images.has_target("mask")):
+    has_pixels = images.has_target("mask") or images.target_images
+    if annotated is not None or not (boxes is not None or has_pixels):
         return
 
     turned: list[int] = []

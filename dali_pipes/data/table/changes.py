@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels.stored import distinct_labels
-from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
+from dali_pipes.data.objects import BOX_LABELS, IMAGE, MASK, TARGET
 from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
@@ -30,7 +30,10 @@ def rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
         return table
 
     prefix = os.path.join(os.path.relpath(root, to), "")
-    for name in {"path", MASK} & set(table.column_names):
+    paths = [
+        name for name in table.column_names if name in ("path", MASK) or name.startswith(IMAGE)
+    ]
+    for name in paths:
         old, kind = table[name], table[name].type
         start, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
         new = pc.binary_join_element_wise(start, old, nothing)
@@ -117,7 +120,7 @@ def _add_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
     lacking = any(name not in table.column_names for table in tables)
 
     if lacking and name.startswith(TARGET) and name not in _OPTIONAL_TARGETS:
-        label = name.removeprefix(TARGET)
+        label = name.removeprefix(TARGET).removeprefix("image:")
         raise ManifestError(
             f"only some of the manifests have {label}; join those that have the same targets"
         )

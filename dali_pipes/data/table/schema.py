@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.objects import TARGET, TYPES
+from dali_pipes.data.objects import TARGET, target_type
 from dali_pipes.data.own_columns import COLUMN, stored_type
 
 SCHEMA = pa.schema(
@@ -51,7 +51,9 @@ def cast_columns(table: pa.Table) -> pa.Table:
 
 
 def _type(name: str, kind: pa.DataType) -> pa.DataType:
-    return TYPES[name.removeprefix(TARGET)] if name.startswith(TARGET) else stored_type(name, kind)
+    if name.startswith(TARGET):
+        return target_type(name.removeprefix(TARGET))
+    return stored_type(name, kind)
 
 
 def own_columns(table: pa.Table) -> list[str]:

@@ -83,11 +83,13 @@ class DaliNativeBackend(DaliBackend):
                 owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
             )
 
-        # boxes and masks move with the plan's crop, which this graph does not take
-        if any(map(self._manifest.has_target, ("boxes", "mask"))):
+        # boxes, masks and further images move with the plan's crop, which this graph does not take
+        has_mask = self._manifest.has_target("mask") or self._manifest.target_images
+        if self._manifest.has_target("boxes") or has_mask:
             raise ChoiceError(
                 owner,
-                "draws its crops itself, so boxes and masks cannot follow them; use ",
+                "draws its crops itself, so boxes, masks and further images cannot follow them; "
+                "use ",
                 planned,
             )
         if not self._manifest.whole_files:

@@ -186,6 +186,11 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
 
     if not len(source):
         raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
+    if images := source.target_images:
+        raise ConfigError(
+            f"{named}: further images are not prepared; leave them out with "
+            f"drop=[{','.join(images)}]"
+        )
     if to == "folder" and (lost := kept_beside(source)):
         advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
         raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")

@@ -1,7 +1,7 @@
 """Shows people what a loader yields: speed, order, and a picture of the first batch.
 
 `draw` makes the picture: a tile (`_tile`) for each image, with all of its views, and over the first
-view its mask, boxes and keypoints; its text is below.
+view its mask, boxes and keypoints; further images are beside it, and its text is below.
 """
 
 import hashlib
@@ -137,6 +137,12 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
         batch.images[place]
     ]
     images = [_picture(view, transform) for view in views]
+    # columns of numbers and masks have fewer dimensions
+    images += [
+        _stretched(values[place])
+        for values in batch.targets.values()
+        if isinstance(values, torch.Tensor) and values.ndim == 4
+    ]
 
     objects = {
         name: values[place].numpy()
@@ -174,6 +180,19 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
 
 def _picture(image: torch.Tensor, transform: Transform) -> Image.Image:
     pixels = to_steps(image, transform).round().clamp(0, 255).to(torch.uint8)
+    return _thumbnail(pixels)
+
+
+def _stretched(values: torch.Tensor) -> Image.Image:
+    """A further image, from black for its lowest value to white for its highest."""
+    values = values.to(torch.float32).nan_to_num(0.0, 0.0, 0.0)
+    low, high = values.min(), values.max()
+    pixels = (values - low) * (255 / (high - low).clamp(min=1e-12))
+    return _thumbnail(pixels.round().to(torch.uint8).expand(3, -1, -1))
+
+
+def _thumbnail(pixels: torch.Tensor) -> Image.Image:
+    """A picture of (3, H, W) uint8, `LARGEST` pixels high and wide at most."""
     picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     picture.thumbnail((LARGEST, LARGEST))
     return picture

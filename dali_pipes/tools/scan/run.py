@@ -194,9 +194,12 @@ def _summary(manifest: Manifest) -> Table:
             + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""),
         )
 
-    if targets := [
-        name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
-    ]:
+    if (
+        targets := [
+            name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
+        ]
+        + manifest.target_images
+    ):
         table.add_row("targets", ", ".join(targets))
 
     if manifest.columns:

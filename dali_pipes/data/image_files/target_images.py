@@ -1,0 +1,143 @@
+"""One further image of a sample, such as a depth map: what is wrong with it, and its values."""
+
+from io import BytesIO
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from dali_pipes.data.image_files.stored import open_any, open_stored, orientation_of
+from dali_pipes.data.upright import upright_size
+
+_LARGEST_FACTOR = 16  # of height and width, against those of the image
+# Pillow's names of one channel of 8 bits, and of one of more, by the number that is 1 in the image
+_GRAY = ("1", "L", "LA")
+_WIDE = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 1.0, "F": 1.0}
+NUMBERS_OF_8_BITS = 255.0
+
+
+class TargetPlace(NamedTuple):
+    """Where a further image belongs.
+
+    Attributes:
+        height, width: of its image; the file has these, or 2, 3 … 16 times as much.
+        orientation: EXIF's that the file may have besides 1.
+        is_upright: whether it is of the upright picture.
+    """
+
+    height: int
+    width: int
+    orientation: int
+    is_upright: bool
+
+
+def place_of(height: int, width: int, orientation: int, is_upright: bool) -> TargetPlace:
+    """Where the further images of an image belong.
+
+    Args:
+        height, width, orientation: of the image as stored, and its EXIF orientation.
+        is_upright: whether they are of the upright picture.
+    """
+    if is_upright:
+        return TargetPlace(*upright_size(height, width, orientation), 1, is_upright)
+    return TargetPlace(height, width, orientation, is_upright)
+
+
+def target_image_problem(
+    file: BinaryIO,
+    place: TargetPlace,
+    verify: str,
+    channels: int | None = None,
+    dtype: str = "fp32",
+) -> str | None:
+    """Returns what is wrong with a further image; None: nothing.
+
+    Args:
+        verify: "full" decodes it, anything else reads its header.
+        channels, dtype: as of a `TargetImage`; None: any.
+    """
+    try:
+        image: Any = open_stored(file)
+        why = (
+            _size_problem(image, place)
+            or _kind_problem(image)
+            or (channels and channel_problem(image.mode, channels, dtype))
+        )
+        if why:
+            return str(why)
+        if verify == "full":
+            image.load()
+    except UnidentifiedImageError:
+        return _other_format(file)
+    except Exception as error:  # Pillow's plugins raise almost anything on broken files
+        return f"broken ({type(error).__name__}: {error})"
+    return None
+
+
+def _other_format(file: BinaryIO) -> str:
+    try:
+        return f"{open_any(file).format} format; save it as PNG, JPEG or TIFF"
+    except Exception:  # Pillow's plugins raise almost anything on broken files
+        return "not an image, or broken"
+
+
+def _size_problem(image: Image.Image, place: TargetPlace) -> str | None:
+    factor = image.height // place.height
+    if not (
+        1 <= factor <= _LARGEST_FACTOR
+        and image.size == (factor * place.width, factor * place.height)
+    ):
+        other, how = (
+            ("stored", "it is stored") if place.is_upright else ("upright", "its EXIF tag turns it")
+        )
+        turned = (
+            f"; set annotated='{other}' if it shows the image as {how}, or"
+            if image.size == (place.height, place.width)
+            else ";"
+        )
+        return (
+            f"{image.width} × {image.height}, and the image is {place.width} × {place.height}"
+            f"{turned} make them equal, or the former 2 to {_LARGEST_FACTOR} times as large"
+        )
+
+    # as stored it would show something else than the image, of the same size
+    if (turn := orientation_of(image)) not in (1, place.orientation):
+        return f"its EXIF orientation is {turn}, and its image is not turned so; save it turned"
+    return None
+
+
+def _kind_problem(image: Any) -> str | None:
+    """Refuses pixels of which Pillow would keep half of the bits."""
+    packed = image.tile[0][3] if getattr(image, "tile", None) else ""
+    kind = packed[0] if isinstance(packed, tuple) and packed else packed
+    if isinstance(kind, str) and ";16" in kind and image.mode not in _WIDE:
+        return f"its pixels are {kind}, colors of 16 bits; save it with 8 bits a channel"
+    return None
+
+
+def channel_problem(mode: str, channels: int, dtype: str) -> str | None:
+    """Returns why an image of this mode of Pillow's does not have these channels; None: it has."""
+    if mode in _WIDE and channels == 3:
+        return "gray of more than 8 bits; set channels to 1"
+    if mode in _WIDE and dtype == "uint8":
+        return "gray of more than 8 bits; set dtype to fp32"
+    if mode not in _WIDE and mode not in _GRAY and channels == 1:
+        return "colors; set channels to 3, or save it as gray"
+    return None
+
+
+def decode_target_image(encoded: BytesIO, channels: int) -> tuple[NDArray[Any], float]:
+    """Decodes a further image that `target_image_problem` finds nothing wrong with.
+
+    Returns:
+        (H, W, channels), uint8, or float32 for more than 8 bits; and which value is white: 255,
+        65535, or 1 where nothing says it.
+    """
+    with open_stored(encoded) as image:
+        if image.mode not in _WIDE:
+            values = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+            return values.reshape(*values.shape[:2], channels), NUMBERS_OF_8_BITS
+        # Pillow's PPM reader stretches all that has more than 8 bits to 16
+        white = 65535.0 if image.format == "PPM" and image.mode == "I" else _WIDE[image.mode]
+        return np.asarray(image).astype(np.float32)[..., None], white
