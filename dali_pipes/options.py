@@ -14,7 +14,7 @@ annotation and by the check that `option` gave it (checks.py). A public function
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -56,6 +56,20 @@ def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
     if default in (list, dict):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def added_option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
+    """An `option` that an earlier version did not have.
+
+    As long as it has its default, what is saved of the options does not name it (`is_left_out`), so
+    that a state, a hash and a folder of an earlier version stay equal.
+    """
+    return field(default=default, metadata={"check": (check, bounds), "added": True})
+
+
+def is_left_out(declared: Field[Any], value: Any) -> bool:
+    """Whether what is saved of options leaves out this field, since it has its default."""
+    return bool(declared.metadata.get("added")) and value == declared.default
 
 
 def check_options(options: Any) -> None:

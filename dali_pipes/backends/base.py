@@ -39,8 +39,8 @@ class DecodedBatch:
     The loader adds labels and targets.
 
     Attributes:
-        images: of the first of the transform's `groups`: (V × N, 3, H, W) for V views, all images
-            of one view before those of the next.
+        images: of the first of the transform's `groups`: (V × N, C, H, W) for V views, all images
+            of one view before those of the next; C is the transform's `channels`.
         ids: as in `Batch`.
         others: the images of the other groups, in the same form.
     """
@@ -103,14 +103,15 @@ class Batch:
     it reach its tensors.
 
     Attributes:
-        images: (N, 3, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last.
+        images: (N, C, H, W), float32, float16, bfloat16 or uint8, contiguous or channels_last; C is
+            3, or 1 with channels=1.
         labels: (N,) int64 class numbers; (N, C) float32 for several classes each, or mixed ones;
             (N,) or (N, K) float32 numbers.
         ids: (N,) int64 sample ids; `manifest.name(id)` names the file.
         targets: what else belongs to these samples, by name: `manifest.columns` of numbers, (N,) or
             (N, K); boxes, masks and text (docs/objects.md).
         views: if the transform makes several views of each image: maps each name to its V views,
-            (N, V, 3, H, W); `images` is the first view.
+            (N, V, C, H, W); `images` is the first view.
     """
 
     images: torch.Tensor
@@ -237,8 +238,8 @@ BatchTransform = Callable[[Batch, BatchDraws], Batch]
 
 
 # what a backend may carry out: steps on whole images, a random interpolation, a resize without
-# antialiasing, functions of the user's, and erased rectangles of noise
-EVERYTHING = frozenset({"before", "interpolation", "antialias", "functions", "noise"})
+# antialiasing, functions of the user's, erased rectangles of noise, and images of one channel
+EVERYTHING = frozenset({"before", "interpolation", "antialias", "functions", "noise", "channels"})
 
 
 class Backend(ABC):
@@ -298,6 +299,7 @@ class Backend(ABC):
         random = any(view.interpolation == RANDOM for view in views)
         functions = any(view.augmenter.functions for view in views)
         fills = any(view.augmenter.fills for view in views)
+        gray = any(view.channels == 1 for view in views)
 
         wanted: dict[str, tuple[bool, Any]] = {
             "before": (any(view.has_steps_before for view in views), "before"),
@@ -305,6 +307,7 @@ class Backend(ABC):
             "antialias": (plain, Mention(transform, "antialias", False)),
             "functions": (functions, "functions in augment"),
             "noise": (fills, "TimmRandomErasing"),
+            "channels": (gray, Mention(transform, "channels", 1)),
         }
         for name, (is_wanted, text) in wanted.items():
             if is_wanted and name not in self.carries_out:

@@ -17,6 +17,7 @@ import torch
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.checks import to_python
+from dali_pipes.options import is_left_out
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -45,8 +46,8 @@ def fingerprint(
 
 
 def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """Completes an earlier state's fingerprint with the defaults of the options that its transform
-    did not have yet.
+    """Completes a fingerprint with the defaults of the options that its transform did not have yet,
+    or that it leaves out.
     """
     defaults = {
         field.name: field.default for field in fields(transform) if field.default is not MISSING
@@ -93,7 +94,11 @@ def to_json_value(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
 
     if is_dataclass(value) and not isinstance(value, type):
-        values = {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
+        values = {
+            field.name: to_json_value(item)
+            for field in fields(value)
+            if not is_left_out(field, item := getattr(value, field.name))
+        }
         # without empty values, as in states of earlier versions
         return {
             "kind": type(value).__name__,

@@ -64,10 +64,8 @@ def read_state(
             "what state_dict() gave"
         ) from None
 
-    changed = [
-        f"{name} ({before} → {after})"
-        for name, before, after in iter_changes(with_defaults(then, transform), now)
-    ]
+    both = [with_defaults(each, transform) for each in (then, now)]
+    changed = [f"{name} ({before} → {after})" for name, before, after in iter_changes(*both)]
     if changed:
         images = (
             " (manifest: other images, labels or sizes than then)"

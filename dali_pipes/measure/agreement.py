@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from PIL import Image
 
 from dali_pipes.backends.base import Ragged
+from dali_pipes.backends.common.gray import from_array
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, LoaderConfig, PixelBound
 from dali_pipes.measure.arms import arm_of
@@ -261,4 +261,4 @@ def _save(images: list[torch.Tensor], folder: Path, arm: str, suffix: str = "") 
 
     for number, image in enumerate(images):
         pixels = image.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
-        Image.fromarray(pixels).save(folder / f"{arm}_{number}{suffix}.png")
+        from_array(pixels).save(folder / f"{arm}_{number}{suffix}.png")

@@ -60,9 +60,8 @@ class TrainConsumer(Consumer):
         super().__init__()
         # the same weights in all arms
         torch.manual_seed(0)
-        self._model = build_network(ModelConfig(name=model), num_classes=1000).to(
-            batch.images.device
-        )
+        network = build_network(ModelConfig(name=model), 1000, batch.images.shape[1])
+        self._model = network.to(batch.images.device)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 

@@ -3,7 +3,7 @@
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.training.recipe import check_model, default_model
+from dali_pipes.training.recipe import check_channels, check_model, default_model
 
 
 def open_measured_images(config: MeasureConfig) -> Manifest:
@@ -21,7 +21,10 @@ def check_trained_model(config: MeasureConfig) -> str | None:
     """The name of the network of workload=train; None for another workload.
 
     Raises:
-        ConfigError: there is no such model.
+        ConfigError: there is no such model, or none for images of so many channels.
     """
     name = check_model(config.model.name or default_model())
-    return name if config.workload == "train" else None
+    if config.workload != "train":
+        return None
+    check_channels(name, getattr(config.transform, "channels", 3))
+    return name

@@ -11,6 +11,7 @@ from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms import ARMS, arm_of
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
+from dali_pipes.options import is_left_out
 from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 
@@ -63,7 +64,11 @@ class Workload:
 
 def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
     """Returns options in a form that JSON can hold, with the name of their class as "kind"."""
-    return {"kind": type(config).__name__, **asdict(config)}
+    values = asdict(config)
+    for declared in fields(config):
+        if is_left_out(declared, getattr(config, declared.name)):
+            values.pop(declared.name)
+    return {"kind": type(config).__name__, **values}
 
 
 def from_dict(value: dict[str, Any]) -> Any:

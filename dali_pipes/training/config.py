@@ -165,6 +165,15 @@ class TrainConfig:
                     "examples/simclr has a loop for them"
                 )
 
+        channels = {
+            transform.channels for transform in (self.transform, self.eval_transform) if transform
+        }
+        if len(channels) > 1:
+            raise ConfigError(
+                f"transform.channels is {self.transform.channels}, and eval_transform.channels is "
+                f"{self.eval_transform.channels}; a network has the same in both"
+            )
+
         if self.eval_only != (self.checkpoint is not None):
             raise ConfigError(
                 "eval_only=true and checkpoint=FILE go together; to continue training use "

@@ -36,13 +36,15 @@ def check_memory(
     Raises:
         ConfigError: the run cannot fit; the text has the numbers.
     """
-    module = build_network(config.model, len(images.classes))
+    module = build_network(config.model, len(images.classes), config.transform.channels)
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
     # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
         0
         if config.model.compile
-        else saved_bytes(module, config.batch_size, config.transform.largest_shape)
+        else saved_bytes(
+            module, config.batch_size, config.transform.largest_shape, config.transform.channels
+        )
     )
     kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
 
@@ -87,7 +89,9 @@ def model_needs(
         yield Need("gradients", where, weights, "the model")
 
 
-def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> int:
+def saved_bytes(
+    module: nn.Module, batch_size: int, shape: tuple[int, int], channels: int = 3
+) -> int:
     """Measures, without using memory, how many bytes the forward pass in fp32 keeps for the
     backward pass, not counting the weights.
 
@@ -108,7 +112,7 @@ def saved_bytes(module: nn.Module, batch_size: int, shape: tuple[int, int]) -> i
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             scores = torch.func.functional_call(
-                module, weights, (torch.empty(batch_size, 3, *shape),)
+                module, weights, (torch.empty(batch_size, channels, *shape),)
             )
             cross_entropy(scores, torch.zeros(batch_size, dtype=torch.int64))
         return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())

@@ -66,6 +66,20 @@ def check_size(name: str, size: object) -> None:
         )
 
 
+def check_channels(name: str, channels: int) -> None:
+    """Checks that a network can be built for images of this many channels.
+
+    Raises:
+        ConfigError: torchvision builds its networks for three only.
+    """
+    if channels != 3 and name in _torchvision_names():
+        raise ConfigError(
+            f"model.name={name} is torchvision's, for images of three channels, and "
+            f"transform.channels is {channels}; choose a network that only timm has, such as "
+            "resnet26d, or set transform.channels=3"
+        )
+
+
 def check_compiler() -> None:
     """Checks that torch.compile finds a compiler, which torch._inductor needs on a CPU and Triton
     on a GPU.
@@ -83,21 +97,22 @@ def check_compiler() -> None:
         )
 
 
-def build_model(name: str | None, num_classes: int = 1000) -> nn.Module:
-    """Builds a network with random weights and `num_classes` outputs; torchvision's if timm has one
-    of that name too.
+def build_model(name: str | None, num_classes: int = 1000, channels: int = 3) -> nn.Module:
+    """Builds a network with random weights and `num_classes` outputs, for images of `channels`;
+    torchvision's if timm has one of that name too.
 
     Raises:
         ConfigError: there is no such network.
     """
     name = check_model(name)
+    check_channels(name, channels)
     if name in _torchvision_names():
         from torchvision.models import get_model
 
         return get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
     import timm
 
-    return timm.create_model(name, num_classes=num_classes)
+    return timm.create_model(name, num_classes=num_classes, in_chans=channels)
 
 
 def _torchvision_names() -> list[str]:
@@ -111,9 +126,11 @@ def default_model() -> str:
     return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
 
 
-def build_network(config: ModelConfig, num_classes: int) -> nn.Module:
-    """Builds the configured network, with random weights drawn on the CPU."""
-    module = build_model(config.name, num_classes)
+def build_network(config: ModelConfig, num_classes: int, channels: int = 3) -> nn.Module:
+    """Builds the configured network for images of `channels`, with random weights drawn on the
+    CPU.
+    """
+    module = build_model(config.name, num_classes, channels)
     return module.to(memory_format=torch.channels_last) if config.channels_last else module  # type: ignore[call-overload]
 
 

@@ -38,6 +38,7 @@ from dali_pipes.training.meter import summarize
 from dali_pipes.training.recipe import (
     build_mixing,
     build_network,
+    check_channels,
     check_compiler,
     check_model,
     check_size,
@@ -146,6 +147,7 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     name = check_model(config.model.name)
     for size in config.transform.every_size | config.eval_transform.every_size:
         check_size(name, size)
+    check_channels(name, config.eval_transform.channels)
     if config.model.compile:
         check_compiler()
 
@@ -251,7 +253,7 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
     on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
 
-    module = build_network(config.model, len(val.classes))
+    module = build_network(config.model, len(val.classes), config.eval_transform.channels)
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
 
     with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):

@@ -71,7 +71,9 @@ class Trainer:
 
         # the same initial weights on every rank
         torch.manual_seed(config.seed)
-        self._module = build_network(config.model, len(val.classes)).to(fabric.device)
+        self._module = build_network(config.model, len(val.classes), config.transform.channels).to(
+            fabric.device
+        )
         self._optimizer = build_optimizer(config.optimizer, self._module)
         self._ema = build_ema(config, self._module)
 

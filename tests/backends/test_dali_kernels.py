@@ -108,6 +108,16 @@ def test_crops_as_stored_flips_and_interpolations_have_their_kernels(manifest):
     nothing_is_lacking(found)
 
 
+def test_one_channel_has_its_kernels(manifest):
+    found = set()
+    for form, augment in product(FORMS, (*AUGMENT[:3], *AFTER)):
+        one = form | {"channels": 1, "mean": [0.5], "std": [0.5]}
+        found |= used(manifest, dp.TrainTransform(**one, augment=augment))
+        found |= used(manifest, dp.EvalTransform(**one), "force_region")
+    assert "ColorSpaceConversion" in {use.operator for use in found}
+    nothing_is_lacking(found)
+
+
 def test_every_policy_has_its_kernels(manifest):
     """In one form: what a policy does lies between the resize and the normalization, where every
     image is of uint8 and HWC.

@@ -250,6 +250,7 @@ def test_steps_undo_the_normalization(dtype):
     [
         dp.TrainTransform(size=99),
         dp.EvalTransform(dtype="fp16"),
+        dp.EvalTransform(channels=1, mean=[0.5], std=[0.5]),
         dp.DaliConfig(num_threads=3),
         DaliNativeConfig(),
         dp.TorchConfig(),

@@ -329,7 +329,10 @@ REFUSED: dict[str, tuple[Callable, str]] = {
         "flatten",
     ),
     "a subclass": (lambda: tensor_end(Sharpened(256), v1.CenterCrop(224)), "Sharpened"),
-    "Grayscale(1)": (lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()), "Grayscale"),
+    "Grayscale(1), then Normalize of three numbers": (
+        lambda: tensor_end(v1.RandomResizedCrop(224), v1.Grayscale()),
+        "Normalize",
+    ),
     "Resize without crop": (lambda: tensor_end(v1.Resize(256)), "Resize(256)"),
     "erasing before Normalize": (
         lambda: v1.Compose(

@@ -205,14 +205,11 @@ def _normalize(source: str, output: str) -> list[str]:
     # the choice is GetImplementationKind's in DALI's
     # dali/operators/image/crop/new_crop_mirror_normalize.cu
     fast = source == "unsigned char" and output in ("float", "dali::float16")
-    kernel = (
-        f"SliceHwc2HwcChwNormalizeGPU<{output}>"
-        if fast
-        else f"SliceFlipNormalizeGPU<{output}, {source}, 2, 2>"
-    )
-    return [
-        f"NewCropMirrorNormalizeGPU::RunSfnKernel<dali::kernels::slice_flip_normalize::{kernel}"
-    ]
+    kernels = [f"SliceHwc2HwcChwNormalizeGPU<{output}>"] if fast else []
+    # images of one channel have this one in any type
+    kernels.append(f"SliceFlipNormalizeGPU<{output}, {source}, 2, 2>")
+    namespace = "dali::kernels::slice_flip_normalize"
+    return [f"NewCropMirrorNormalizeGPU::RunSfnKernel<{namespace}::{each}" for each in kernels]
 
 
 def _registered(name: str) -> Callable[[str, str], list[str]]:
@@ -240,6 +237,9 @@ def _resize(source: str, output: str) -> list[str]:
 _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
     "Cast": lambda source, output: [f"BinSearchCastKernel<{output}, {source}>"],
     "Cat": lambda source, output: [f"TensorJoinImplGPU<{_OF_SIZE[_size(output)]}, false>::Run"],
+    "ColorSpaceConversion": lambda source, output: [
+        f"ColorSpaceConvKernel<dali::kernels::color::RGB_to_Gray_Converter<{output}, {source}>"
+    ],
     "Constant": lambda source, output: [
         f"FillTensorList<{output}, float>(dali::TensorList<dali::GPUBackend>&"
     ],
@@ -285,6 +285,7 @@ _KERNELS: dict[str, Callable[[str, str], list[str]]] = {
 _OUTPUT_IS_AS_INPUT = {
     *(
         "Cat",
+        "ColorSpaceConversion",
         "Equalize",
         "Erase",
         "Filter",

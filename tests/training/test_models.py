@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.recipe import build_model, check_compiler, check_model, check_size
+from dali_pipes.training.recipe import (
+    build_model,
+    check_channels,
+    check_compiler,
+    check_model,
+    check_size,
+)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "mobilenet_v3_small"])
@@ -38,6 +44,17 @@ def test_a_size_that_a_network_does_not_take_is_reported(name, size):
 def test_networks_with_further_outputs_have_one(name):
     scores = build_model(name, 7).train()(torch.zeros(2, 3, 96, 96))
     assert isinstance(scores, torch.Tensor) and scores.shape == (2, 7)
+
+
+def test_networks_for_one_channel():
+    assert build_model("resnet10t", 7, 1).eval()(torch.zeros(1, 1, 64, 64)).shape == (1, 7)
+    check_channels("resnet18", 3)
+    with pytest.raises(
+        ConfigError,
+        match=r"model.name=resnet18 is torchvision's, for images of three channels, and "
+        "transform.channels is 1; choose a network that only timm has",
+    ):
+        build_model("resnet18", 7, 1)
 
 
 def test_compilation_needs_a_compiler(monkeypatch):

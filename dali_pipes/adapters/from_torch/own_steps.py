@@ -23,7 +23,7 @@ from dali_pipes.plan.transforms.base import shape_of
 
 
 class OnPillow:
-    """A step that takes a PIL image, for (3, H, W) uint8 tensors."""
+    """A step that takes a PIL image, for (C, H, W) uint8 tensors."""
 
     def __init__(self, step: Any):
         self.step = step
@@ -41,7 +41,7 @@ class OnPillow:
 
 
 class OnArray:
-    """A transform of albumentations, for (3, H, W) tensors.
+    """A transform of albumentations, for (C, H, W) tensors.
 
     It keeps random generators of its own, which are seeded by the plan, so each thread has a copy.
     """
@@ -111,9 +111,9 @@ def carry_out(reading: Reading, step: Any) -> str:
         raise ConfigError("it has a random generator of its own, whose numbers no plan has")
 
     if is_sized and not reading.early:
-        try_function(policy, shape_of(size))
+        try_function(policy, shape_of(size), channels=reading.channels)
     else:
-        try_on_whole(policy)
+        try_on_whole(policy, reading.channels)
     if not is_seeded and freeze(tried) != before:
         raise ConfigError("a call changes its attributes, so a resume could not repeat it")
 

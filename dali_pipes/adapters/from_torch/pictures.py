@@ -68,7 +68,7 @@ def _pictures(
         of_slot = [next(places) for _ in chains]
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
         made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32
-        size = (3, *of_slot[0][1].shape)
+        size = (of_slot[0][1].channels, *of_slot[0][1].shape)
 
         # converted to integers, our floats would lose what is behind the point
         refuse_unless(
@@ -104,7 +104,8 @@ def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
     # two black images are enough: `Unused` raises an error as soon as it is used
     count = min(2, len(output.skeletons or ()))
     ids = torch.arange(count, dtype=torch.int64, device="cpu")
-    images = torch.zeros((count, 3, *transform.shape), dtype=torch.float32, device="cpu")
+    shape = count, transform.channels, *transform.shape
+    images = torch.zeros(shape, dtype=torch.float32, device="cpu")
     masks = torch.zeros((count, *transform.shape), dtype=torch.int64, device="cpu")
     try:
         output(Batch(images, ids, ids, {"mask": masks}))

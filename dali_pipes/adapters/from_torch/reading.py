@@ -137,6 +137,7 @@ class Reading:
         applied: the probability of the RandomApply around the step that is read.
         affine: whether a policy rotates or shears.
         tensor, floats: whether the image is a tensor by now, and one of floats.
+        channels: of the image by now, 3 or 1.
         normalized: mean and std, and maybe the dtype; None: there is no Normalize.
         erased: whether RandomErasing has come.
         has_functions: whether a step is carried out by itself (own_steps.py); what follows such a
@@ -161,6 +162,7 @@ class Reading:
     affine: bool = False
     tensor: bool = False
     floats: bool = False
+    channels: int = 3
     normalized: dict[str, Any] | None = None
     erased: bool = False
     has_functions: bool = False
@@ -195,7 +197,7 @@ class Reading:
 
         # ToTensor without Normalize leaves values from 0 to 1
         values = (
-            (self.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3})
+            (self.normalized or {"mean": (0.0,) * self.channels, "std": (1.0,) * self.channels})
             if self.floats
             else {"dtype": "uint8"}
         )
@@ -203,6 +205,7 @@ class Reading:
             "size": self._size(uniform),
             "interpolation": self.interpolation,
             "antialias": self.antialias,
+            "channels": self.channels,
             **values,
         }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}

@@ -54,6 +54,7 @@ _ANYWHERE = (
     *("RandomHorizontalFlip", "RandomVerticalFlip"),
     *("ToTensor", "MaybeToTensor", "PILToTensor", "MaybePILToTensor", "ToImage", "ToTensorV2"),
     *("ToPILImage", "ToDtype", "ConvertImageDtype", "Normalize"),
+    "Grayscale(1)",
 )
 # timm's steps that are read; its other ones do something that a plan cannot do
 _OF_TIMM = (
@@ -145,6 +146,8 @@ def _known_name(step: Any) -> str:
     if not (is_of(step, "torchvision") or is_of(step, "timm")):
         return ""
     name = type(step).__name__
+    if name == "Grayscale" and step.num_output_channels == 1:
+        return "Grayscale(1)"
     return _name_within(step) if name == "RandomApply" else name
 
 

@@ -15,7 +15,7 @@ MAX_FREE_BUFFERS = 4  # free buffers that are kept; further ones are freed
 
 
 class Buffers:
-    """Images of (N, 3, H, W) in host memory that is reused.
+    """Images of (N, C, H, W) in host memory that is reused.
 
     Reused pages are in memory already; the first touch of a new page would take time while batches
     are made.
@@ -34,26 +34,24 @@ class Buffers:
     """
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
-        self._full, self._form = (
-            batch_size,
-            (pixels.TORCH_DTYPES[transform.dtype], transform.memory_format),
-        )
-        self._bytes = batch_size * 3 * prod(transform.shape) * pixels.DTYPE_BYTES[transform.dtype]
+        self._full, self._channels = batch_size, transform.channels
+        self._form = pixels.TORCH_DTYPES[transform.dtype], transform.memory_format
+        values = batch_size * transform.channels * prod(transform.shape)
+        self._bytes = values * pixels.DTYPE_BYTES[transform.dtype]
         self._fresh = partial(torch.empty, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         self._memory = self._fresh if pinned else self._reuse_memory
         self._free: deque[torch.Tensor] = deque(maxlen=MAX_FREE_BUFFERS)
 
     def take(self, count: int, shape: Pair) -> torch.Tensor:
-        """(count, 3, *shape), not initialized.
+        """(count, channels, *shape), not initialized.
 
         A batch that is not full gets memory of its own, so that whoever saves its storage saves no
         more than the batch.
         """
         # other threads write into it, which PyTorch refuses for a tensor made in inference mode
         with torch.inference_mode(False):
-            return pixels.empty_images(
-                count, shape, *self._form, self._memory if count == self._full else self._fresh
-            )
+            memory = self._memory if count == self._full else self._fresh
+            return pixels.empty_images(count, self._channels, shape, *self._form, memory)
 
     def _reuse_memory(self, count: int) -> torch.Tensor:
         try:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.overrides import TorchFunctionMode
 
+from dali_pipes.backends.common.gray import as_array, from_array
 from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
@@ -58,7 +59,7 @@ class Functions:
         """The images after the functions of this `Augment.where`, which may write into `images`.
 
         Args:
-            images: (N, 3, H, W).
+            images: (N, C, H, W).
             numbers: of these images, as `Augmentation.numbers`.
 
         Raises:
@@ -158,10 +159,10 @@ class _Step:
 
 
 def call_on_whole(policy: Augment, image: Image.Image, numbers: NDArray[np.float64]) -> Image.Image:
-    """The result of a function of the option `before` for a whole image in RGB, which it may write
-    into.
+    """The result of a function of the option `before` for a whole image in RGB or L, which it may
+    write into.
 
-    A function gets it as a tensor, (3, H, W) uint8; its method `of_image`, if it has one, gets it
+    A function gets it as a tensor, (C, H, W) uint8; its method `of_image`, if it has one, gets it
     as it is, which saves six copies.
 
     Args:
@@ -175,9 +176,9 @@ def call_on_whole(policy: Augment, image: Image.Image, numbers: NDArray[np.float
         return step.run_on_image(image, numbers)
 
     # an array of its own, which the function may write into
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    pixels = torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)
     result = step.run(pixels[None], numbers[None])[0]
-    return Image.fromarray(result.permute(1, 2, 0).contiguous().numpy())
+    return from_array(result.permute(1, 2, 0).contiguous().numpy())
 
 
 def _describe_image(image: Image.Image) -> str:
@@ -311,9 +312,10 @@ def check_functions(transform: Transform, device: torch.device) -> None:
     """
     for view in views_of(transform):
         for policy in view.functions_before:
-            try_on_whole(policy)
+            try_on_whole(policy, view.channels)
         for policy in view.augmenter.functions:
-            try_function(policy, view.shape, getattr(torch, DTYPES[view.dtype]), device)
+            dtype = getattr(torch, DTYPES[view.dtype])
+            try_function(policy, view.shape, dtype, device, view.channels)
 
 
 def try_function(
@@ -321,6 +323,7 @@ def try_function(
     shape: tuple[int, int],
     dtype: torch.dtype = torch.float32,
     device: torch.device = _CPU,
+    channels: int = 3,
 ) -> None:
     """Tries one function on made-up images of this height and width, normalized to `dtype` if it
     takes normalized ones.
@@ -328,7 +331,7 @@ def try_function(
     Raises:
         ConfigError: as `check_functions`.
     """
-    images = _made_up(shape).to(device)
+    images = _made_up(shape, channels).to(device)
     if policy.where == "normalized":
         images = (images.float() - 127.5).div_(64).to(dtype)
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
@@ -337,7 +340,7 @@ def try_function(
     _check_step(_Step(policy, slice(None)), images, numbers)
 
 
-def try_on_whole(policy: Augment) -> None:
+def try_on_whole(policy: Augment, channels: int = 3) -> None:
     """Tries a function of the option `before` on made-up images of two sizes.
 
     Raises:
@@ -346,16 +349,16 @@ def try_on_whole(policy: Augment) -> None:
     draws_from_globals = False
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
     for shape in _WHOLE_SHAPES:
-        _check_step(_Step(policy, slice(None), "before"), _made_up(shape), numbers)
+        _check_step(_Step(policy, slice(None), "before"), _made_up(shape, channels), numbers)
         draws_from_globals |= policy.draws_from_globals
     policy.draws_from_globals = draws_from_globals
 
 
-def _made_up(shape: tuple[int, int]) -> torch.Tensor:
+def _made_up(shape: tuple[int, int], channels: int) -> torch.Tensor:
     """Images of this height and width: noise, dark and bright noise, and one colour, since code may
     look at what an image shows.
     """
-    images = np.random.default_rng(0).integers(0, 256, (_TRIED, 3, *shape), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (_TRIED, channels, *shape), np.uint8)
     images[1] //= 16
     images[2] |= 0xF0
     images[3] = 200

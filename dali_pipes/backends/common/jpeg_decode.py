@@ -11,6 +11,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import resize
 
 from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.gray import gray_of
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.backends.common.whole_image import change_array
@@ -25,7 +26,7 @@ def read(
     views: Sequence[read_pil.View],
     orientation: int = 1,
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3) uint8 for each view, as Pillow's `read` with the same arguments.
+    """(height, width, channels) uint8 for each view, as Pillow's `read` with the same arguments.
 
     Args:
         decoder: "torchvision" or "torchcodec".
@@ -52,15 +53,18 @@ def _upright(image: torch.Tensor, orientation: int) -> torch.Tensor:
 
 
 def resize_region(image: torch.Tensor, name: str, view: read_pil.View) -> torch.Tensor:
-    """(3, height, width) of the planned region of a decoded image, resized."""
+    """(channels, height, width) of the planned region of a decoded image, (3, H, W), resized."""
     read_pil.check_size(name, view.source, image.shape[1], image.shape[2])
+    planned, transform = view.geometry, view.transform
     if view.before:
+        image = gray_of(image) if transform.channels == 1 else image
         pixels = image.permute(1, 2, 0).contiguous()
         image = change_array(pixels, view.before, view.steps_before).permute(2, 0, 1)
 
-    planned, transform = view.geometry, view.transform
     top, left, height, width = map(int, planned.region)
     region, size = image[:, top : top + height, left : left + width], planned.resize.tolist()
+    if transform.channels < len(region):
+        region = gray_of(region)
     if transform.is_plain and not image.is_cuda:
         resized = resize_plain(region.permute(1, 2, 0).numpy(), (size[0], size[1]))
         return torch.from_numpy(resized).permute(2, 0, 1)

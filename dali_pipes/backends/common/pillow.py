@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from dali_pipes.backends.common import whole_image
+from dali_pipes.backends.common.gray import as_array, in_channels
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.data.image_files.stored import open_stored, upright
@@ -44,7 +45,7 @@ class View(NamedTuple):
 def read(
     encoded: np.ndarray, name: str, views: Iterable[View], orientation: int = 1
 ) -> Iterator[np.ndarray]:
-    """(height, width, 3) uint8 for each view of an image, which is decoded once.
+    """(height, width, channels) uint8 for each view of an image, which is decoded once.
 
     Args:
         encoded: the bytes of the file.
@@ -66,18 +67,18 @@ def read(
 
 
 def _resize_region(image: Image.Image, view: View) -> np.ndarray:
+    channels = view.transform.channels
     if view.before:
-        image = whole_image.change(image.convert("RGB"), view.before, view.steps_before)
-    region = _cut_region(image, *map(int, view.geometry.region))
-    if region.mode != "RGB":
-        region = region.convert("RGB")
+        image = in_channels(image, channels)
+        image = whole_image.change(image, view.before, view.steps_before)
+    region = in_channels(_cut_region(image, *map(int, view.geometry.region)), channels)
 
     height, width = map(int, view.geometry.resize)
     if view.transform.is_plain:
-        return resize_plain(np.asarray(region), (height, width))
+        return resize_plain(as_array(region), (height, width))
     # Pillow's NEAREST is what PyTorch calls "nearest-exact"
     method = Image.Resampling[view.interpolation.removesuffix("-exact").upper()]
-    return np.asarray(region.resize((width, height), method))
+    return as_array(region.resize((width, height), method))
 
 
 def _cut_region(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:

@@ -4,10 +4,10 @@ image, and a bicubic filter of its own.
 On the CPU Pillow itself does it. On a GPU the same arithmetic is that of `_warp`, within one step.
 """
 
-import numpy as np
 import torch
 from PIL import Image
 
+from dali_pipes.backends.common.gray import as_array, from_array
 from dali_pipes.plan.augment.operations import Slot
 
 _METHODS = {
@@ -17,26 +17,27 @@ _METHODS = {
 
 
 def affine_of_pillow(image: torch.Tensor, matrix: list[list[float]], slot: Slot) -> torch.Tensor:
-    """(3, H, W) uint8, moved.
+    """(C, H, W) uint8, moved.
 
     Args:
         matrix: (2, 3) from pixels of the result to those of the image, counted from the corner of
             the first pixel.
     """
-    fill = slot.fill or (0, 0, 0)
+    # of one channel the three numbers are equal
+    fill = (slot.fill or (0, 0, 0))[: len(image)]
     if image.is_cuda:
         return _warp(image, matrix, slot.interpolation, fill)
 
-    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    picture = from_array(image.permute(1, 2, 0).contiguous().numpy())
     numbers = [number for row in matrix for number in row]
     moved = picture.transform(
         picture.size,
         Image.Transform.AFFINE,
         numbers,
         resample=_METHODS[slot.interpolation],
-        fillcolor=fill,
+        fillcolor=fill if len(fill) == 3 else fill[0],
     )
-    return torch.from_numpy(np.array(moved)).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(as_array(moved).copy()).permute(2, 0, 1).contiguous()
 
 
 def _warp(
@@ -56,7 +57,7 @@ def _warp(
     weigh = _WEIGHTS[interpolation]
     (columns, over), (rows, under) = weigh(across), weigh(down)
     flat = image.flatten(1).to(torch.float64)
-    total = torch.zeros((3, height, width), dtype=torch.float64, device=image.device)
+    total = torch.zeros((len(image), height, width), dtype=torch.float64, device=image.device)
     for row, share in zip(rows, under, strict=True):
         line = row.clamp(0, height - 1) * width
         for column, part in zip(columns, over, strict=True):
@@ -66,7 +67,7 @@ def _warp(
 
     # Pillow cuts fractions off; 1e-6, so that a sum of rounded weights is a whole number again
     moved = total.add_(1e-6).clamp(0, 255).floor()
-    color = torch.tensor(fill, dtype=moved.dtype, device=image.device).view(3, 1, 1)
+    color = torch.tensor(fill, dtype=moved.dtype, device=image.device).view(-1, 1, 1)
     return torch.where(inside, moved, color).to(torch.uint8)
 
 

@@ -32,27 +32,29 @@ def pixels_of(transform: Transform, batch_size: int) -> tuple[str, int]:
         shapes[0],
         f" and {len(shapes) - 1} more views" if len(shapes) > 1 else "",
     )
-    return f"of {batch_size} × {height} × {width} pixels{more}", batch_size * 3 * sum(
-        map(prod, shapes)
-    )
+    values = batch_size * transform.channels * sum(map(prod, shapes))
+    return f"of {batch_size} × {height} × {width} pixels{more}", values
 
 
 def empty_images(
     count: int,
+    channels: int,
     shape: Pair,
     dtype: torch.dtype,
     memory_format: str,
     memory: Callable[[int], torch.Tensor],
 ) -> torch.Tensor:
-    """(count, 3, *shape) images that are not initialized, in `memory(bytes)`: (bytes,) uint8."""
+    """(count, channels, *shape) images that are not initialized, in `memory(bytes)`: (bytes,)
+    uint8.
+    """
     last = memory_format == "channels_last"
-    form = (count, *shape, 3) if last else (count, 3, *shape)
+    form = (count, *shape, channels) if last else (count, channels, *shape)
     images = memory(prod(form) * dtype.itemsize).view(dtype).view(form)
     return images.permute(0, 3, 1, 2) if last else images
 
 
 class Normalizer:
-    """Turns (N, 3, H, W) uint8 images into finished ones, on the device they are on."""
+    """Turns (N, C, H, W) uint8 images into finished ones, on the device they are on."""
 
     def __init__(self, transform: Transform):
         self._transform, self._functions = transform, Functions(transform)
@@ -108,10 +110,10 @@ class Normalizer:
 def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """What is subtracted from pixels of 0 to 255, and by what the difference is multiplied.
 
-    Both broadcast with (3, H, width).
+    Both broadcast with (C, H, width), in which C is `transform.channels`.
     """
     mean, std = (
-        torch.tensor(values, **_FLOAT).mul(255).reshape(1, 3, 1, 1)
+        torch.tensor(values, **_FLOAT).mul(255).reshape(1, -1, 1, 1)
         for values in (transform.mean, transform.std)
     )
 
@@ -121,7 +123,7 @@ def normalization(transform: Transform, width: int) -> tuple[torch.Tensor, torch
     # takes five times as long
     if transform.memory_format == "channels_last":
         mean, scale = (
-            values.expand(1, 3, 1, width).contiguous(memory_format=torch.channels_last)
+            values.expand(1, -1, 1, width).contiguous(memory_format=torch.channels_last)
             for values in (mean, scale)
         )
 
@@ -152,7 +154,7 @@ def finish_into(
     numbers: NDArray[np.float64],
     constants: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
-    """Writes one image of (3, H, W) uint8 into `out`, augmented and normalized."""
+    """Writes one image of (C, H, W) uint8 into `out`, augmented and normalized."""
     if slots:
         # torchvision takes longer to import than PyTorch
         from dali_pipes.backends.common.torchvision_augment import augment
@@ -195,7 +197,7 @@ def _fill_regions(image: torch.Tensor, regions: list[list[int]]) -> None:
             part.zero_()
             continue
         # made on the CPU for any device, so that all backends have the same noise
-        shape = (3, height, width) if FILLS[fill] == "pixel" else (3, 1, 1)
+        shape = (len(image), height, width) if FILLS[fill] == "pixel" else (len(image), 1, 1)
         generator = torch.Generator("cpu").manual_seed(seed)
         part.copy_(torch.randn(shape, generator=generator, **_FLOAT))
 
@@ -218,14 +220,14 @@ def to_steps(images: torch.Tensor, transform: Transform) -> torch.Tensor:
     if transform.dtype == "uint8":
         return images.float()
     mean, std = (
-        torch.tensor(value, **_FLOAT).mul(255).reshape(3, 1, 1)
+        torch.tensor(value, **_FLOAT).mul(255).reshape(-1, 1, 1)
         for value in (transform.mean, transform.std)
     )
     return images.float() * std + mean
 
 
 def crop_and_flip(pixels: np.ndarray, planned: Geometry, shape: Pair) -> np.ndarray:
-    """The output, (*shape, 3), of a resized image, (H, W, 3); areas outside the image are black."""
+    """The output, (*shape, C), of a resized image, (H, W, C); areas outside the image are black."""
     (top, left), (height, width) = (int(number) for number in planned.crop), shape
     before = max(0, -top), max(0, -left)
     after = max(0, top + height - pixels.shape[0]), max(0, left + width - pixels.shape[1])

@@ -19,12 +19,13 @@ Weights = NDArray[np.int32]
 
 
 def resize_plain(image: NDArray[np.uint8], shape: Pair) -> NDArray[np.uint8]:
-    """(*shape, 3) of an image, (H, W, 3)."""
+    """(*shape, C) of an image, (H, W, C)."""
     if image.shape[:2] == shape:
         return image
 
     above, below, over, under = _neighbours(image.shape[0], shape[0])
-    left, right, before, after = _neighbours_of_values(image.shape[1], shape[1])
+    channels = image.shape[2]
+    left, right, before, after = _neighbours_of_values(image.shape[1], shape[1], channels)
     # rows of all channels: NumPy takes single values faster than pixels of three
     rows = np.ascontiguousarray(image).reshape(len(image), -1)
 
@@ -46,7 +47,7 @@ def resize_plain(image: NDArray[np.uint8], shape: Pair) -> NDArray[np.uint8]:
     total += 2
     total >>= 2
     # it cannot leave 0 to 255, since the weights add up to `_ONE`
-    return total.astype(np.uint8).reshape(*shape, 3)
+    return total.astype(np.uint8).reshape(*shape, channels)
 
 
 def _neighbours(size: int, out: int) -> tuple[Places, Places, Weights, Weights]:
@@ -63,10 +64,12 @@ def _neighbours(size: int, out: int) -> tuple[Places, Places, Weights, Weights]:
 
 
 @lru_cache(maxsize=64)
-def _neighbours_of_values(size: int, out: int) -> tuple[Places, Places, Weights, Weights]:
-    """As `_neighbours`, for rows in which each pixel has three values."""
-    channels = np.arange(3)
+def _neighbours_of_values(
+    size: int, out: int, channels: int
+) -> tuple[Places, Places, Weights, Weights]:
+    """As `_neighbours`, for rows in which each pixel has this many values."""
+    values = np.arange(channels)
     first, second, *weights = _neighbours(size, out)
-    places = [(each[:, None] * 3 + channels).ravel() for each in (first, second)]
-    over, under = (each.repeat(3) for each in weights)
+    places = [(each[:, None] * channels + values).ravel() for each in (first, second)]
+    over, under = (each.repeat(channels) for each in weights)
     return places[0], places[1], over, under

@@ -29,7 +29,7 @@ from dali_pipes.plan.augment.operations import (
 def augment(
     image: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers
 ) -> torch.Tensor:
-    """(3, H, W) uint8 after one operation from each slot."""
+    """(C, H, W) uint8 after one operation from each slot."""
     # plane after plane: in any other order some functions take six times as long
     image = image.contiguous()
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
@@ -135,7 +135,8 @@ def _apply(
         case "Brightness":
             return _blend(image, None, 1 + magnitude)
         case "Color":
-            return _blend(image, _gray(image), 1 + magnitude)
+            # torchvision leaves an image of one channel as it is
+            return image if len(image) == 1 else _blend(image, _gray(image), 1 + magnitude)
         case "Contrast":
             gray = _gray(image)  # whole numbers, whose sum as float64 is exact in any order
             return _blend(
@@ -228,7 +229,11 @@ def _blend(image: torch.Tensor, other: torch.Tensor | None, share: float) -> tor
 
 
 def _gray(image: torch.Tensor) -> torch.Tensor:
-    """(1, H, W) float32 of whole numbers, weighted as torchvision's rgb_to_grayscale."""
+    """(1, H, W) float32 of whole numbers, weighted as torchvision's rgb_to_grayscale; an image of
+    one channel as it is.
+    """
+    if len(image) == 1:
+        return image.to(torch.float32)
     red, green, blue = image.to(torch.float32)
     return red.mul_(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()[None]
 

@@ -32,7 +32,7 @@ from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
 _COMPILE_LOCK = threading.Lock()  # TorchScript's compiler is not safe for several threads
-Regions = list[torch.Tensor]  # (H, W, 3) uint8, one for each image
+Regions = list[torch.Tensor]  # (H, W, C) uint8, one for each image
 
 
 class ViewFinisher:
@@ -73,7 +73,7 @@ class ViewFinisher:
             places: (N, 10) the arguments of `_place` for each image.
             before: the steps on each image, whose regions are then whole images; empty: none.
             modes: the interpolation of each image; empty: that of the transform.
-            out: (N, 3, H, W), which is written.
+            out: (N, C, H, W), which is written.
         """
         modes = modes or [self._mode] * len(regions)
         with GATE:
@@ -206,7 +206,7 @@ def _without_profiling() -> AbstractContextManager[None]:
 
 
 def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) -> torch.Tensor:
-    """(3, *shape): the region resized, cropped or padded with black, and flipped.
+    """(C, *shape): the region resized, cropped or padded with black, and flipped.
 
     Args:
         place: ten numbers: height and width to resize to; top and left of the crop; 1 to flip left
@@ -226,7 +226,7 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
 
 
 def _resize_part(region: torch.Tensor, place: list[int], mode: str) -> torch.Tensor:
-    """(1, 3, height, width): the part of a region, resized; `place` as for `_place`."""
+    """(1, C, height, width): the part of a region, resized; `place` as for `_place`."""
     height, width = place[:2]
     part_top, part_left, part_height, part_width = place[6:]
 

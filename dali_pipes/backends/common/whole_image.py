@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from dali_pipes.backends.common.functions import call_on_whole
+from dali_pipes.backends.common.gray import as_array, from_array
 from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
@@ -21,7 +22,7 @@ _NUMBERS = {"affine": 6, "perspective": 8}  # that Pillow takes
 
 
 def change(image: Image.Image, drawn: Sequence[DrawnStep], steps: WholeSteps) -> Image.Image:
-    """An image in RGB after the steps that happen to it.
+    """An image in RGB or L after the steps that happen to it.
 
     Args:
         drawn: of a single image.
@@ -38,7 +39,7 @@ def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image
     if drawn.kind == "function":
         return call_on_whole(step, image, drawn.numbers)
     if drawn.kind == "plain_resize":
-        return Image.fromarray(resize_plain(np.asarray(image), (height, width)))
+        return from_array(resize_plain(as_array(image), (height, width)))
 
     resample = Image.Resampling[drawn.interpolation.upper()]
     if drawn.kind == "resize":
@@ -47,26 +48,33 @@ def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image
         return _pad(image, drawn)
     numbers = drawn.numbers[: _NUMBERS[drawn.kind]].tolist()
     method = _METHODS[drawn.kind]
-    return image.transform((width, height), method, numbers, resample, fillcolor=drawn.fill)
+    fill = _color(drawn, image)
+    return image.transform((width, height), method, numbers, resample, fillcolor=fill)
+
+
+def _color(drawn: DrawnStep, image: Image.Image) -> int | tuple[int, ...]:
+    """What comes from outside the image: in L one of its three equal numbers."""
+    return drawn.fill if image.mode == "RGB" else drawn.fill[0]
 
 
 def _pad(image: Image.Image, drawn: DrawnStep) -> Image.Image:
     left, top, right, bottom = drawn.numbers[:4].astype(int).tolist()
     if drawn.padding_mode == "constant":
-        padded = Image.new("RGB", (drawn.size[1], drawn.size[0]), drawn.fill)
+        size = drawn.size[1], drawn.size[0]
+        padded = Image.new(image.mode, size, _color(drawn, image))
         padded.paste(image, (left, top))
         return padded
     around = ((top, bottom), (left, right), (0, 0))
     mode: Any = drawn.padding_mode
-    return Image.fromarray(np.pad(np.asarray(image), around, mode))
+    return from_array(np.pad(as_array(image), around, mode))
 
 
 def change_array(
     pixels: torch.Tensor, drawn: Sequence[DrawnStep], steps: WholeSteps
 ) -> torch.Tensor:
-    """`change` for (height, width, 3) uint8."""
+    """`change` for (height, width, channels) uint8."""
     if not any(one.happens for one in drawn):
         return pixels
     # a copy: PyTorch warns of arrays that cannot be written
-    changed = np.array(change(Image.fromarray(pixels.numpy()), drawn, steps))
-    return torch.from_numpy(changed)
+    changed = change(from_array(pixels.numpy()), drawn, steps)
+    return torch.from_numpy(as_array(changed).copy())

@@ -38,6 +38,7 @@ class SlotInputs(Generic[Input]):
 
     slot: Slot
     shape: Pair  # height and width of the images
+    channels: int
     # for each function of `functions(slot)` whether it is this sample's, a BOOL scalar
     is_of_sample: dict["Function", Input]
     parameter: Input | None = None  # the number of an operation of `NUMBERED`, a FLOAT scalar
@@ -51,7 +52,7 @@ Function = Callable[[DataNode, NodesOfSlot], DataNode]
 
 
 def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
-    """Images of (height, width, 3) uint8 after one operation from each slot.
+    """Images of (height, width, C) uint8 after one operation from each slot.
 
     Call it where DALI's conditionals are enabled.
     """
@@ -110,8 +111,14 @@ def _affine(image: DataNode, inputs: NodesOfSlot) -> DataNode:
 
 
 def _contrast(image: DataNode, inputs: NodesOfSlot) -> DataNode:
-    mean = fn.reductions.mean(_gray(image), axes=[0, 1], keep_dims=True)
+    gray = image if inputs.channels == 1 else _gray(image)
+    mean = fn.reductions.mean(gray, axes=[0, 1], keep_dims=True)
     return _blend(image, mean, inputs.parameter)
+
+
+def _color(image: DataNode, inputs: NodesOfSlot) -> DataNode:
+    # torchvision leaves images of one channel as they are
+    return image if inputs.channels == 1 else _blend(image, _gray(image), inputs.parameter)
 
 
 def _sharpness(image: DataNode, inputs: NodesOfSlot) -> DataNode:
@@ -187,7 +194,7 @@ def _floor(image: DataNode) -> DataNode:
 _FUNCTIONS: dict[str, Function] = {
     **dict.fromkeys(AFFINE, _affine),
     "Brightness": lambda image, inputs: _floor(image * inputs.parameter),
-    "Color": lambda image, inputs: _blend(image, _gray(image), inputs.parameter),
+    "Color": _color,
     "Contrast": _contrast,
     "Sharpness": _sharpness,
     "Posterize": lambda image, inputs: image & inputs.mask,

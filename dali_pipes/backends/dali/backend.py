@@ -430,7 +430,7 @@ def to_batch(
 
 
 def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """Yields the number of each planned batch with its regions, (height, width, 3) uint8.
+    """Yields the number of each planned batch with its regions, (height, width, C) uint8.
 
     The regions own their memory.
     """

@@ -29,7 +29,6 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
-from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.transforms.base import RANDOM
@@ -241,7 +240,7 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     inputs: ViewInputs[PlanInput] = ViewInputs(
         flip=view_input(_T.INT32, 0, lambda view: view.geometry.flip),
         slots=[
-            _slot_inputs(number, place, slot, transform.shape)
+            _slot_inputs(number, place, slot, transform)
             for place, slot in enumerate(transform.augmenter.slots)
         ],
     )
@@ -333,7 +332,11 @@ def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanI
     return WholeInputs(interpolation, size, PlanInput(_T.FLOAT, 2, matrices), fill=fill)
 
 
-def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs[PlanInput]:
+def _slot_inputs(
+    number: int, place: int, slot: Slot, transform: Transform
+) -> SlotInputs[PlanInput]:
+    shape = transform.shape
+
     def draws_of(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         augmentation = planned.views[number].augmentation
         return augmentation.ops[:, place], augmentation.magnitudes[:, place]
@@ -343,7 +346,7 @@ def _slot_inputs(number: int, place: int, slot: Slot, shape: Pair) -> SlotInputs
 
     ops = set(slot.ops)
     by_function = {function: is_chosen(codes) for function, codes in functions(slot).items()}
-    inputs: SlotInputs[PlanInput] = SlotInputs(slot, shape, by_function)
+    inputs: SlotInputs[PlanInput] = SlotInputs(slot, shape, transform.channels, by_function)
 
     if ops & set(NUMBERED):
         parameter = PlanInput(_T.FLOAT, 0, lambda planned: parameters(*draws_of(planned)))

@@ -127,7 +127,8 @@ def image_graph(
     region: bool,
     device: str,
 ) -> tuple[DataNode, ...]:
-    """The images of each view, (height, width, 3) or (3, height, width), on `device`.
+    """The images of each view, (height, width, C) or (C, height, width), on `device`; C is the
+    transform's `channels`.
 
     On a GPU the CPU only reads bytes and checks headers.
 
@@ -148,7 +149,7 @@ def image_graph(
 def _resized_graph(image: DataNode, inputs: ViewInputs[DataNode], transform: Transform) -> DataNode:
     """The resized region of one view, out of decoded regions."""
     for step in inputs.before:
-        image = _whole_step(image, step)
+        image = _whole_step(image, step, transform.channels)
     if inputs.start is not None:
         image = fn.slice(image, inputs.start, inputs.size, axes=[0, 1])
 
@@ -184,7 +185,7 @@ def _finished_graph(
     )
 
 
-def _whole_step(image: DataNode, inputs: WholeInputs[DataNode]) -> DataNode:
+def _whole_step(image: DataNode, inputs: WholeInputs[DataNode], channels: int) -> DataNode:
     if inputs.corner is not None:
         return fn.slice(
             image,
@@ -192,7 +193,7 @@ def _whole_step(image: DataNode, inputs: WholeInputs[DataNode]) -> DataNode:
             shape=inputs.size,
             axes=[0, 1],
             out_of_bounds_policy="pad",
-            fill_values=list(map(float, inputs.fill)),
+            fill_values=list(map(float, inputs.fill[:channels])),
         )
     if inputs.matrix is None:
         return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, inputs.antialias))
@@ -218,7 +219,7 @@ def _filter(interpolation: str, antialias: bool) -> dict[str, Any]:
 def region_graph(
     inputs: PlanInputs[DataNode], transform: Transform, decoder: dict[str, Any], region: bool
 ) -> DataNode:
-    """The planned regions, (height, width, 3) uint8; arguments as for `image_graph`.
+    """The planned regions, (height, width, C) uint8; arguments as for `image_graph`.
 
     The pipeline needs conditionals if `inputs.turn` is set, or if the decoder uses the JPEG engine.
     The decoders are told not to turn an image: they read other EXIF tags than the scan does, and
@@ -235,7 +236,19 @@ def region_graph(
         stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
     else:
         stored = _decode(encoded, inputs, decoder, region)
-    return stored if inputs.turn is None else _upright(stored, inputs.turn)
+    region_of_view = gray(stored) if transform.channels == 1 else stored
+    return region_of_view if inputs.turn is None else _upright(region_of_view, inputs.turn)
+
+
+def gray(image: DataNode) -> DataNode:
+    """(height, width, 1) uint8 of (height, width, 3), as common/gray.py makes it, but for one color
+    in 770, whose luma is nearly halfway between two numbers: DALI's weights have three decimals.
+
+    fn.coord_transform has all of Pillow's numbers, and takes ten times as long on a CPU.
+    """
+    return fn.color_space_conversion(
+        image, image_type=types.DALIImageType.RGB, output_type=types.DALIImageType.GRAY
+    )
 
 
 def uses_engine(decoder: dict[str, Any]) -> bool:
@@ -309,8 +322,8 @@ def normalize(image: DataNode, flip: DataNode | int, transform: Transform, devic
         image,
         dtype=_DTYPES[output_dtype(transform, device)],
         output_layout="HWC" if transform.memory_format == "channels_last" else "CHW",
-        mean=[0.0] * 3 if raw else [255 * value for value in transform.mean],
-        std=[1.0] * 3 if raw else [255 * value for value in transform.std],
+        mean=[0.0] * transform.channels if raw else [255 * value for value in transform.mean],
+        std=[1.0] * transform.channels if raw else [255 * value for value in transform.std],
         mirror=flip,
     )
 

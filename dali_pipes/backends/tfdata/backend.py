@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
+from dali_pipes.backends.common.gray import HALF, WEIGHTS
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import to_gpu
 from dali_pipes.backends.tfdata.config import TfDataConfig
@@ -67,13 +68,15 @@ class TfDataBackend(Backend):
     """
 
     _config: TfDataConfig
-    carries_out = frozenset({"antialias"})
+    carries_out = frozenset({"antialias", "channels"})
 
     def _prepare(self) -> None:
         self._refuse_views()
         self._refuse_augment()
         self._refuse_exif()
         self._reader = Reader()
+        # height, width, channels
+        self._form = (*self._transform.shape, self._transform.channels)
         self._iterator: list[Any] = []
         # also when the interpreter exits; `_next` says why
         self._close = weakref.finalize(self, self._iterator.clear)
@@ -169,7 +172,7 @@ class TfDataBackend(Backend):
         return self._normalize(image), sample["number"]
 
     def _decode_jpeg(self, encoded: Any, geometry: Any) -> Any:
-        """(height, width, 3) float32 from 0 to 255.
+        """(height, width, channels) float32 from 0 to 255.
 
         The values are whole numbers, as the resize of every other backend gives.
         """
@@ -190,6 +193,8 @@ class TfDataBackend(Backend):
                 fancy_upscaling=True,
             )
 
+        if transform.channels == 1:
+            image = _gray(image)
         if transform.resizes:
             # TensorFlow's "nearest" is what PyTorch calls "nearest-exact"
             method = transform.interpolation.removesuffix("-exact")
@@ -200,7 +205,7 @@ class TfDataBackend(Backend):
 
         # the axes to reverse: `_FLIPS` has them in the order of the image's axes
         image = tf.reverse(image, tf.where(geometry[_FLIPS, :2] == 1)[:, 0])
-        image = tf.ensure_shape(tf.cast(image, tf.float32), (*transform.shape, 3))
+        image = tf.ensure_shape(tf.cast(image, tf.float32), self._form)
         return tf.round(tf.clip_by_value(image, 0, 255))  # bicubic filters overshoot
 
     def _crop(self, image: Any, start: Any) -> Any:
@@ -240,7 +245,7 @@ class TfDataBackend(Backend):
 
         return tf.ensure_shape(
             tf.numpy_function(read, [encoded, name, geometry], tf.float32),
-            (*self._transform.shape, 3),
+            self._form,
         )
 
     def _normalize(self, image: Any) -> Any:
@@ -248,10 +253,9 @@ class TfDataBackend(Backend):
         if transform.dtype == "uint8":
             image = tf.cast(image, tf.uint8)
         else:
-            # constants of the whole shape: TensorFlow broadcasts three numbers slowly
-            whole = (*transform.shape, 3)
+            # constants of the whole shape: TensorFlow broadcasts few numbers slowly
             mean, std = (
-                255 * np.broadcast_to(np.array(values, np.float32), whole)
+                255 * np.broadcast_to(np.array(values, np.float32), self._form)
                 for values in (transform.mean, transform.std)
             )
             image = tf.cast((image - mean) * (1 / std), tf.as_dtype(DTYPES[transform.dtype]))
@@ -270,3 +274,9 @@ class TfDataBackend(Backend):
     def close(self) -> None:
         self._close()
         self._reader.close()
+
+
+def _gray(image: Any) -> Any:
+    """(height, width, 1) uint8 of (height, width, 3), as common/gray.py makes it."""
+    luma = tf.reduce_sum(tf.cast(image, tf.int32) * WEIGHTS, axis=-1, keepdims=True) + HALF
+    return tf.cast(tf.bitwise.right_shift(luma, 16), tf.uint8)

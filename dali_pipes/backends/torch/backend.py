@@ -151,7 +151,7 @@ class _Images(Dataset[WorkerResult]):
         self._manifest, self._transforms = manifest, views_of(transform)
         self._functions = list(map(Functions, self._transforms))
         self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
-        self._upright = transform.exif == "apply"
+        self._upright, self._channels = transform.exif == "apply", transform.channels
         self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
         # what is normalized elsewhere keeps the layout of decoded pixels, without a transposition
         self._memory_format = (
@@ -162,7 +162,8 @@ class _Images(Dataset[WorkerResult]):
         number, planned = numbered
         n, form = len(planned), (self._dtype, self._memory_format, _memory)
         groups = tuple(
-            pixels.empty_images(n * len(views), views[0].shape, *form) for views in planned.groups
+            pixels.empty_images(n * len(views), self._channels, views[0].shape, *form)
+            for views in planned.groups
         )
         outs = [out for images in groups for out in torch.split(images, n)]
         views = list(map(_ViewWriter, self._transforms, self._functions, planned.views, outs))
@@ -196,7 +197,7 @@ class _Images(Dataset[WorkerResult]):
 
 
 class _ViewWriter:
-    """One view of a batch's images, written into `out`, (N, 3, H, W)."""
+    """One view of a batch's images, written into `out`, (N, C, H, W)."""
 
     def __init__(
         self, transform: Transform, functions: Functions, planned: PlannedView, out: torch.Tensor
@@ -205,7 +206,7 @@ class _ViewWriter:
         self._planned, self._out = planned, out
         self._slots, self._pixels = (
             transform.augmenter.slots,
-            np.empty((*planned.shape, 3), np.uint8),
+            np.empty((*planned.shape, transform.channels), np.uint8),
         )
         self._normalization = pixels.normalization(transform, planned.shape[1])
 

@@ -48,7 +48,7 @@ class TorchvisionGpuBackend(Backend):
     """
 
     _config: TorchvisionGpuConfig
-    carries_out = frozenset({"antialias", "functions", "noise"})
+    carries_out = frozenset({"antialias", "functions", "noise", "channels"})
 
     def _prepare(self) -> None:
         transform, device = self._transform, self._device
@@ -94,7 +94,9 @@ class TorchvisionGpuBackend(Backend):
 
     def _make(self, planned: PlannedBatch, files: Encoded) -> DecodedBatch:
         images = torch.empty(
-            (len(planned), 3, *self._transform.shape), dtype=torch.uint8, device=self._device
+            (len(planned), self._transform.channels, *self._transform.shape),
+            dtype=torch.uint8,
+            device=self._device,
         )
 
         for_nvjpeg = [_is_for_nvjpeg(encoded) for encoded in files]
@@ -130,7 +132,7 @@ class TorchvisionGpuBackend(Backend):
     def _image(
         self, planned: PlannedBatch, at: int, encoded: np.ndarray, decoded: torch.Tensor | None
     ) -> torch.Tensor:
-        """(3, height, width) before augmentation; Pillow decodes what nvJPEG does not."""
+        """(channels, height, width) before augmentation; Pillow decodes what nvJPEG does not."""
         transform, geometry, name = (
             self._transform,
             planned.geometry.take(at),

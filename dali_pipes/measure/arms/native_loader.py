@@ -17,7 +17,7 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
-from dali_pipes.backends.dali.graph import filter_of, normalize
+from dali_pipes.backends.dali.graph import filter_of, gray, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.loader.decode_probe import try_regions
@@ -65,7 +65,7 @@ class DaliNativeBackend(DaliBackend):
     Its batches belong to no planned ones.
     """
 
-    carries_out = frozenset({"antialias"})
+    carries_out = frozenset({"antialias", "channels"})
 
     def _prepare(self) -> None:
         self._refuse_views()
@@ -142,10 +142,12 @@ def _native_pipeline(
 
     # the decoder draws the crop of a region; else the resize draws it from the whole image
     resize = filter_of(transform) | {"size": transform.shape}
-    if region:
-        image = fn.resize(fn.decoders.image_random_crop(encoded, **crop, **decoder), **resize)
-    else:
-        image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **crop)
+    decode = fn.decoders.image_random_crop if region else fn.decoders.image
+    image = decode(encoded, **(crop if region else {}), **decoder)
+    image = gray(image) if transform.channels == 1 else image
+    image = (
+        fn.resize(image, **resize) if region else fn.random_resized_crop(image, **resize, **crop)
+    )
 
     image = normalize(image, fn.random.coin_flip(probability=transform.flip), transform, device)
     return image, ids

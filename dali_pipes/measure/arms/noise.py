@@ -30,8 +30,8 @@ class Noise:
 
 
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:
-    """(count, 3, H, W) noise of the transform's largest shape."""
-    shape = (count, 3, *transform.shape)
+    """(count, channels, H, W) noise of the transform's largest shape."""
+    shape = (count, transform.channels, *transform.shape)
     # a separate generator: the program's own random numbers stay as they are
     steps = torch.randint(
         0,

@@ -25,7 +25,7 @@ from dali_pipes.checks import (
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
-from dali_pipes.options import Options, check_options, option
+from dali_pipes.options import Options, added_option, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
@@ -33,11 +33,12 @@ from dali_pipes.plan.geometry import INTERPOLATION_DRAW, Geometry, Pair
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.target_image import DTYPES, TargetImage, check_target_images
 from dali_pipes.plan.whole import check_steps, draw_steps
-from dali_pipes.plan.whole.base import DrawnStep
+from dali_pipes.plan.whole.base import DrawnStep, fill_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
+CHANNELS = (3, 1)  # red, green and blue; gray
 RANDOM = "random"  # the interpolation of a random transform: one of the first two for each image
 # with others a pixel in half precision would be infinite or 0
 _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
@@ -46,8 +47,8 @@ _MEANS, _STDS = (-10, 10), (1e-4, 1e4)
 def _check_colors(
     option: str, values: Sequence[float], positive: bool = False
 ) -> tuple[float, ...]:
-    """The three numbers as a tuple; YAML has only lists."""
-    if not isinstance(values, (list, tuple)) or len(values) != 3:
+    """A number for each channel, three or one, as a tuple; YAML has only lists."""
+    if not isinstance(values, (list, tuple)) or len(values) not in CHANNELS:
         raise ConfigError(
             f"{option} is {describe_value(values)}; it takes three numbers, for red, green and blue"
         )
@@ -72,6 +73,14 @@ def _check_colors(
         )
 
     return tuple(values)
+
+
+def _check_channels(option: str, value: object) -> None:
+    if type(value) is not int or value not in CHANNELS:
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes 3, for red, green and blue, or 1, for "
+            "gray"
+        )
 
 
 def check_size(option: str, value: object) -> Any:
@@ -118,10 +127,12 @@ class Transform(Options, ABC):
         antialias: whether bilinear and bicubic are antialiased, as Pillow's and torchvision's are.
             Without it, bilinear takes the four nearest pixels only, as OpenCV's INTER_LINEAR does.
         mean, std: per channel, of values in [0, 1]; not applied to uint8.
+        channels: 3 for red, green and blue; or 1 for gray, Pillow's `convert("L")` of each image as
+            soon as it is decoded, before any other step. `mean` and `std` then have one number.
         dtype: "fp32", "fp16", "bf16" (fp32 rounded once, to nearest), or "uint8" (0 … 255, not
             normalized).
-        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, 3, height, width)
-            in both.
+        memory_format: PyTorch's "contiguous" or "channels_last"; the shape is (N, channels, height,
+            width) in both.
         exif: "ignore" takes the pixels as stored, as torchvision's ImageFolder does; "apply" turns
             them upright.
         min_box_size: objects whose box is narrower or lower than this in the output, in pixels, are
@@ -135,8 +146,8 @@ class Transform(Options, ABC):
 
     size: Any = option(224, check_size)
     interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
-    mean: tuple[float, float, float] = option(IMAGENET_MEAN, _check_colors)
-    std: tuple[float, float, float] = option(IMAGENET_STD, _check_colors, True)
+    mean: tuple[float, ...] = option(IMAGENET_MEAN, _check_colors)
+    std: tuple[float, ...] = option(IMAGENET_STD, _check_colors, True)
     dtype: str = option("fp32", check_choice, tuple(DTYPES))
     memory_format: str = option("contiguous", check_choice, ("contiguous", "channels_last"))
     exif: str = option("ignore", check_choice, ("ignore", "apply"))
@@ -145,6 +156,7 @@ class Transform(Options, ABC):
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
     mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
     antialias: bool = True
+    channels: int = added_option(3, _check_channels)
     target_images: dict[str, Any] = option(dict, check_target_images)
 
     # whether each batch has a height and width of its own, which hold all of its images
@@ -169,6 +181,22 @@ class Transform(Options, ABC):
                     f"target_images: {name} has interpolation bicubic, and antialias is False; "
                     "bicubic is antialiased",
                 )
+        self._check_numbers_of_channels()
+
+    def _check_numbers_of_channels(self) -> None:
+        """Refuses a `mean` or `std` of another number of channels."""
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            # uint8 images are not normalized, and may keep the default of three channels
+            unused = self.dtype == "uint8" and len(values) == 3
+            if len(values) == self.channels or unused:
+                continue
+            takes = (
+                "channels=1 takes one number, such as mean=[0.5] and std=[0.5]"
+                if self.channels == 1
+                else "it takes three numbers, for red, green and blue, unless channels=1"
+            )
+            raise OptionError(type(self), f"{name} is {list(values)}; {takes}")
 
     @property
     def is_plain(self) -> bool:
@@ -347,6 +375,8 @@ class RandomTransform(Transform):
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
+        if self.channels == 1:
+            self._refuse_colors()
 
         if self.augmenter.fills and self.dtype == "uint8":
             raise OptionError(
@@ -371,6 +401,33 @@ class RandomTransform(Transform):
                 f"augment: {normalized[0].title} takes normalized images, and dtype=uint8 "
                 "normalizes none; give it where='uint8', or take another dtype",
             )
+
+    def _refuse_colors(self) -> None:
+        """Refuses what asks for colors of an image of one channel.
+
+        The policies that draw from a table of operations stay as they are: their saturation leaves
+        such an image as it is, as torchvision's does.
+        """
+        policies: list[Any] = self.augmenter.operations
+        for policy in policies:
+            if policy.colors:
+                raise OptionError(
+                    type(self),
+                    f"augment: {policy.colors} changes nothing in images of one channel; leave it "
+                    "out, or set channels=3",
+                )
+
+        steps = [step for step in self.before if not isinstance(step, Augment)]
+        fills = [(f"before: {step.name}", fill_of(step)) for step in steps]
+        for policy in policies:
+            fills += [(f"augment: {policy.name}", slot.fill) for slot in policy.slots if slot.fill]
+        for name, fill in fills:
+            if len(set(fill)) > 1:
+                raise OptionError(
+                    type(self),
+                    f"{name} has fill={list(fill)}, a color, and channels is 1; set three equal "
+                    "numbers, which are a gray",
+                )
 
     @property
     def flips_or_augments(self) -> bool:

@@ -37,7 +37,7 @@ from dali_pipes.tools.diagnosis.programs.configured import ConfiguredProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
-from dali_pipes.training.recipe import check_compiler, check_model, check_size
+from dali_pipes.training.recipe import check_channels, check_compiler, check_model, check_size
 
 console = Console(stderr=True)
 
@@ -53,6 +53,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     """
     name = check_model(config.model.name)
     check_size(name, config.transform.size_at(0))
+    check_channels(name, config.transform.channels)
     if config.model.compile:
         check_compiler()
 

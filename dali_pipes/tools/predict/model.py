@@ -25,7 +25,7 @@ class Model(NamedTuple):
     """A loaded model.
 
     Attributes:
-        outputs: takes images (N, 3, H, W); returns the output's columns by name, each (N, K), on
+        outputs: takes images (N, C, H, W); returns the output's columns by name, each (N, K), on
             the images' device.
         name: the name of the network, or "module:function".
         files: SHA-256 of the checkpoint and of the file that the function is in.
@@ -122,7 +122,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
             )
         outputs = len(tensors[-1])
 
-    network = build_network(model, outputs)
+    network = build_network(model, outputs, config.transform.channels)
     # torchvision's transformers take images of one size only
     check_size(str(model.name), config.transform.size_at(0))
     return network

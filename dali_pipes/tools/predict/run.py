@@ -71,7 +71,8 @@ def predict(config: PredictConfig) -> None:
     cores = max(1, available_cpus() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     dtype = torch.uint8 if config.transform.dtype == "uint8" else torch.float32
 
-    blank = torch.zeros(1, 3, *config.transform.shape, device=device, dtype=dtype)
+    form = 1, config.transform.channels, *config.transform.shape
+    blank = torch.zeros(form, device=device, dtype=dtype)
     model.outputs(blank)  # what the model cannot do is known before anything is written
 
     known = {"root": str(manifest.root), "classes": model.classes}
@@ -179,7 +180,7 @@ def _on_host(outputs: list[dict[str, Tensor]]) -> dict[str, Any]:
 
 
 def _batches(loader: Loader, blank: Tensor) -> Iterator[Tensor]:
-    """Yields the images (N, 3, H, W) of every batch of one epoch, blank ones if all are bad."""
+    """Yields the images (N, C, H, W) of every batch of one epoch, blank ones if all are bad."""
     start, total, size = 0, len(loader.plan.manifest), loader.plan.batch_size
 
     while start < total:

@@ -180,7 +180,8 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
 
 def _picture(image: torch.Tensor, transform: Transform) -> Image.Image:
     pixels = to_steps(image, transform).round().clamp(0, 255).to(torch.uint8)
-    return _thumbnail(pixels)
+    # in colors, since classes and boxes are drawn on it
+    return _thumbnail(pixels.expand(3, -1, -1))
 
 
 def _stretched(values: torch.Tensor) -> Image.Image:

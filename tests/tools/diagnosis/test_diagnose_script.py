@@ -61,9 +61,12 @@ def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
     assert result["provenance"]["data"]["images"] == 37
 
 
-def small_network(config, classes):
+def small_network(config, classes, channels):
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes)
+        nn.Conv2d(channels, 8, 3, 4),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, classes),
     )
 
 

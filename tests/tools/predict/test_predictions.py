@@ -137,6 +137,14 @@ def test_a_function_gets_bytes_if_the_transform_says_so(run):
     assert torch.equal(values, values.round()) and values.max() > 200
 
 
+def test_images_of_one_channel(run):
+    gray = {"channels": 1, "mean": [0.5], "std": [0.25]}
+    rows, _ = run(
+        function="my_functions:means", transform=dp.EvalTransform(size=32, resize=36, **gray)
+    )
+    assert column(rows, "logits").shape[1] == 1
+
+
 def test_weights_of_training_bring_their_name_classes_and_average(run, loop, network, tmp_path):
     average = {f"module.{name}": value * 1.5 for name, value in network.state_dict().items()}
     state = {

@@ -128,3 +128,14 @@ def test_normalized_images_and_columns_of_numbers():
         [],
     )
     assert picture.getpixel((3, 3)) == tuple(round(255 * each) for each in (0.485, 0.456, 0.406))
+
+
+def test_images_of_one_channel_are_gray_under_the_colors_of_boxes():
+    images = torch.full((2, 1, 160, 160), 100, dtype=torch.uint8)
+    gray = Batch(images, torch.zeros(2), torch.arange(2), objects())
+    transform = dp.EvalTransform(size=160, resize=160, dtype="uint8", channels=1)
+    ours, colored = (
+        np.asarray(draw(*each, ["cat", "dog"]))
+        for each in ((gray, transform), (batch(targets=objects()), TRANSFORM))
+    )
+    assert np.array_equal(ours, colored)

@@ -74,26 +74,60 @@ def read_color_jitter(reading: Reading, step: Any) -> str:
     found = {
         name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value
     }
+    gray = ""
+    if reading.channels == 1 and found.keys() & {"saturation", "hue"}:
+        found = {name: found[name] for name in ("brightness", "contrast") if name in found}
+        gray = "; saturation and hue leave gray images as they are"
 
-    return (
-        note_policy(reading, step, "ColorJitter", **found)
-        if found
-        else "nothing: it changes nothing"
-    )
+    if not found:
+        return f"nothing: it changes nothing{gray}"
+    return note_policy(reading, step, "ColorJitter", **found) + gray
 
 
 def read_grayscale(reading: Reading, step: Any) -> str:
-    three = step.num_output_channels == 3
+    if step.num_output_channels == 1:
+        return _note_one_channel(reading)
     refuse_unless(
-        three,
-        "Grayscale",
-        "images of one channel",
-        "use Grayscale(3), and a model that takes three channels",
+        reading.channels == 3,
+        "Grayscale(3)",
+        "images of one channel reach it",
+        "leave out what makes them so",
     )
     return note_policy(reading, step, "RandomGrayscale", p=1.0)
 
 
+def _note_one_channel(reading: Reading) -> str:
+    """Reads Grayscale(1), which a plan has before all other steps.
+
+    After geometry, ToTensor or ToImage it differs by rounding, and after anything else by more.
+    """
+    name = "Grayscale(1)"
+    if reading.channels == 1:
+        return "nothing: images have one channel already"
+    refuse_unless(
+        reading.applied == 1,
+        name,
+        "RandomApply leaves some images in three channels",
+        "use RandomGrayscale or Grayscale(3)",
+    )
+    steps = [each for each in reading.before if not isinstance(each, dict)] + reading.augment
+    changed = steps or reading.normalized or reading.erased
+    fills = [each.get("fill") or (0, 0, 0) for each in reading.before if isinstance(each, dict)]
+    refuse_unless(
+        not changed and all(len(set(fill)) == 1 for fill in fills),
+        name,
+        "steps that change colours come before it, and a plan makes images gray first",
+        "make it the first step if your training may change so (1 line)",
+    )
+
+    reading.channels = 1
+    first = not (reading.geometry or reading.whole or reading.tensor)
+    return "channels=1" if first else "channels=1, first, which differs by rounding"
+
+
 def read_random_grayscale(reading: Reading, step: Any) -> str:
+    if reading.channels == 1:
+        return "nothing: images have one channel already"
     return note_policy(reading, step, "RandomGrayscale", p=float(step.p))
 
 

@@ -77,12 +77,12 @@ def read_normalize(reading: Reading, step: Any) -> str:
             .tolist()
         )
         refuse_unless(
-            len(values) in (1, 3),
+            len(values) in (1, reading.channels),
             "Normalize",
             f"{name} has {len(values)} numbers",
-            "give one for each of three colours",
+            "give one for each of three colours" if reading.channels == 3 else "give one, for gray",
         )
-        reading.normalized[name] = tuple(values * (3 // len(values)))
+        reading.normalized[name] = tuple(values * (reading.channels // len(values)))
 
     return describe_options(reading.normalized)
 
@@ -94,8 +94,9 @@ def read_affine_code(reading: Reading, step: Affine) -> str:
     late = reading.floats and reading.has_functions
     refuse_after(late, step, "a step that runs as it is")
 
-    before = reading.normalized or {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    scale, offset = (values * (3 // len(values)) for values in (step.scale, step.offset))
+    channels = reading.channels
+    before = reading.normalized or {"mean": (0.0,) * channels, "std": (1.0,) * channels}
+    scale, offset = (values * (channels // len(values)) for values in (step.scale, step.offset))
     rows = list(zip(before["mean"], before["std"], scale, offset, strict=True))
     refuse_unless(
         all(each > 0 for each in scale), repr(step), "it turns light to dark", "leave it out"

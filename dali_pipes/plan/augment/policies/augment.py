@@ -35,12 +35,12 @@ class Augment:
     it. A function that keeps a state is refused when the loader is built.
 
     Args:
-        function: takes an image, (3, H, W), and returns one of the same shape, dtype and device. It
+        function: takes an image, (C, H, W), and returns one of the same shape, dtype and device. It
             may write into the image, and may be called in several threads at once. Text, as in
             YAML, is the name of a function to import, "package.module:function".
         draws: how many random numbers the function takes as its second argument: (draws,) float32
             in [0, 1), on the image's device. At most 64.
-        per: "image", or "batch" for a function of (N, 3, H, W) images and (N, draws) numbers, which
+        per: "image", or "batch" for a function of (N, C, H, W) images and (N, draws) numbers, which
             costs less on a GPU. N is any number from 1 on, and no image may depend on the others.
         where: "uint8" for pixels of 0 to 255, or "normalized" for what the model gets.
         geometry: of a function that moves pixels, so that boxes and masks go along: takes (N,

@@ -27,6 +27,13 @@ class Policy(Options, ABC):
         check_options(self)
 
     @property
+    def colors(self) -> str:
+        """What of it only colors have, which does nothing to an image of one channel, for messages;
+        "": nothing.
+        """
+        return ""
+
+    @property
     @abstractmethod
     def slots(self) -> tuple[Slot, ...]:
         """The slots that this policy fills."""

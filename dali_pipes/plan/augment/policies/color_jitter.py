@@ -35,6 +35,11 @@ class ColorJitter(Policy):
                 ColorJitter, "changes nothing; set brightness, contrast, saturation or hue"
             )
 
+    @property
+    def colors(self) -> str:
+        parts = [name for name in ("saturation", "hue") if getattr(self, name)]
+        return f"{self.name} with {' and '.join(parts)}" if parts else ""
+
     def _parts(self) -> dict[str, float]:
         parts = {
             "Brightness": self.brightness,

@@ -19,6 +19,7 @@ class RandomGrayscale(Policy):
     name: str = "RandomGrayscale"
     p: float = option(0.1, check_number, 0, 1)
 
+    colors: ClassVar[str] = "RandomGrayscale"
     slots: ClassVar[tuple[Slot, ...]] = (Slot(("Color",)),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:

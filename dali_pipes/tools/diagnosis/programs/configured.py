@@ -97,7 +97,9 @@ class ConfiguredProgram(TrainingProgram):
         # each changed program begins with the same weights
         torch.manual_seed(config.seed)
 
-        module = build_network(config.model, len(self.manifest.classes)).to(fabric.device)
+        module = build_network(
+            config.model, len(self.manifest.classes), config.transform.channels
+        ).to(fabric.device)
         compiled: Any = torch.compile(module) if config.model.compile else module
         model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
         train, losses = (
@@ -117,7 +119,8 @@ class ConfiguredProgram(TrainingProgram):
 
         pixel_bytes = 1 if getattr(loader, "sends_bytes", False) else DTYPE_BYTES[transform.dtype]
         images = self.config.batch_size * self.config.accumulate
-        return images * 3 * prod(transform.shape) * pixel_bytes, getattr(loader, "pin_memory", True)
+        values = images * transform.channels * prod(transform.shape)
+        return values * pixel_bytes, getattr(loader, "pin_memory", True)
 
     def concat(self, batches: Sequence[Batch]) -> Batch:
         images, labels, ids = (
