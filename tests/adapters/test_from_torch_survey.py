@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from later import later
+from library_steps import CASES
 from torch.utils.data import DataLoader, Dataset
 
 import dali_pipes as dp
@@ -153,6 +154,12 @@ def test_the_frequencies():
         assert sum(counts[name] for name in names) == round(0.32 * percent)
     # 7 change colours before images get their size
     assert sum(pipeline.split(", ")[0].islower() for pipeline in PIPELINES) == 7
+
+
+@pytest.mark.filterwarnings("ignore:ShiftScaleRotate is a special case of Affine")
+def test_docs_say_what_becomes_of_each_step():
+    listed = " ".join(case.text for case in CASES if case.library == "albumentations")
+    assert all(f"{type(make()).__name__}(" in listed for make in STEPS.values())
 
 
 @pytest.mark.slow

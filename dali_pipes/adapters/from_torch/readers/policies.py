@@ -16,6 +16,11 @@ EQUALIZE = (
     "(docs/augmentation.md)"
 )
 
+_HUE = (
+    "; hue is computed in floats, as torchvision's of tensors: that of PIL images has 8 bits, and "
+    "is up to 16 of 255 from it (docs/steps.md)"
+)
+
 
 def make_auto_augment_reader(*names: str) -> StepReader:
     """Returns the reader of AutoAugment or one of its successors, which have these options."""
@@ -81,7 +86,8 @@ def read_color_jitter(reading: Reading, step: Any) -> str:
 
     if not found:
         return f"nothing: it changes nothing{gray}"
-    return note_policy(reading, step, "ColorJitter", **found) + gray
+    note = _HUE * ("hue" in found and not reading.tensor)
+    return note_policy(reading, step, "ColorJitter", **found) + gray + note
 
 
 def read_grayscale(reading: Reading, step: Any) -> str:
