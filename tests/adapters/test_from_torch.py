@@ -374,6 +374,13 @@ def test_a_weighted_sampler_becomes_weights(dataset):
     assert "100 draws by weights" in loader.explain()
 
 
+def test_a_random_sampler_with_replacement_has_equal_weights():
+    sampler = torch.utils.data.RandomSampler(range(37), replacement=True, num_samples=100)
+    order = read_order(DataLoader(range(37), 8, sampler=sampler), 37)
+    assert order.sampling == dp.Weighted(weights=[1.0] * 37, epoch_size=100)
+    assert order.text == "100 draws, with replacement"
+
+
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_timms_repeated_augmentation(dataset, ranks):
     """Each image as often, on as many ranks, and as many samples an epoch."""
@@ -663,9 +670,9 @@ REFUSED_LOADERS = {
     r"the batch_sampler Odd \(test_from_torch.py:\d+\) .* 1 to 2 samples": lambda folder: (
         DataLoader(datasets.ImageFolder(folder, EVAL), batch_sampler=Odd([0, 1], 1, False))
     ),
-    "RandomSampler .* replacement": lambda folder: DataLoader(
+    "RandomSampler .* another number of samples": lambda folder: DataLoader(
         datasets.ImageFolder(folder, EVAL),
-        sampler=torch.utils.data.RandomSampler(range(37), replacement=True),
+        sampler=torch.utils.data.RandomSampler(range(37), num_samples=20),
     ),
     "the sampler SequentialSampler .* one of 10 samples, and there are 37": lambda folder: (
         DataLoader(

@@ -6,6 +6,7 @@ refused, or gives what it gave, and all of the user's things stay as they were.
 
 import io
 import itertools
+import os
 import random
 from pathlib import Path
 
@@ -294,17 +295,41 @@ def another_crop(number):
     dataset.sample = lambda picture, index: (OTHER(picture), index % 2)
 
 
+OPTIONS = {"size": 24}
+
+
+def by_method(number):
+    get_worker_info().dataset.use(number)
+
+
+def by_option(number):
+    OPTIONS["size"] = 20
+
+
+def by_variable(number):
+    global CALLS
+    CALLS = 20
+
+
+def by_other_function(number):
+    by_option(number)
+
+
 def seeded_worker(number):
+    os.environ["OMP_NUM_THREADS"] = "1"
     random.seed(torch.initial_seed() + number)
 
 
-def test_workers_that_change_the_data_set(files):
-    options = {"num_workers": 2, "worker_init_fn": another_crop}
-    message = (
-        r"^worker_init_fn=another_crop \(test_from_torch_faults.py:\d+\) .*may change the data"
-    )
-    assert_refused(Own(files, plain), message, **options)
-    options["worker_init_fn"] = seeded_worker
+@pytest.mark.parametrize(
+    "change", [another_crop, by_method, by_option, by_variable, by_other_function]
+)
+def test_workers_that_change_the_data_set(change, files):
+    message = rf"^worker_init_fn={change.__name__} .*py:\d+\) .*may change the data set"
+    assert_refused(Own(files, plain), message, num_workers=2, worker_init_fn=change)
+
+
+def test_workers_that_are_only_seeded(files):
+    options = {"num_workers": 2, "worker_init_fn": seeded_worker}
     assert Conversion.of(DataLoader(Own(files, plain), 3, **options)).transform.size == 16
 
 
@@ -544,7 +569,7 @@ def test_two_pictures_of_one_crop(files):
 
     def twice(picture, index):
         made = v1.ToTensor()(CROP(picture))
-        return made, made, index
+        return made, made.clone(), index
 
     for sample in (shared, twice):
         assert_refused(Own(files, sample), "come out of one call of RandomResizedCrop")

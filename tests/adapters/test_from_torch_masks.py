@@ -456,7 +456,7 @@ def two_images(image, mask, at):
 
 PAIRS: list[str] = []
 REFUSED = {
-    "two calls with one seed": (seeded, "L", "draws random numbers"),
+    "two calls with one seed": (seeded, "L", "sets a random state again"),
     "two calls with two seeds": (with_another_seed, "L", "RandomResizedCrop draws once for"),
     "bilinear": (bilinear, "L", "interpolation=bilinear"),
     "another size": (of_another_size, "L", r"Resize\(size=\(41, 33\)"),

@@ -15,6 +15,7 @@ from torch.utils.data import (
     DistributedSampler,
     Sampler,
     SequentialSampler,
+    Subset,
     default_collate,
 )
 from torchvision import datasets
@@ -215,6 +216,27 @@ class Unequal(ByLength):
         yield from ([0, 1], [2, 3, 4], [5])
 
 
+LEVELS = {"now": 0.0}
+
+
+class TellingTheData(ByEpoch):
+    """Sets the stage of a training at the beginning of each epoch."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.data = data
+
+    def __iter__(self):
+        self.data.level = 0.5 + self.epoch
+        return super().__iter__()
+
+
+class TellingAll(ByEpoch):
+    def __iter__(self):
+        LEVELS["now"] = 0.5 + self.epoch
+        return super().__iter__()
+
+
 REFUSED = {
     r"Unseeded \(test_from_torch_orders.py:\d+\) .* global random numbers.*set_epoch": Unseeded,
     "SeedingGlobally .* global random numbers": SeedingGlobally,
@@ -233,6 +255,17 @@ def test_an_order_that_more_than_the_epoch_decides_is_refused(message):
     with pytest.raises(NotConvertibleError, match=message):
         read_order(DataLoader(data, 8, sampler=REFUSED[message]()), COUNT)
     assert random.getstate() == states[0] and torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_a_sampler_that_changes_the_data_is_refused_and_changes_nothing():
+    data = Subset(range(COUNT), range(COUNT))
+    data.level = 0.0
+    for sampler, name in ((TellingTheData(data), "level"), (TellingAll(), "now")):
+        with pytest.raises(
+            NotConvertibleError, match=rf"{type(sampler).__name__} .* changes {name}"
+        ):
+            read_order(DataLoader(data, 8, sampler=sampler), COUNT)
+    assert (data.level, LEVELS) == (0.0, {"now": 0.0})
 
 
 def test_batches_of_many_sizes_are_refused():

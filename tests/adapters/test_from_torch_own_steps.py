@@ -214,6 +214,20 @@ def test_albumentations_steps_run_as_they_are(files):
         assert (ours - theirs).abs().mean() < 0.02
 
 
+def test_a_compose_of_albumentations_that_is_applied_at_random(files):
+    """All of its steps, or none of them."""
+    darker = A.RandomBrightnessContrast((-0.4, -0.4), (0.0, 0.0), p=1.0)
+    both = A.Compose([darker, A.ToGray(p=1.0)], p=0.4)
+    for steps in ([A.Resize(SIZE, SIZE), both], [both, A.Resize(SIZE, SIZE)]):
+        data = Arrays(files * 20, A.Compose([*steps, A.ToTensorV2()]))
+        old = DataLoader(data, batch_size=len(data))
+        with dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu") as new:
+            images = next(iter(new))[0].float()
+        is_gray = (images[:, 0] - images[:, 2]).abs().mean((1, 2)) < 1
+        assert 0.25 < is_gray.float().mean() < 0.55
+        assert images[is_gray].mean() < 0.8 * images[~is_gray].mean()
+
+
 def test_albumentations_steps_before_the_crop_run_as_they_are(files):
     """Every resize is OpenCV's, so values are equal."""
     brighter = A.RandomBrightnessContrast((0.2, 0.2), (0.3, 0.3), p=1.0)

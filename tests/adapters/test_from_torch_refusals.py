@@ -4,6 +4,7 @@ what it proposes does.
 
 import random
 import re
+from functools import partial
 
 import albumentations as A
 import numpy as np
@@ -178,6 +179,26 @@ def test_a_refusal_says_what_would_do(program, files):
     with pytest.raises(NotConvertibleError, match=problem) as error:
         convert(DataLoader(make(files), batch_size=4))
     assert re.search(instead, error.value.instead)
+
+
+def stack_bytes(batch):
+    return torch.stack([v1.functional.pil_to_tensor(image) for image, _ in batch])
+
+
+def test_pictures_that_a_collate_function_takes(files):
+    resize = v1.Resize((40, 48))
+    messages = {
+        steps(resize): r"end it with PILToTensor\(\), and leave collate_fn=stack_bytes out",
+        lambda x, at: (x, at): "give the data set the transforms that collate_fn=stack_bytes does",
+    }
+    for sample, message in messages.items():
+        with pytest.raises(NotConvertibleError, match=message):
+            convert(DataLoader(Own(files, sample), 4, collate_fn=partial(stack_bytes)))
+    # what is proposed has the same bytes
+    old = DataLoader(Own(files, steps(resize)), 4, collate_fn=stack_bytes)
+    with convert(DataLoader(Own(files, steps(resize, v1.PILToTensor())), 4)) as new:
+        for theirs, (ours, _) in zip(old, new, strict=True):
+            assert ours.dtype == torch.uint8 and torch.equal(theirs, ours)
 
 
 def test_pictures_that_are_larger_than_all_noise_show_nothing(tmp_path, monkeypatch):

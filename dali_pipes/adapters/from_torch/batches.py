@@ -104,7 +104,7 @@ def read_order(loader: DataLoader[Any], count: int, rank: Rank | None = None) ->
     )
     # a class that is not known is run, to see what it does
     if type(batches) is not BatchSampler or not _is_known(batches.sampler):
-        return _read_program(batches, count, rank)
+        return _read_program(batches, count, rank, loader.dataset)
 
     # its samples become a manifest of their own, of which all are drawn
     indices = None
@@ -190,10 +190,11 @@ def _is_known(sampler: Any) -> bool:
     return type(sampler) in (*kinds, DistributedSampler) or is_of(sampler, "timm.data", *of_timm)
 
 
-def _read_program(batches: Any, count: int, rank: Rank | None) -> SamplerOrder:
+def _read_program(batches: Any, count: int, rank: Rank | None, dataset: Any) -> SamplerOrder:
     """Reads a batch sampler of the user's own, or a sampler of the user's own in torch's."""
     is_of_torch = type(batches) is BatchSampler
-    sampling, size, text = read_program_order(batches.sampler if is_of_torch else batches, count)
+    sampler = batches.sampler if is_of_torch else batches
+    sampling, size, text = read_program_order(sampler, count, dataset)
 
     # which samples other processes take is known to it alone
     name = sampling.runner.name
@@ -248,12 +249,17 @@ def _read_sampler(
     if kind is SequentialSampler:
         return Sequential(), seed, None, "in order", ""
 
+    if kind is RandomSampler and sampler.replacement:
+        weights = [1.0] * len(sampler.data_source)
+        sampling = Weighted(weights=weights, epoch_size=sampler.num_samples)
+        return sampling, seed, None, f"{sampler.num_samples:,} draws, with replacement", ""
+
     if kind is RandomSampler:
-        plain = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+        plain = sampler.num_samples == len(sampler.data_source)
         refuse_unless(
             plain,
             "RandomSampler",
-            "it draws with replacement or another number of samples",
+            "it draws another number of samples",
             "draw each once",
         )
         return Uniform(), seed, None, "a permutation each epoch", ""

@@ -7,15 +7,17 @@ cannot carry out in the same way.
 
 import dis
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from dali_pipes.adapters.from_torch.batches import (
     SamplerOrder,
@@ -55,6 +57,8 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+from dali_pipes.adapters.from_torch.recording.untouched import is_own
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -72,6 +76,9 @@ from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
+
+# what may change something outside of a function
+_STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,8 @@ class Conversion:
         # PIL images may be in a sample beside other pictures, if the collate function leaves them
         # out; this is decided below
         if not seen.used:
-            refuse_pil(seen)
+            is_torch = loader.collate_fn is default_collate
+            refuse_pil(seen, None if is_torch else loader.collate_fn)
         masks = read_masks(seen)
         refuse_unless(
             not (masks and prefetch),
@@ -292,19 +300,39 @@ def _refuse_other_loaders(loader: Any) -> None:
 
 
 def _refuse_worker_changes(function: Any) -> None:
-    """Refuses a `worker_init_fn` that sets something in the data set, since nobody calls it."""
+    """Refuses a `worker_init_fn` that may change the data set, or a variable that the data set
+    reads, since nobody calls it.
+    """
     function = getattr(function, "func", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
         return
-    stores = ("STORE_ATTR", "STORE_SUBSCR")
-    is_set = any(each.opname in stores for each in dis.get_instructions(code))
+    reached = reach([function], {"__call__"}).objects.values()
+    functions = [each for each in reached if isinstance(each, FunctionType) and is_of_program(each)]
     refuse_unless(
-        not (is_set and "dataset" in (*code.co_names, *code.co_varnames, *code.co_freevars)),
+        not any(map(_may_change, functions)),
         f"worker_init_fn={code.co_qualname} ({Path(code.co_filename).name}:{code.co_firstlineno})",
         "it may change the data set in the workers, and dali_pipes has no such workers",
         "change the data set before the DataLoader is made; leave the function out if it only "
         "seeds random numbers",
+    )
+
+
+def _may_change(function: FunctionType) -> bool:
+    """Whether a function names a data set, or changes a variable outside of it."""
+    code = function.__code__
+    if "dataset" in (*code.co_names, *code.co_varnames, *code.co_freevars):
+        return True
+    stores = [each for each in dis.get_instructions(code) if each.opname in _STORES]
+    if any("GLOBAL" in each.opname or each.argval in code.co_freevars for each in stores):
+        return True
+    # into a library's module, such as cv2 or os.environ, anybody may store
+    named = (function.__globals__.get(name) for name in code.co_names)
+    held = [*named, *(content(cell) for cell in function.__closure__ or ())]
+    return bool(stores) and any(
+        isinstance(each, (list, dict, set)) or is_own(sys.modules.get(type(each).__module__))
+        for each in held
+        if not isinstance(each, (type, FunctionType))
     )
 
 

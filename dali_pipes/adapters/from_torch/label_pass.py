@@ -24,8 +24,8 @@ from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
+from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.recording.untouched import (
-    light_copy,
     seed_all,
     states_kept,
 )
@@ -237,7 +237,7 @@ class _Visitor:
         self._read: set[str] = set()
 
     def renew_copy(self) -> None:
-        self._recorder.copy = light_copy(self._recorder.dataset)
+        self._recorder.copy = copy_data(self._recorder.dataset)
 
     def take_read(self) -> list[str]:
         """The files that Python opened and folders that it listed since the last call."""

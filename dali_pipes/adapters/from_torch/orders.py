@@ -25,6 +25,7 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recording.untouched import (
+    Kept,
     random_states,
     seed_all,
     states_kept,
@@ -116,11 +117,14 @@ class ProgramOrder(Sampling):
         return {"kind": "ProgramOrder", "epoch_size": self.epoch_size, "first_epoch": digest}
 
 
-def read_program_order(sampler: Any, count: int) -> tuple[ProgramOrder, int | None, str]:
+def read_program_order(
+    sampler: Any, count: int, dataset: Any
+) -> tuple[ProgramOrder, int | None, str]:
     """Reads a sampler or a batch sampler whose class says nothing about its order.
 
     Args:
         count: samples of the data set.
+        dataset: the data set, which must stay as it is.
 
     Returns:
         The sampling, the size of its batches (None: it yields single indices), and the order in
@@ -139,7 +143,7 @@ def read_program_order(sampler: Any, count: int) -> tuple[ProgramOrder, int | No
         f"_{method}",
     )
 
-    tried = _try_epochs(runner)
+    tried = _try_epochs(runner, dataset)
     refuse_unless(
         tried[:2] == tried[2:],
         name,
@@ -168,10 +172,27 @@ def read_program_order(sampler: Any, count: int) -> tuple[ProgramOrder, int | No
     return ProgramOrder(epoch_size=len(ids), runner=runner), size, text
 
 
-def _try_epochs(runner: SamplerRunner) -> list[list[Any]]:
+def _try_epochs(runner: SamplerRunner, dataset: Any) -> list[list[Any]]:
     """What the sampler yields in the epochs of `_TRIED`, with other global random states for each
     of them.
     """
+    kept = Kept.of(dataset)
+    try:
+        tried = _run_epochs(runner)
+        # the copy shares the data set, and what is seen of it must hold for all epochs
+        changed = next((name for name, _, _ in kept.changed()), None)
+        refuse_unless(
+            changed is None,
+            runner.name,
+            f"it changes {changed or 'a variable'}, on which samples may depend",
+            "let it only choose the order, and make a loader for each stage of the training",
+        )
+        return tried
+    finally:
+        kept.restore()
+
+
+def _run_epochs(runner: SamplerRunner) -> list[list[Any]]:
     tried = []
     with states_kept():
         for number, epoch in enumerate(_TRIED):

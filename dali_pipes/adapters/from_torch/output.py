@@ -96,9 +96,15 @@ class Output:
 
         # default_collate, extended by slots: they become the pictures of the whole batch
         if self.collate is None:
-            known = default_collate_fn_map | {
-                PictureSlot: lambda slots, **_: pictures[slots[0].number],
-            }
+            taken = set[int]()
+
+            def put(slots: list[PictureSlot], **_: Any) -> torch.Tensor:
+                # a picture that a sample has twice is stacked twice, as there
+                number, is_again = slots[0].number, slots[0].number in taken
+                taken.add(number)
+                return pictures[number].clone() if is_again else pictures[number]
+
+            known = default_collate_fn_map | {PictureSlot: put}
             return _moved(collate(samples, collate_fn_map=known), device)
 
         if device.type != "cpu" and not self.on_cpu:

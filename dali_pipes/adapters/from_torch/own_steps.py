@@ -27,7 +27,7 @@ class OnPillow:
 
     def __init__(self, step: Any):
         self.step = step
-        self.__qualname__ = _name(step)
+        self.__qualname__ = step_name(step)
 
     def __call__(self, image: torch.Tensor) -> Any:
         from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
@@ -48,7 +48,7 @@ class OnArray:
 
     def __init__(self, step: Any):
         self.step, self._own = step, threading.local()
-        self.__qualname__ = _name(step)
+        self.__qualname__ = step_name(step)
 
     def __call__(self, image: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
@@ -143,7 +143,7 @@ def _function_of(reading: Reading, step: Any, where: str) -> Augment:
     return Augment(step, where=where)
 
 
-def _name(step: Any) -> str:
+def step_name(step: Any) -> str:
     """A step's name, with its file and line if it is the user's own."""
     if hasattr(step, "__qualname__"):
         return str(step.__qualname__)

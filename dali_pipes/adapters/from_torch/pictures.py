@@ -8,7 +8,7 @@ import torch
 
 from dali_pipes.adapters.from_torch.masks import MaskReading, OutputMask
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
-from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.views import view_places
 from dali_pipes.backends.base import Batch
@@ -110,18 +110,33 @@ def _try_output(output: Output, seen: Trace, transform: Transform) -> None:
     try:
         output(Batch(images, ids, ids, {"mask": masks}))
     except Exception:  # any error of a function that we do not know
-        refuse_pil(seen)
+        refuse_pil(seen, output.collate)
 
 
-def refuse_pil(seen: Trace) -> None:
-    """Refuses samples that have a PIL image in them."""
+def refuse_pil(seen: Trace, collate: Any = None) -> None:
+    """Refuses samples that have a PIL image in them.
+
+    Args:
+        collate: the user's own collate function, which takes them; None: it is torch's.
+    """
     for shown, chains in seen.slots:
-        steps = [step for chain in chains for step in chain.steps]
-        refuse_unless(
-            shown.kind != "pil",
-            "the transform" if steps else "a data set without transform",
-            "it ends in PIL images" if steps else "PIL images make no batch",
-            "end it with ToTensor(), or PILToTensor() for bytes"
-            if steps
-            else "end a transform with ToTensor()",
+        if shown.kind != "pil":
+            continue
+        has_steps = any(chain.steps for chain in chains)
+        collate = getattr(collate, "func", collate)
+        name = f"collate_fn={getattr(collate, '__qualname__', type(collate).__name__)}"
+        instead = (
+            f"end it with PILToTensor(), and leave {name} out if it only stacks bytes, as torch's "
+            "does with tensors; else let it take tensors (about 3 lines)"
+            if collate and has_steps
+            else f"give the data set the transforms that {name} does (about 3 lines)"
+            if collate
+            else "end it with ToTensor(), or PILToTensor() for bytes"
+            if has_steps
+            else "end a transform with ToTensor()"
+        )
+        raise NotConvertibleError(
+            "the transform" if has_steps else "a data set without transform",
+            "it ends in PIL images" if has_steps else "PIL images make no batch",
+            instead,
         )

@@ -18,6 +18,7 @@ from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
+from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
 from dali_pipes.adapters.from_torch.recording.untouched import (
     find_caches,
@@ -26,7 +27,6 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     generator_state,
     globals_kept,
     in_worker,
-    light_copy,
     random_states,
     states_kept,
     used,
@@ -204,7 +204,7 @@ class Recorder:
             self._caches = find_caches()
             self._used = used(self._caches)
             self._generators = find_generators(self.dataset)
-            self.copy = light_copy(self.dataset)
+            self.copy = copy_data(self.dataset)
             self._stack = stack.pop_all()
         return self
 

@@ -59,16 +59,22 @@ class Shown:
 def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
     """Returns the skeleton of a sample, and what is in its slots, in their order."""
     shown: list[Shown] = []
+    pictures: list[Any] = []
 
     def leaf(value: Any) -> Any:
         # the usual labels first, which are in every sample
         kind = type(value)
         if kind is int or kind is str or not is_picture(value):
             return value
+        # the same picture once more, as an autoencoder's input and target
+        for number, other in enumerate(pictures):
+            if other is value:
+                return slot(number)
         # an array that shows no mark is data, such as a mask that was computed
         if (found := _show(value, visit)) is None:
             return value
         shown.append(found)
+        pictures.append(value)
         return slot(len(shown) - 1)
 
     return rebuild(leaf, value), shown

@@ -17,8 +17,10 @@ import torch
 
 from dali_pipes.adapters.from_torch.chains import INSTEAD_OF_CODE_BEFORE, Chain
 from dali_pipes.adapters.from_torch.mask_files import find_masks
+from dali_pipes.adapters.from_torch.own_steps import step_name
 from dali_pipes.adapters.from_torch.reading import (
     NotConvertibleError,
+    Step,
     is_of,
     refuse_unless,
 )
@@ -32,6 +34,7 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     TURNED,
     MadeUp,
 )
+from dali_pipes.adapters.from_torch.recording.reach import find_read
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
     Kept,
@@ -93,7 +96,7 @@ def trace(
     places = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     name = name_of(recorder.dataset)
     tracer = _Tracer(recorder, name)
-    before = Kept.of(recorder.copy)
+    before = tracer.kept = Kept.of(recorder.copy)
     tracer.find_masks([indices[place] for place in places])
 
     first = tracer.see_true(indices[places[0]])
@@ -117,6 +120,7 @@ def trace(
     if batch_size > 1 and callable(getattr(recorder.copy, "__getitems__", None)):
         tracer.visit_together(indices, batch_size)
     tracer.visit_later([indices[place] for place in places], before)
+    tracer.refuse_told_steps(first.used)
 
     seen = Trace(
         name,
@@ -218,6 +222,8 @@ class _Tracer:
         expected: what is in each slot of the first sample, and the chains of its pictures.
         events, file_modes: as in `Trace`.
         others: a sample for each way of opening files that is not that of the first one.
+        kept: what the program's objects held before; None: it is not asked for.
+        changed: where something in them is another one after each visit, as in `Kept.changed_at`.
     """
 
     def __init__(self, recorder: Recorder, name: str):
@@ -226,6 +232,9 @@ class _Tracer:
         self.events: set[Any] = set()
         self.others: list[Any] = []
         self.file_modes: tuple[str, ...] = ()
+        self.kept: Kept | None = None
+        self.changed: set[tuple[int, str]] = set()
+        self._now: dict[tuple[int, str], Any] | None = None
         self._scale: int | None = None
         self._failure = ""  # the last one of a transform, for people
         self._true: dict[Any, Seen] = {}
@@ -284,8 +293,37 @@ class _Tracer:
             "worker",
         )
         self._refuse_seeded(seen, again)
+        self._note_changes()
         self._expect(seen, f"sample {index}")
         self._expect(again, f"sample {index}")
+
+    def _note_changes(self) -> None:
+        """Notes what has another value than after the visit before."""
+        if not self.kept:
+            return
+        before, self._now = self._now, self.kept.changed_at()
+        if before is None:
+            return
+        for place in self._now.keys() | before.keys():
+            values = before.get(place, before), self._now.get(place, before)
+            if first_difference(*values) is not None:
+                self.changed.add(place)
+
+    def refuse_told_steps(self, chains: Sequence[Chain]) -> None:
+        """Refuses steps that read what the data set's code sets for each sample: ours are called
+        without it.
+        """
+        for step in dict.fromkeys(step for chain in chains for step in chain.steps):
+            if (name := find_read([step], self.changed)) is None:
+                continue
+            error = NotConvertibleError(
+                step_name(step),
+                f"it reads {name}, which the data set changes from sample to sample",
+                "let the data set return it, and do the step in the collate function, which is "
+                "called as it is; or keep your DataLoader",
+            )
+            error.steps = [Step(step_name(step), f"REFUSED: {error.problem}")]
+            raise error
 
     def visit_made_up(self, index: Any, made_up: MadeUp) -> None:
         """Visits a sample with a picture that is made up; a transform may fail for it."""
@@ -499,8 +537,10 @@ class _Tracer:
         )
 
     def _refuse_seeded(self, one: Seen, other: Seen) -> None:
-        """Refuses code that seeds random numbers itself: two seeds have led to one state."""
-        for before, after in zip(one.visit.drawn_from, other.visit.drawn_from, strict=False):
+        """Refuses code that sets random states itself: two seeds have led to one state, or two
+        transforms draw from one.
+        """
+        for (before, _), (after, _) in zip(one.visit.drawn, other.visit.drawn, strict=False):
             refuse_unless(
                 all(a != b for a, b in zip(before, after, strict=True)),
                 self._name,
@@ -508,6 +548,23 @@ class _Tracer:
                 "the same in each epoch",
                 "leave the seeds out; the seed of the loader makes a run repeatable",
             )
+
+        # of `random`, NumPy and torch, those from which some transform has drawn
+        used: set[tuple[int, Any]] = set()
+        for before, after in one.visit.drawn:
+            refuse_unless(
+                used.isdisjoint(enumerate(before)),
+                self._name,
+                "its code sets a random state again, so that two transforms draw the same numbers, "
+                "and ours would draw others",
+                "call one transform with both, as torchvision.transforms.v2 can with a mask; else "
+                "keep your DataLoader",
+            )
+            used |= {
+                (place, state)
+                for place, (state, later) in enumerate(zip(before, after, strict=True))
+                if state != later
+            }
 
     def _see_cheaply(self, index: Any, supply: Supply, seed: int) -> Seen:
         try:

@@ -11,6 +11,7 @@ from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recorder import get_sample
+from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
 from dali_pipes.backends.common.pixels import to_steps
@@ -43,7 +44,7 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     # a copy, since it may count its calls
     collate = default_collate if mixes else light_copy(conversion.collate)
     with random_states_kept(conversion.dataset), globals_kept(conversion.dataset):
-        copied = light_copy(conversion.dataset)
+        copied = copy_data(conversion.dataset)
         samples = [get_sample(copied, index) for index in places]
         # before the collate function, which may write into them
         masks = masks_in(samples, conversion.output.subset(ids))

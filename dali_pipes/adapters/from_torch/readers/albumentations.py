@@ -40,17 +40,22 @@ class Alike:
 
 
 def parts_of(whole: Any) -> Iterator[Any]:
-    """Yields the single steps of albumentations' Compose, and any other step as it is."""
+    """Yields the single steps of albumentations' Compose that is always applied, and any other step
+    as it is.
+    """
     if type(whole).__name__ not in _WHOLES:
         yield whole
         return
 
     name = f"albumentations' {type(whole).__name__}"
-    refuse_unless(whole.p == 1, name, f"it is applied with p={whole.p}", "set p=1")
     moved = [kind for kind in ("bboxes", "keypoints") if kind in getattr(whole, "processors", {})]
     refuse_unless(
         not moved, name, f"it moves {' and '.join(moved)}", "use build_loader (docs/objects.md)"
     )
+    # applied at random, it is one step
+    if whole.p != 1:
+        yield whole
+        return
     for part in whole.transforms:
         yield from parts_of(part)
 
@@ -61,6 +66,8 @@ def alike(step: Any) -> Any:
         return step
 
     name = type(step).__name__
+    if name in _WHOLES:
+        _always(step)
     if name not in _READERS:
         raise NotConvertibleError(
             f"albumentations' {name}",

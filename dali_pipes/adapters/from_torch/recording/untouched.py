@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils import worker
 
-_CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
+CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
 _NOT_OWN = {*sys.stdlib_module_names, "dali_pipes"}
 _DEEPEST = 5  # levels of objects that are copied
@@ -48,7 +48,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
     if id(value) in done:
         return done[id(value)]
     fresh: Any
-    if type(value) in _CONTAINERS:
+    if type(value) in CONTAINERS:
         done[id(value)] = fresh = copy(value)
         # a short list may hold objects, such as the data sets of a ConcatDataset, and a short dict
         # may hold other dicts
@@ -68,7 +68,7 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
         done[id(value)] = fresh = value.clone() if value.nbytes <= _LARGEST else value
         return fresh
 
-    if depth > _DEEPEST or isinstance(value, type) or not _is_users(value):
+    if depth > _DEEPEST or isinstance(value, type) or not is_copied(value):
         return value
     fresh = _copy_object(value)
     if fresh is value:
@@ -116,7 +116,7 @@ def _copy_object(value: Any) -> Any:
     return value
 
 
-def _is_users(value: Any) -> bool:
+def is_copied(value: Any) -> bool:
     """Whether an object is one of the user's own that may keep something in its attributes."""
     if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, _FUNCTIONS):
         return False
@@ -259,6 +259,8 @@ class Kept:
         self.has_iterators = False
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
         self._containers: dict[int, tuple[Any, Any]] = {}
+        self._arrays: dict[int, tuple[Any, Any]] = {}
+        self._rows: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[Any, Any]] = {}
         self._generators: dict[int, tuple[Any, Any]] = {}
         self._seen: dict[int, Any] = {}
@@ -298,12 +300,19 @@ class Kept:
 
     def _look_into(self, value: Any) -> list[Any]:
         """Keeps a value itself; returns what is in it."""
-        if type(value) in _CONTAINERS or isinstance(value, np.ndarray):
-            if not isinstance(value, np.ndarray) or value.nbytes <= _LARGEST:
-                self._containers[id(value)] = value, copy(value)
-            if not isinstance(value, (dict, list)) or len(value) > _SHORT:
+        if isinstance(value, np.ndarray) or type(value) is torch.Tensor:
+            if value.nbytes <= _LARGEST and _is_on_cpu(value):
+                self._arrays[id(value)] = value, _copy_of(value)
+            return []
+        if type(value) in CONTAINERS:
+            self._containers[id(value)] = value, copy(value)
+            if not isinstance(value, (dict, list)):
                 return []
-            return list(value.values() if isinstance(value, dict) else value)
+            members = list(value.values() if isinstance(value, dict) else value)
+            if len(members) <= _SHORT:
+                return members
+            self._keep_rows(members)
+            return []
 
         if (state := generator_state(value)) is not None:
             self._generators[id(value)] = value, state
@@ -320,12 +329,22 @@ class Kept:
 
         self.has_iterators |= hasattr(type(value), "__next__") and not isinstance(value, IOBase)
         # objects of other libraries know who uses them, such as a queue that a thread empties
-        if not isinstance(attributes := getattr(value, "__dict__", None), dict) or not _is_walked(
+        if not isinstance(attributes := getattr(value, "__dict__", None), dict) or not is_walked(
             value
         ):
             return []
         self._containers[id(attributes)] = attributes, dict(attributes)
         return list(attributes.values())
+
+    def _keep_rows(self, members: list[Any]) -> None:
+        """Keeps what each member of a long list or dict holds, one level deep: a row of a table may
+        have a place for its picture.
+        """
+        kinds = {kind for kind in set(map(type, members)) if kind in (list, dict) or _is_row(kind)}
+        for each in members if kinds else ():
+            if type(each) in kinds:
+                row = each if type(each) in (list, dict) else vars(each)
+                self._rows.append((row, copy(row)))
 
     def changed(self) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
         """Yields what has another value now: its name, the value, and what sets another one."""
@@ -344,15 +363,42 @@ class Kept:
             if (value := _content(cell)) is not before:
                 yield "", value, partial(setattr, cell, "cell_contents")
 
+    def changed_at(self) -> dict[tuple[int, str], Any]:
+        """What has another value now, by the identity of a module's or an object's dict, of a
+        class, a container, an array or a closure's variable, and the name in it, or "".
+        """
+        places: dict[tuple[int, str], Any] = {}
+        for space, before in self._spaces:
+            at = id(vars(space) if isinstance(space, ModuleType) else space)
+            for name, value in dict(vars(space)).items():
+                if before.get(name, before) is not value:
+                    places[at, name] = value
+        for holder, before in self._containers.values():
+            if not isinstance(holder, dict):
+                if len(holder) != len(before) or not _same_members(holder, before):
+                    places[id(holder), ""] = copy(holder)
+                continue
+            for name, value in dict(holder).items():
+                if before.get(name, before) is not value:
+                    places[id(holder), name if isinstance(name, str) else ""] = value
+        for array, before in self._arrays.values():
+            if not _are_equal_arrays(array, before):
+                places[id(array), ""] = array.tobytes() if hasattr(array, "tobytes") else array + 0
+        for cell, before in self._cells.values():
+            if (value := _content(cell)) is not before:
+                places[id(cell), ""] = value
+        return places
+
     def restore(self) -> None:
         for space, before in self._spaces:
             _restore_names(space, before)
-        # the container itself is filled again, because functions and other modules have it too
-        for value, before in self._containers.values():
-            if isinstance(value, np.ndarray):
-                if value.flags.writeable and not _are_equal_arrays(value, before):
+        for value, before in self._arrays.values():
+            if not _are_equal_arrays(value, before):
+                with suppress(ValueError, RuntimeError):  # nobody can write into it
                     value[...] = before
-            elif len(value) != len(before) or not _same_members(value, before):
+        # the container itself is filled again, because functions and other modules have it too
+        for value, before in (*self._containers.values(), *self._rows):
+            if len(value) != len(before) or not _same_members(value, before):
                 value.clear()
                 (value.update if hasattr(value, "update") else value.extend)(before)
         for cell, before in self._cells.values():
@@ -362,7 +408,7 @@ class Kept:
             set_generator_state(generator, state)
 
 
-def _is_walked(value: Any) -> bool:
+def is_walked(value: Any) -> bool:
     """Whether an object is one of the user's classes, a transform or a data set."""
     if isinstance(value, (type, ModuleType)):
         return False
@@ -392,7 +438,22 @@ def _content(cell: Any) -> Any:
         return cell
 
 
+def _is_row(kind: type) -> bool:
+    return is_own(sys.modules.get(kind.__module__)) and not hasattr(kind, "__slots__")
+
+
+def _is_on_cpu(array: Any) -> bool:
+    return not isinstance(array, torch.Tensor) or array.device.type == "cpu"
+
+
+def _copy_of(array: Any) -> Any:
+    return array.detach().clone() if isinstance(array, torch.Tensor) else array.copy()
+
+
 def _are_equal_arrays(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        # NaN equals NaN
+        return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
     if one.dtype.hasobject:
         return all(a is b for a, b in zip(one.flat, other.flat, strict=True))
     return one.tobytes() == other.tobytes()

@@ -149,13 +149,13 @@ class Visit:
         events: what was opened and called, in a form that is compared with other visits.
         depth: how many pauses there are one inside another; nothing is recorded in them.
         failed_step: the last transform that raised an error; None: none did.
-        drawn_from: the random states from which each transform draws, but in cheap visits.
+        drawn: the random states before and after each transform, but in cheap visits.
         changed: the first file that the program wanted to change; "": none.
     """
 
     __slots__ = (
         *("supply", "is_cheap", "keys", "known", "seed", "containers", "masks", "opened", "calls"),
-        *("marks", "read", "listed", "events", "depth", "failed_step", "drawn_from", "changed"),
+        *("marks", "read", "listed", "events", "depth", "failed_step", "drawn", "changed"),
         "_noise",
     )
 
@@ -176,7 +176,7 @@ class Visit:
         self.read: list[str] = []
         self.listed: list[str] = []
         self.events: list[Any] = []
-        self.drawn_from: list[tuple[Any, ...]] = []
+        self.drawn: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
         self.depth, self.changed = 0, ""
         self.failed_step: Any = None
         self._noise: np.random.Generator | None = None
@@ -312,8 +312,7 @@ class Visit:
                 return self._renew(call.outputs, call)
 
         # paused, since steps that a step calls are a part of it
-        if not self.is_cheap:
-            self.drawn_from.append(random_states())
+        before = () if self.is_cheap else random_states()
         call.place = place_of_user()
         if None in call.inputs:
             call.strange = self._describe_strange(given[call.inputs.index(None)])
@@ -324,6 +323,8 @@ class Visit:
                 # the user's code may catch the error
                 self.failed_step = step
                 raise
+        if not self.is_cheap:
+            self.drawn.append((before, random_states()))
         call.outputs = result
         if self.masks is not None:
             results = list(pictures_in(result))
