@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch as from_torch
     from dali_pipes.adapters.from_torch.convert import transform_from_torch as transform_from_torch
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
+    from dali_pipes.adapters.items.encoded import Encoded as Encoded
+    from dali_pipes.adapters.items.load import load as load
     from dali_pipes.backends.base import Batch as Batch
     from dali_pipes.backends.base import BatchTransform as BatchTransform
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
@@ -54,6 +56,7 @@ _NAMES = [
     "CutMix",
     "DaliConfig",
     "DaliPipesError",
+    "Encoded",
     "Loader",
     "Manifest",
     "ManifestError",
@@ -74,6 +77,7 @@ _NAMES = [
     "diagnose",
     "explain",
     "from_torch",
+    "load",
     "trace",
     "transform_from_torch",
 ]
@@ -88,6 +92,7 @@ _HOMES = (
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
+    *("adapters.items.encoded", "adapters.items.load"),
     "tools.diagnosis.function",
     "tools.migration.function",
 )

@@ -43,11 +43,13 @@ class DecodedBatch:
             of one view before those of the next; C is the transform's `channels`.
         ids: as in `Batch`.
         others: the images of the other groups, in the same form.
+        targets: what the backend itself knows of these samples besides, by name.
     """
 
     images: torch.Tensor
     ids: torch.Tensor
     others: tuple[torch.Tensor, ...] = ()
+    targets: dict[str, Any] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[torch.Tensor, ...]:

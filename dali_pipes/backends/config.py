@@ -6,7 +6,7 @@ says what follows from them: whether they need a GPU, and how many batches are m
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 
@@ -47,6 +47,10 @@ class Concurrency(NamedTuple):
 @dataclass(kw_only=True, slots=True)
 class LoaderConfig(Options):
     """The options of one backend; the base of all of them."""
+
+    # whether the backend reads the images that a planned batch brings along (`PlannedBatch.loose`),
+    # and not only those of its manifest
+    reads_loose_images: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -36,6 +36,7 @@ class Extent(NamedTuple):
             below is used.
         offset, length: where its bytes begin in the file, and their number.
         stamp: size in bytes and modification time in nanoseconds of the file when it was scanned.
+        data: the encoded bytes themselves, for an image in memory; `file` then only names it.
     """
 
     file: str
@@ -43,6 +44,7 @@ class Extent(NamedTuple):
     offset: int = 0
     length: int = 0
     stamp: tuple[int, int] = (0, 0)
+    data: bytes | None = None
 
     def __str__(self) -> str:
         return f"{self.file}/{self.member}" if self.member else self.file
@@ -99,6 +101,8 @@ class Reader:
             return self._read_anywhere(extent)
 
     def _read_anywhere(self, extent: Extent) -> NDArray[np.uint8]:
+        if extent.data is not None:
+            return np.frombuffer(bytearray(extent.data), np.uint8)
         if not extent.member and is_remote(extent.file):
             # a bytearray, since an array of bytes would be read-only
             return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)

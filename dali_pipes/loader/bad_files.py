@@ -19,6 +19,7 @@ from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, 
 from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.image_files.target_images import target_image_problem
 from dali_pipes.data.limits import PIXEL_LIMIT
+from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.plan.plan import PlannedBatch
@@ -30,7 +31,7 @@ _PROCESS_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are 
 
 
 def find_bad_samples(
-    manifest: Manifest,
+    manifest: Manifest | LooseImages,
     planned: PlannedBatch,
     backend: Backend,
     controls: Iterable[PlannedBatch],
@@ -85,7 +86,7 @@ def find_bad_samples(
     }
 
 
-def _problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | None:
+def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transform) -> str | None:
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
@@ -111,6 +112,8 @@ def _problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | 
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
         return f"cannot be decoded ({error})"
+    if isinstance(manifest, LooseImages):
+        return None
     mask = _mask_problem(manifest, sample_id, transform.ignore_index)
     return mask or _target_image_problem(manifest, sample_id, transform)
 

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ class BadSamples:
     Attributes:
         failures: (id, path, reason) of each sample that has failed.
     """
+
+    _remedy: ClassVar[str] = (
+        "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco "
+        "or from_masks lists all, also masks)"
+    )
+    _unit: ClassVar[str] = "images"  # what max_bad_fraction is a share of
 
     def __init__(self, plan: Plan, transform: Transform, substitute: bool, max_fraction: float):
         self._plan, self._transform = plan, transform
@@ -74,7 +80,7 @@ class BadSamples:
             Exception: `error` itself, if none is bad and the batch has failed a second time.
         """
         planned = self.planned_at(epoch, step)
-        where, manifest = f"epoch {epoch}, step {step}", self._plan.manifest
+        manifest = self._plan.manifest
         reasons = find_bad_samples(
             manifest, planned, backend, self.controls(planned), self._transform
         )
@@ -88,7 +94,17 @@ class BadSamples:
                 log.warning("%s: %s", path, why)
             return
 
-        # no file is to blame: a file server may have been away for a moment
+        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
+        self._try_again(error, epoch, step, names)
+
+    def _try_again(self, error: Exception, epoch: int, step: int, names: set[str]) -> None:
+        """Lets a batch of these files be made once more, since none of them is to blame.
+
+        Raises:
+            Exception: `error` itself, at the second time.
+        """
+        where = f"epoch {epoch}, step {step}"
+        # a file server may have been away for a moment
         if self._tried_again != (epoch, step):
             self._tried_again = epoch, step
             log.warning(
@@ -100,7 +116,6 @@ class BadSamples:
             time.sleep(PAUSE_S)
             return
 
-        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
         what = f", and none of its {len(names)} files is to blame"
         if len(names) == 1:
             what = (
@@ -131,18 +146,24 @@ class BadSamples:
         Raises:
             BadSampleError: bad samples are not to be substituted, or by now there are too many.
         """
-        where, manifest = f"epoch {planned.epoch}, step {planned.step}", self._plan.manifest
-        failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
+        failed = [
+            (sample_id, self._plan.manifest.name(sample_id), why)
+            for sample_id, why in reasons.items()
+        ]
+        self._add(failed, f"epoch {planned.epoch}, step {planned.step}", len(planned))
+        return failed
+
+    def _add(self, failed: list[tuple[int, str, str]], where: str, count: int) -> None:
+        """Adds (id, path, reason) of some of `count` images; raises as `record` does."""
+        manifest = self._plan.manifest
         # before anything is raised, so that `Loader.bad_samples` lists them in any case
         self.failures += failed
         named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
 
         if not self._substitute:
             raise BadSampleError(
-                f"{where}: {len(failed)} of {len(planned)} images cannot be loaded:\n{named}\n"
-                "Fix or remove them and scan again (verify='full' of Manifest.scan, "
-                "from_table, from_coco or from_masks lists all, "
-                "also masks), or go on without them with on_bad_sample='substitute'",
+                f"{where}: {len(failed)} of {count} images cannot be loaded:\n{named}\n"
+                f"{self._remedy}, or go on without them with on_bad_sample='substitute'",
                 failed,
             )
 
@@ -150,12 +171,11 @@ class BadSamples:
         bad, images = len(self.failures) + manifest.bad_images, len(manifest) + manifest.bad_images
         if bad > self._max_fraction * images:
             raise BadSampleError(
-                f"{where}: {bad} of {images} images are bad so far, more than "
+                f"{where}: {bad} of {images} {self._unit} are bad so far, more than "
                 "max_bad_fraction allows "
                 f"({self._max_fraction * images:g}); the last ones:\n{named}",
                 self.failures,
             )
-        return failed
 
     def _refuse(self, planned: PlannedBatch) -> NoReturn:
         where = f"epoch {planned.epoch}, step {planned.step}"

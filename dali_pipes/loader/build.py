@@ -19,6 +19,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.device import resolve_device
@@ -129,4 +130,5 @@ def build_loader(
     )
 
     compare_ranks(plan, fingerprint(plan, transform, batch_transform))
-    return Loader(plan, transform, build_backend, on_bad_sample, max_bad_fraction, batch_transform)
+    bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
+    return Loader(plan, transform, build_backend, bad, batch_transform)

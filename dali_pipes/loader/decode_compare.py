@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Plan
@@ -124,9 +125,8 @@ def _run(
         probe=probe and partial(probe, manifest, exif, config, plan.batch_size, target),
     )
 
-    with Loader(
-        plan, transform, build_backend, on_bad_sample="substitute", max_bad_fraction=1.0
-    ) as loader:
+    bad = BadSamples(plan, transform, substitute=True, max_fraction=1.0)
+    with Loader(plan, transform, build_backend, bad) as loader:
         pixels = {
             at: image
             for batch in loader

@@ -77,13 +77,12 @@ class Loader(RefusesMisuse):
         plan: Plan,
         transform: Transform,
         build_backend: Callable[[Transform], Backend],
-        on_bad_sample: str,
-        max_bad_fraction: float,
+        bad: BadSamples,
         batch_transform: BatchTransform | None = None,
     ):
         self.plan = plan
         self._transform, self._batch_transform = transform, batch_transform
-        self._bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
+        self._bad = bad
         fetcher = Fetcher(plan) if plan.manifest.copied else None
         self._work = Work(transform, build_backend, TargetReader(plan, transform), fetcher)
         # a method of Work, which does not know the loader: its own would keep the loader alive

@@ -62,14 +62,15 @@ class Kind(IntEnum):
     WEIGHTED = 7  # a draw by weights, by its place in all epochs
     SHARDS = 8  # a permutation of all shards
     SHARD_WINDOW = 9  # of the samples of one window of shards
+    ITEM = 10  # the seeds with which a data set makes an item, by its id
 
 
 # The counter of every random number, word by word. The key is the seed; only stored permutations
 # come from NumPy (`permutation.stored_permutation`).
 #
 #                           word 0                          word 1           word 2
-#   SAMPLE, BATCH, PLACE    bits 31 … 0 of the id or place  epoch            view (31 … 16),
-#                                                                            draw (15 … 0)
+#   SAMPLE, BATCH, PLACE,   bits 31 … 0 of the id or place  epoch            view (31 … 16),
+#   ITEM                                                                     draw (15 … 0)
 #   IMAGES, GROUPS,         0; MEMBERS: the class or        number of the    0
 #   MEMBERS, SHARDS,        source; SHARD_WINDOW: the       permutation,
 #   SHARD_WINDOW            window                          bits 31 … 0
@@ -87,7 +88,8 @@ class Draws:
     Args:
         numbers: (N,) ids of samples, or their places in the epoch, below 2**56.
         kind: which of the two: `SAMPLE` or `PLACE`.
-        view: the number of the view, if an image has several.
+        view: the number of the view, if an image has several; (N,) numbers if they differ from
+            sample to sample.
     """
 
     def __init__(
@@ -96,9 +98,9 @@ class Draws:
         epoch: int,
         numbers: NDArray[np.int64],
         kind: Kind = Kind.SAMPLE,
-        view: int = 0,
+        view: int | NDArray[np.int64] = 0,
     ):
-        self._key, self._epoch, self._view = seed, epoch, view << VIEW
+        self._key, self._epoch, self._view = seed, epoch, np.asarray(view, np.int64) << VIEW
         self._low, high = numbers.astype(np.uint32), numbers >> 32
         # numbers below 2**32 have no high bits, so one word serves all samples
         self._last = (
@@ -115,8 +117,9 @@ class Draws:
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
         last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
+        view = self._view[subset].reshape(-1, *several) if self._view.ndim else self._view
         return philox4x32(
-            (low, self._epoch, np.asarray(draw, np.int64) | self._view, last), self._key
+            (low, self._epoch, np.asarray(draw, np.int64) | view, last), self._key
         ) * np.float64(2.0**-32)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.checks import LARGEST_SEED, check_choice, check_min
+from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError, SmallDataError
@@ -138,6 +139,12 @@ class PlannedBatch:
     ids: NDArray[np.int64]  # (N,) int64
     # what is made of each image, once for each view of the transform's `groups`
     groups: tuple[tuple[PlannedView, ...], ...]
+    # the images that `ids` number; None: those of the manifest
+    loose: LooseImages | None = None
+
+    def images_in(self, manifest: Manifest | LooseImages) -> Manifest | LooseImages:
+        """What knows the images of `ids`: the batch itself, or this manifest."""
+        return manifest if self.loose is None else self.loose
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -424,6 +431,30 @@ class Plan:
 
 # here, since `dataclass` makes this method
 type.__setattr__(Plan, "__init__", accept_shard(Plan.__init__))
+
+
+def plan_loose(
+    images: LooseImages,
+    ids: NDArray[np.int64],
+    transform: Transform,
+    draws: Callable[[int], Draws],
+    epoch: int,
+    step: int,
+) -> PlannedBatch:
+    """A planned batch of images that are in no manifest.
+
+    Args:
+        ids: (N,) the numbers of its images in `images`.
+        draws: gives the random numbers of these images for a view of the transform, by its number.
+    """
+    sizes = images.take_sizes(ids, upright=transform.exif == "apply")
+    numbers = itertools.count()  # of the views over all groups
+    groups = tuple(
+        tuple(_view(_draw(view, sizes, None, draws(next(numbers))), slice(None)) for view in group)
+        for group in transform.groups
+    )
+    return PlannedBatch(epoch, step, ids, groups, images)
+
 
 # one view of the samples of several steps
 Drawn = tuple[Transform, PlannedView]

@@ -1,5 +1,8 @@
-"""Ends the workers of PyTorch's DataLoader early, which PyTorch itself leaves incomplete."""
+"""What the workers of PyTorch's DataLoader need besides what PyTorch does: they leave Ctrl-C to the
+main process, and end early, which PyTorch itself leaves incomplete.
+"""
 
+import signal
 from typing import Any
 
 _ENDS_WITHIN_S = 5.0
@@ -24,3 +27,12 @@ def end_workers(iterator: Any) -> None:
             # not worker.close(): at exit the registered function joins the worker once more, which
             # raises an error if the worker is closed
             worker._popen.close()
+
+
+def leave_ctrl_c_to_the_main_process(worker: int) -> None:
+    """Makes a worker ignore SIGINT.
+
+    A terminal sends it to all processes of a program, and a training run still finishes its step
+    and saves.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

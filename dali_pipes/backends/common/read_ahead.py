@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.image_files.headers import describe_os_error
+from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.reader import Reader
+from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.plan.plan import PlannedBatch
 
 T = TypeVar("T")
 # the bytes of each image of a batch; an empty array for an image that cannot be read
-Encoded = list[NDArray[np.uint8]]
+EncodedImages = list[NDArray[np.uint8]]
 
 
 class ReadAhead:
@@ -31,21 +32,24 @@ class ReadAhead:
             reason.
     """
 
-    def __init__(self, manifest: Manifest, threads: int, batches: int):
+    def __init__(self, manifest: Manifest | LooseImages, threads: int, batches: int):
         self._manifest, self._batches, self._count = manifest, batches, threads
         self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
         self.failures: list[str] = []
 
-    def __call__(self, planned: Iterator[PlannedBatch]) -> Iterator[tuple[PlannedBatch, Encoded]]:
+    def __call__(
+        self, planned: Iterator[PlannedBatch]
+    ) -> Iterator[tuple[PlannedBatch, EncodedImages]]:
         """Each batch with the bytes of its images."""
         # a list for each stream: a read that an earlier one has begun may still fail
         failures: list[str] = []
         self.failures = failures
-        ahead: deque[tuple[PlannedBatch, list[Future[Encoded]]]] = deque()
+        ahead: deque[tuple[PlannedBatch, list[Future[EncodedImages]]]] = deque()
         try:
             for planned_batch in planned:
+                images = planned_batch.images_in(self._manifest)
                 parts = np.array_split(planned_batch.ids, min(self._count, len(planned_batch)))
-                reads = [self._threads.submit(self._read, part, failures) for part in parts]
+                reads = [self._threads.submit(self._read, images, part, failures) for part in parts]
                 ahead.append((planned_batch, reads))
 
                 # the oldest batch is yielded only when enough others are being read
@@ -57,11 +61,12 @@ class ReadAhead:
             for part in itertools.chain.from_iterable(parts for _, parts in ahead):
                 part.cancel()
 
-    def _read(self, ids: NDArray[np.int64], failures: list[str]) -> Encoded:
-        return [self._read_one(sample_id, failures) for sample_id in ids.tolist()]
+    def _read(
+        self, images: Manifest | LooseImages, ids: NDArray[np.int64], failures: list[str]
+    ) -> EncodedImages:
+        return [self._read_one(images.extent(number), failures) for number in ids.tolist()]
 
-    def _read_one(self, sample_id: int, failures: list[str]) -> NDArray[np.uint8]:
-        extent = self._manifest.extent(sample_id)
+    def _read_one(self, extent: Extent, failures: list[str]) -> NDArray[np.uint8]:
         try:
             return self._reader.read(extent)
         except OSError as error:
@@ -85,5 +90,7 @@ class ReadAhead:
         self._reader.close()
 
 
-def _result(planned: PlannedBatch, parts: list[Future[Encoded]]) -> tuple[PlannedBatch, Encoded]:
+def _result(
+    planned: PlannedBatch, parts: list[Future[EncodedImages]]
+) -> tuple[PlannedBatch, EncodedImages]:
     return planned, [data for part in parts for data in part.result()]

@@ -129,4 +129,6 @@ class DaliConfig(DaliOptions):
             GPU, and is slower (docs/pixels.md).
     """
 
+    reads_loose_images = True
+
     resize: str = option("torch", check_choice, RESIZE)

@@ -162,7 +162,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
 
     def stored(planned: PlannedBatch) -> _StoredRegion:
         image, start, size = planned.source, planned.region[:, :2], planned.region[:, 2:]
-        orientations = manifest.take_orientations(planned.ids)
+        orientations = planned.images_in(manifest).take_orientations(planned.ids)
         mirrored = np.stack(
             [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
         )
@@ -176,7 +176,11 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
         return PlanInput(
-            dtype, 0, lambda planned: np.isin(manifest.take_orientations(planned.ids), orientations)
+            dtype,
+            0,
+            lambda planned: np.isin(
+                planned.images_in(manifest).take_orientations(planned.ids), orientations
+            ),
         )
 
     turn = TurnInputs(

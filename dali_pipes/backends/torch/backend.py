@@ -4,7 +4,6 @@ The DataLoader's sampler yields planned batches instead of indices, so that each
 whole batch; `_Images` is the dataset.
 """
 
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
 from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
@@ -72,7 +71,7 @@ class TorchBackend(Backend):
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
-            worker_init_fn=_leave_ctrl_c_to_the_main_process if workers else None,
+            worker_init_fn=leave_ctrl_c_to_the_main_process if workers else None,
             # a separate one, so that the model's random numbers do not depend on the loader
             generator=torch.Generator("cpu"),
             **options,
@@ -160,6 +159,7 @@ class _Images(Dataset[WorkerResult]):
 
     def __getitem__(self, numbered: NumberedBatch) -> WorkerResult:
         number, planned = numbered
+        images_by_id = planned.images_in(self._manifest)
         n, form = len(planned), (self._dtype, self._memory_format, _memory)
         groups = tuple(
             pixels.empty_images(n * len(views), self._channels, views[0].shape, *form)
@@ -168,12 +168,12 @@ class _Images(Dataset[WorkerResult]):
         outs = [out for images in groups for out in torch.split(images, n)]
         views = list(map(_ViewWriter, self._transforms, self._functions, planned.views, outs))
         orientations = (
-            self._manifest.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+            images_by_id.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         )
 
         # image by image: each is read and decoded once, for all of its views
         for at, sample_id in enumerate(planned.ids):
-            extent = self._manifest.extent(sample_id)
+            extent = images_by_id.extent(sample_id)
             encoded = self.reader.read(extent)
             with span("decode"):
                 decoded = self._decode(
@@ -266,12 +266,3 @@ def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
         instead = ", or take ", Mention(TorchConfig, "decoder", "pil")
         raise OptionError(TorchConfig, f"decoder is {decoder}, but {error}", *instead) from None
     return partial(jpeg_decode.read, decoder)
-
-
-def _leave_ctrl_c_to_the_main_process(worker: int) -> None:
-    """Makes a worker ignore SIGINT.
-
-    A terminal sends it to all processes of a program, and a training run still finishes its step
-    and saves.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow as read_pil
 from dali_pipes.backends.common.jpeg_decode import resize_region
 from dali_pipes.backends.common.pixels import Normalizer
-from dali_pipes.backends.common.read_ahead import Encoded, ReadAhead
+from dali_pipes.backends.common.read_ahead import EncodedImages, ReadAhead
 from dali_pipes.backends.common.torchvision_augment import augment
 from dali_pipes.backends.common.transfer import hand_over, ids_on
 from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
@@ -87,12 +87,12 @@ class TorchvisionGpuBackend(Backend):
     def functions_on(cls, config: Any, device: torch.device) -> torch.device:
         return device
 
-    def _ready(self, planned: PlannedBatch, files: Encoded) -> Delivery:
+    def _ready(self, planned: PlannedBatch, files: EncodedImages) -> Delivery:
         with span("decode"), torch.cuda.stream(self._own_stream):
             batch = self._make(planned, files)
         return planned, hand_over(batch, self._own_stream) if self._own_stream else batch
 
-    def _make(self, planned: PlannedBatch, files: Encoded) -> DecodedBatch:
+    def _make(self, planned: PlannedBatch, files: EncodedImages) -> DecodedBatch:
         images = torch.empty(
             (len(planned), self._transform.channels, *self._transform.shape),
             dtype=torch.uint8,

@@ -4,7 +4,7 @@
         no `Encoding`                             the bytes stay as they are
         small enough, and suits the hardware      only its metadata is removed (`without_metadata`)
         else                                      resized, turned if asked for, encoded (`_jpeg`)
-    → Encoded, or the reason why the image is left out
+    → EncodedImage, or the reason why the image is left out
 
 Hardware decoders take baseline JPEGs with one scan only. ITU-T T.81, annex B, defines the markers
 and segments of a JPEG.
@@ -182,7 +182,7 @@ class Encoding:
     exif: str
 
 
-class Encoded(NamedTuple):
+class EncodedImage(NamedTuple):
     """The bytes to write.
 
     Attributes:
@@ -207,7 +207,7 @@ class LeftOutError(Exception):
 
 def encode(
     read: Callable[[], bytes], scanned: tuple[int, int], orientation: int, encoding: Encoding | None
-) -> Encoded:
+) -> EncodedImage:
     """Reads and decodes one image, and encodes it.
 
     Args:
@@ -238,7 +238,7 @@ def encode(
                 # also where the bytes are only copied: a damaged image is found by decoding it
                 image.load()
                 if encoding is None:
-                    return Encoded(content, EXTENSIONS[str(image.format)], True)
+                    return EncodedImage(content, EXTENSIONS[str(image.format)], True)
                 return _encode(content, image, orientation, encoding)
     except (LeftOutError, FetchError):
         raise
@@ -250,7 +250,9 @@ def encode(
         raise LeftOutError(f"cannot be decoded ({type(error).__name__}: {error})") from None
 
 
-def encode_sample(source: Manifest, encoding: Encoding | None, sample_id: int) -> Encoded | str:
+def encode_sample(
+    source: Manifest, encoding: Encoding | None, sample_id: int
+) -> EncodedImage | str:
     """Encodes one sample with its mask; returns a text, the reason, if it cannot be used."""
     height, width = source.sizes[sample_id].tolist()
     orientation = int(source.take_orientations(np.array([sample_id]))[0])
@@ -282,7 +284,9 @@ def relative_name(source: Manifest, sample_id: int) -> str:
     return os.path.relpath(source.name(sample_id), source.root)
 
 
-def _encode(content: bytes, image: Image.Image, orientation: int, encoding: Encoding) -> Encoded:
+def _encode(
+    content: bytes, image: Image.Image, orientation: int, encoding: Encoding
+) -> EncodedImage:
     """Encodes an image, unless it is a JPEG that only has to lose its metadata.
 
     Such a JPEG is small enough, need not be turned, and suits the hardware decoder.
@@ -300,7 +304,7 @@ def _encode(content: bytes, image: Image.Image, orientation: int, encoding: Enco
         )
 
     if size == image.size and not turned and suits_hardware(content):
-        return Encoded(without_metadata(content, orientation), "jpg", True)
+        return EncodedImage(without_metadata(content, orientation), "jpg", True)
 
     # alpha and color profile are dropped, as loaders do
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
@@ -310,7 +314,7 @@ def _encode(content: bytes, image: Image.Image, orientation: int, encoding: Enco
     if turned:
         pixels = upright(pixels, orientation)
 
-    return Encoded(
+    return EncodedImage(
         _jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)),
         "jpg",
         False,

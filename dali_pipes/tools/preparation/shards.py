@@ -37,7 +37,7 @@ from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order
 from dali_pipes.tools.preparation.beside import MASK, Beside, kept_beside
 from dali_pipes.tools.preparation.config import Part
-from dali_pipes.tools.preparation.encode import Encoded, Encoding, encode_sample, relative_name
+from dali_pipes.tools.preparation.encode import EncodedImage, Encoding, encode_sample, relative_name
 from dali_pipes.tools.preparation.record import Outcome, Record
 
 
@@ -171,7 +171,7 @@ def write_shard(
     source: Manifest,
     encoding: Encoding | None,
     shard: Shard,
-    images: Iterable[Encoded | str] | None = None,
+    images: Iterable[EncodedImage | str] | None = None,
 ) -> WrittenShard:
     """Writes one shard, whole or not at all.
 
@@ -196,7 +196,7 @@ def write_shard(
     try:
         with tarfile.open(aside, "w", format=tarfile.USTAR_FORMAT) as tar:
             for sample_id, image in enumerate(islice(images, shard.end - shard.first), shard.first):
-                if isinstance(image, Encoded):
+                if isinstance(image, EncodedImage):
                     _add(tar, f"{sample_id:09d}.{image.extension}", image.content)
                     _add(tar, f"{sample_id:09d}.cls", str(int(source.labels[sample_id])).encode())
                     more = beside.members(sample_id) | (

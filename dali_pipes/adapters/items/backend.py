@@ -1,0 +1,337 @@
+"""`ItemsBackend`: runs the items of planned batches, and has other backends make their pictures.
+
+    planned ids → items (run.py) → planned pictures → a backend for each transform → joined
+
+Pictures with equal transforms are one planned batch: all N of one place, then all N of the next.
+Their random numbers are keyed by (seed, epoch, id, view), where the views of an item are counted
+over all of its pictures.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from dali_pipes.adapters.from_torch.structure import PictureSlot
+from dali_pipes.adapters.items.bad_items import BadItems, PictureError
+from dali_pipes.adapters.items.run import ItemBatch, ItemRunner, ItemTask
+from dali_pipes.adapters.items.transform import ItemTransform
+from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.plan import PlannedBatch, plan_loose
+from dali_pipes.plan.transforms import Transform
+
+ITEM = "item"  # the name of the items among the targets of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWorkers:
+    """How items are run.
+
+    Attributes:
+        num_workers, prefetch_factor: as of a DataLoader.
+    """
+
+    num_workers: int
+    prefetch_factor: int
+
+    def dataloader(self, dataset: Any, tasks: Any) -> "DataLoader[Any]":
+        """A DataLoader that gives these tasks to a data set."""
+        options: dict[str, Any] = (
+            {
+                "prefetch_factor": self.prefetch_factor,
+                "persistent_workers": True,
+                "worker_init_fn": leave_ctrl_c_to_the_main_process,
+            }
+            if self.num_workers
+            else {}
+        )
+        return DataLoader(
+            dataset,
+            sampler=tasks,
+            batch_size=None,
+            num_workers=self.num_workers,
+            collate_fn=_as_it_is,
+            # a separate one, so that the model's random numbers do not depend on the loader
+            generator=torch.Generator("cpu"),
+            **options,
+        )
+
+
+class PicturePart(NamedTuple):
+    """The pictures that one backend makes: their places among those of an item."""
+
+    transform: Transform
+    places: list[int]
+    backend: Backend
+
+
+class _PlannedItems(NamedTuple):
+    """A planned batch of items that were run, and what each part is to make of them."""
+
+    planned: PlannedBatch
+    values: Any
+    pictures: list[PlannedBatch]
+
+
+class ItemsBackend(Backend):
+    """
+    Args:
+        runner: runs the items.
+        workers: where it does so.
+        bad: the bad pictures that are known.
+        build_part: makes the backend of a transform for batches of some size.
+    """
+
+    _transform: ItemTransform
+
+    def __init__(
+        self,
+        *arguments: Any,
+        runner: ItemRunner,
+        workers: ItemWorkers,
+        bad: BadItems,
+        build_part: Callable[[Transform, int], Backend],
+        **options: Any,
+    ):
+        self._runner, self._workers = runner, workers
+        self._bad, self._build_part = bad, build_part
+        super().__init__(*arguments, **options)
+
+    def _prepare(self) -> None:
+        places: list[tuple[Transform, list[int]]] = []
+        for place, picture in enumerate(self._transform.pictures):
+            transform = cast(Transform, picture.transform)
+            known = next((own for other, own in places if other == transform), None)
+            if known is None:
+                places.append((transform, known := []))
+            known.append(place)
+
+        self._parts = [
+            PicturePart(transform, own, self._build_part(transform, self._batch_size * len(own)))
+            for transform, own in places
+        ]
+        self._tasks, self._iterator = _Tasks(), cast(Any, None)
+        self._loader: DataLoader[ItemBatch] | None = self._workers.dataloader(
+            self._runner, self._tasks
+        )
+
+    def backend_of(self, part: int) -> Backend:
+        """The backend that makes the pictures of a part."""
+        return self._parts[part].backend
+
+    def explain(self) -> str:
+        count = self._workers.num_workers
+        where = f"in {count} processes" if count else "in this process"
+        made = dict.fromkeys(part.backend.explain() for part in self._parts)
+        kind = type(self._runner.dataset).__name__
+        return f"{kind} is run for every item of every epoch, {where}; {'; '.join(made)}"
+
+    @property
+    def engine_mix(self) -> str | None:
+        mixes = dict.fromkeys(part.backend.engine_mix for part in self._parts)
+        return "; ".join(filter(None, mixes)) or None
+
+    @property
+    def own_gpu(self) -> torch.device | None:
+        return self._parts[0].backend.own_gpu
+
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+        if self._loader is None:
+            raise RuntimeError("the loader is closed")
+
+        asked: deque[PlannedBatch] = deque()
+        self._tasks.each = _tasks_of(planned, asked, self._bad.keys)
+        # persistent workers serve the new iterator
+        self._iterator = iter(self._loader)
+
+        errors: list[Exception] = []
+        items = _until_error(self._plan_items(self._iterator, asked), errors)
+        # each backend takes planned batches as far ahead as it wants; all in this thread
+        *each_part, delivered = itertools.tee(items, len(self._parts) + 1)
+        streams = [
+            part.backend.stream(map(partial(_pictures_of, number), own))
+            for number, (part, own) in enumerate(zip(self._parts, each_part, strict=True))
+        ]
+        return self._deliver(delivered, streams, errors)
+
+    def _plan_items(
+        self, batches: Iterator[ItemBatch], asked: deque[PlannedBatch]
+    ) -> Iterator[_PlannedItems]:
+        for batch in batches:
+            planned = asked.popleft()
+            if batch.error:
+                raise batch.error
+            count = len(planned) * len(self._transform.pictures)
+            self._bad.note(batch.bad, planned.epoch, planned.step, count)
+            self._refuse_unequal_sizes(batch, planned)
+            pictures = [self._plan_part(part, batch, planned) for part in self._parts]
+            yield _PlannedItems(planned, batch.values, pictures)
+
+    def _plan_part(
+        self, part: PicturePart, batch: ItemBatch, planned: PlannedBatch
+    ) -> PlannedBatch:
+        n, first_views = len(planned), self._transform.first_views
+        numbers = np.concatenate([np.arange(place * n, (place + 1) * n) for place in part.places])
+        ids = np.tile(planned.ids, len(part.places))
+        first = np.repeat([first_views[place] for place in part.places], n)
+
+        def draws(view: int) -> Draws:
+            return Draws(self._runner.seed, planned.epoch, ids, view=first + view)
+
+        return plan_loose(batch.images, numbers, part.transform, draws, planned.epoch, planned.step)
+
+    def _refuse_unequal_sizes(self, batch: ItemBatch, planned: PlannedBatch) -> None:
+        """Refuses pictures of one item that have the same draws and other sizes.
+
+        A crop of one is none of the other.
+        """
+        n = len(planned)
+        first: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        for place, picture in enumerate(self._transform.pictures):
+            if picture.draws is None:
+                continue
+            turns = cast(Transform, picture.transform).exif == "apply"
+            own = np.arange(place * n, (place + 1) * n)
+            sizes = batch.images.take_sizes(own, upright=turns)
+            other, expected = first.setdefault(picture.draws, (own, sizes))
+            for at in np.flatnonzero((sizes != expected).any(axis=1))[:1].tolist():
+                names = [batch.images.name(int(numbers[at])) for numbers in (other, own)]
+                each = [f"{width} × {height}" for height, width in (expected[at], sizes[at])]
+                raise ConfigError(
+                    f"item {planned.ids[at]}: pictures with draws={picture.draws!r} must have "
+                    f"equal sizes, and {names[0]} has {each[0]} pixels, {names[1]} {each[1]}; "
+                    "resize the files, or leave out draws"
+                )
+
+    def _deliver(
+        self,
+        batches: Iterator[_PlannedItems],
+        streams: list[Iterator[Delivery]],
+        errors: list[Exception],
+    ) -> Iterator[Delivery]:
+        for planned, values, pictures in batches:
+            made: list[Any] = [None] * len(self._transform.pictures)
+            for number, (part, stream) in enumerate(zip(self._parts, streams, strict=True)):
+                decoded = _next(stream, pictures[number], planned, number)
+                for at, place in enumerate(part.places):
+                    made[place] = _take_place(decoded, part, at, len(planned))
+
+            target = {ITEM: fill_values(values, made, self._device)}
+            first = made[0] if isinstance(made[0], torch.Tensor) else next(iter(made[0].values()))
+            yield planned, DecodedBatch(first, torch.from_numpy(planned.ids), targets=target)
+
+        # after what came before it is delivered
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.backend.close()
+        end_workers(self._iterator)
+        self._loader = self._iterator = None
+
+
+class _Tasks:
+    """The sampler of the DataLoader: gives it tasks instead of indices."""
+
+    def __init__(self) -> None:
+        self.each: Iterator[ItemTask] = iter(())
+
+    def __iter__(self) -> Iterator[ItemTask]:
+        return self.each
+
+
+def _tasks_of(
+    planned: Iterator[PlannedBatch], asked: deque[PlannedBatch], bad: frozenset[str]
+) -> Iterator[ItemTask]:
+    for batch in planned:
+        asked.append(batch)
+        yield ItemTask(batch.epoch, batch.ids, bad)
+
+
+def _until_error(
+    batches: Iterator[_PlannedItems], errors: list[Exception]
+) -> Iterator[_PlannedItems]:
+    """The same batches; an error ends them and goes into `errors`.
+
+    Raised here, it would meet libraries that take planned batches ahead (loader/work.py).
+    """
+    try:
+        yield from batches
+    except Exception as error:
+        errors.append(error)
+
+
+def _pictures_of(part: int, items: _PlannedItems) -> PlannedBatch:
+    return items.pictures[part]
+
+
+def _next(
+    stream: Iterator[Delivery], pictures: PlannedBatch, planned: PlannedBatch, part: int
+) -> DecodedBatch:
+    """The next batch of a part, which must be these pictures."""
+    try:
+        made, decoded = next(stream)
+    except StopIteration:
+        raise RuntimeError("the backend of the pictures ended before the plan did") from None
+    except ConfigError:  # says nothing about a file
+        raise
+    except Exception as error:
+        raise PictureError(pictures, planned.ids, part) from error
+    if made is not pictures:
+        raise RuntimeError(f"the backend made the pictures of step {made.step} out of turn")
+    return decoded
+
+
+def _take_place(decoded: DecodedBatch, part: PicturePart, at: int, count: int) -> Any:
+    """The pictures of one place: (N, C, H, W), or of several views as `Batch.views`."""
+    groups = [
+        images.view(-1, len(part.places), count, *images.shape[1:])[:, at]
+        for images in decoded.groups
+    ]
+    names = part.transform.view_names
+    if not names:
+        return groups[0][0]
+    return {name: group.transpose(0, 1) for name, group in zip(names, groups, strict=True)}
+
+
+def fill_values(values: Any, pictures: list[Any], device: torch.device) -> Any:
+    """The collated items with pictures in their slots, on this device."""
+    if isinstance(values, PictureSlot):
+        return pictures[values.number]
+    if isinstance(values, torch.Tensor):
+        return values.to(device, non_blocking=True)
+
+    def inside(value: Any) -> Any:
+        return fill_values(value, pictures, device)
+
+    # containers as default_collate makes them
+    kind: Any = type(values)
+    if isinstance(values, Mapping):
+        return kind({key: inside(value) for key, value in values.items()})
+    if isinstance(values, tuple) and hasattr(values, "_fields"):
+        return kind(*map(inside, values))
+    if isinstance(values, (tuple, list)):
+        return kind(map(inside, values))
+    if is_dataclass(values) and not isinstance(values, type):
+        filled = copy(values)
+        # `replace` would call __init__, which was written for the values of one item
+        for each in fields(values):
+            object.__setattr__(filled, each.name, inside(getattr(values, each.name)))
+        return filled
+    return values
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

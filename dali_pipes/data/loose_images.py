@@ -1,0 +1,62 @@
+"""Images that are in no manifest, such as those that a data set's own code names item by item."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.reader import Extent, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class LooseImages:
+    """Images whose sizes are known, each in a file of its own or in memory.
+
+    Backends ask them what they ask a manifest, by the place in these lists.
+
+    Attributes:
+        names: the absolute path of each file, or what messages call an image in memory.
+        encoded: the bytes of each image in memory, and None for a file.
+        sizes: (N, 2) int64 heights and widths in pixels, as stored.
+        orientations: (N,) int8, the EXIF orientations, 1 to 8.
+    """
+
+    names: list[str]
+    encoded: list[bytes | None]
+    sizes: NDArray[np.int64]
+    orientations: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def extent(self, number: int) -> Extent:
+        """The place of one image's encoded bytes."""
+        return Extent(self.names[number], data=self.encoded[number])
+
+    def name(self, number: int) -> str:
+        """The name of one image in messages."""
+        return self.names[number]
+
+    def read(self, number: int) -> NDArray[np.uint8]:
+        """Reads one image's encoded bytes, or raises an OSError."""
+        return Reader(keep=1).read(self.extent(number))
+
+    def take_sizes(self, numbers: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
+        """(N, 2) heights and widths in pixels, as stored or once they are turned by EXIF."""
+        sizes = self.sizes[numbers]
+        turned = self.orientations[numbers] >= 5  # these swap height and width
+        return np.where(turned[:, None], sizes[:, ::-1], sizes) if upright else sizes
+
+    def take_orientations(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        """(N,) int8, the EXIF orientations, 1 to 8."""
+        return self.orientations[numbers]
+
+    @property
+    def some_sizes(self) -> NDArray[np.int64]:
+        """(N, 2) heights and widths in pixels, for statistics."""
+        return self.sizes
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether a library may read each image by its path alone: not those in memory."""
+        return False
