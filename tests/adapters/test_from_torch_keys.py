@@ -56,3 +56,28 @@ def test_a_value_that_is_changed_in_place_is_seen():
     assert keys.of(crop, is_cheap=True) != first
     crop.scale = [0.1, 1.0]
     assert keys.of(crop, is_cheap=True) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda step: setattr(step, "mean", step.std),
+        lambda step: step.mean.__setitem__(0, 0.25),
+        lambda step: step.mean.append(0.5),
+        lambda step: setattr(step, "more", 1),
+        lambda step: step._forward_hooks.__setitem__(0, print),
+        lambda step: setattr(step, "__dict__", {**vars(step), "mean": step.std}),
+        lambda step: setattr(
+            step, "__dict__", dict(zip(vars(step), reversed(vars(step).values()), strict=True))
+        ),
+    ],
+    ids=["attribute", "value", "length", "new", "hook", "dict", "names"],
+)
+def test_a_list_of_steps_is_compared_each_time(change):
+    keys, step = StepKeys(), transforms.Normalize([0.5, 0.4, 0.3], [0.2, 0.2, 0.2])
+    steps = [transforms.ToTensor(), step]
+    first = keys.of_all(steps)
+    assert keys.of_all(steps) is first
+
+    change(step)
+    assert keys.of_all(steps) != first

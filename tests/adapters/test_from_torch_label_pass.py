@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
 from dali_pipes.adapters.from_torch.recording import openers
-from dali_pipes.adapters.from_torch.recording.cheap import noise_of
+from dali_pipes.adapters.from_torch.recording.cheap import Copies, noise_of
 from dali_pipes.adapters.from_torch.recording.visit import Opened
 from dali_pipes.adapters.from_torch.structure import first_difference, slot
 from dali_pipes.adapters.from_torch.trace import trace
@@ -96,6 +97,31 @@ def test_what_a_sample_writes_into_cheap_noise_no_other_sample_gets(make, mode):
     # as many as are copied at once, and more
     assert np.array_equal(noise.pixels, pixels)
     assert all(np.array_equal(make(opened, noise)[0], as_made) for _ in range(40))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda tensor: tensor,
+        weakref.ref,
+        lambda tensor: str(tensor.add_(1)),
+        lambda tensor: tensor.numpy().fill(0),
+        lambda tensor: str(tensor.unsqueeze_(0)),
+        lambda tensor: setattr(tensor, "data", tensor.data[:2]),
+        lambda tensor: setattr(tensor, "label", 1),
+        lambda tensor: str(tensor.requires_grad_()),
+    ],
+    ids=["kept", "weak", "add", "fill", "axes", "data", "attribute", "gradient"],
+)
+def test_a_small_tensor_is_handed_out_again_only_if_it_is_as_it_was(use):
+    copies = Copies(torch.rand(3, 4, 4))
+    first = id(copies.take()[0])
+    assert id(copies.take()[0]) == first
+
+    kept = use(copies.take()[0])
+    fresh, snapshot = copies.take()
+    assert id(fresh) != first and snapshot.holds(fresh)
+    del kept
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ is what is known of all samples.
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +15,6 @@ from dali_pipes.adapters.from_torch.chains import Chain, chain_of
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
 from dali_pipes.adapters.from_torch.recording.containers import Containers
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
-from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
@@ -31,8 +30,14 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     states_kept,
     used,
 )
-from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_files, visiting
-from dali_pipes.adapters.from_torch.structure import Shown, take_apart
+from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_files, record
+from dali_pipes.adapters.from_torch.structure import (
+    Found,
+    Shown,
+    end_of,
+    show,
+    take_apart,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,14 +46,19 @@ class Seen:
 
     Attributes:
         skeleton: what the data set returned, with a `PictureSlot` in the place of each picture.
-        shown: what is in each slot.
+        found: what is in each slot.
         chains: the ways of the pictures in each slot, once `Recorder.trace` has added them.
     """
 
     visit: Visit
     skeleton: Any
-    shown: list[Shown]
-    chains: list[list[Chain]] = field(default_factory=list)
+    found: Sequence[Found]
+    chains: Sequence[list[Chain]] = ()
+
+    @property
+    def shown(self) -> list[Shown]:
+        """What is in each slot, in full."""
+        return list(map(show, self.found))
 
     @property
     def used(self) -> list[Chain]:
@@ -71,13 +81,7 @@ class Seen:
         """Which mark each slot shows, and how. This is cheaper than `signature`, since it needs no
         chains.
         """
-        # lists, since generators take twice as long, and all samples are compared
-        return tuple(
-            [
-                (shown.kind, shown.dtype, shown.is_stacked, *map(_end_of, shown.matches))
-                for shown in self.shown
-            ]
-        )
+        return tuple(map(end_of, self.found))
 
     def does_as(self, slots: list[tuple[Shown, list[Chain]]]) -> bool:
         """Whether its pictures come about in the same way as those of another visit."""
@@ -119,13 +123,6 @@ class Seen:
             )
             for shown, chains in zip(self.shown, self.chains, strict=True)
         )
-
-
-def _end_of(match: Match) -> tuple[Any, ...]:
-    # few digits, since fitted numbers have rounding errors
-    scale = match.scale and " ".join(f"{each:.3e}" for each in match.line)
-    table = match.table and match.table.key
-    return (match.mark.number, match.layout, match.channels, scale, table)
 
 
 @dataclass(slots=True)
@@ -224,13 +221,12 @@ class Recorder:
         while True:
             visit = Visit(supply, self.keys, self.known, seed, self.containers, self.masks)
             try:
-                with visiting(visit):
-                    if is_in_worker and self._workers:
-                        with in_worker(self.copy, self._workers):
-                            sample = get_sample(self.copy, index)
-                    else:
-                        sample = get_sample(self.copy, index)
-                skeleton, shown = take_apart(sample, visit)
+                if is_in_worker and self._workers:
+                    with in_worker(self.copy, self._workers):
+                        sample = record(visit, get_sample, self.copy, index)
+                else:
+                    sample = record(visit, get_sample, self.copy, index)
+                skeleton, found = take_apart(sample, visit)
             finally:
                 # no cache may keep a picture that was made up
                 forgotten = forget(self._caches, self._used) if self._caches else False
@@ -239,18 +235,17 @@ class Recorder:
             # If nothing was opened, a cache may have had the picture. It is empty now, and the
             # second visit opens the file, or there is none to be opened.
             if visit.opened or not forgotten or is_again:
-                return Seen(visit, skeleton, shown)
+                return Seen(visit, skeleton, found)
             is_again = True
 
     def see_together(
         self, indices: list[Any], supply: Supply, seed: int
-    ) -> tuple[Visit, list[tuple[Any, list[Shown]]]]:
+    ) -> tuple[Visit, list[tuple[Any, list[Found]]]]:
         """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
         the skeleton and what is in its slots.
         """
         visit = Visit(supply, self.keys, self.known, seed, self.containers)
-        with visiting(visit):
-            samples = list(self.copy.__getitems__(indices))
+        samples = record(visit, lambda: list(self.copy.__getitems__(indices)))
         return visit, [take_apart(sample, visit) for sample in samples]
 
     def _refuse_change(self, what: str) -> NoReturn:

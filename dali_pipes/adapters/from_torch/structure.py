@@ -16,7 +16,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.marks import Match, is_picture, kind_of
+from dali_pipes.adapters.from_torch.recording.marks import (
+    Mark,
+    Match,
+    dtype_of,
+    is_picture,
+    kind_of,
+)
 from dali_pipes.adapters.from_torch.recording.visit import Visit
 
 
@@ -56,34 +62,67 @@ class Shown:
         return self.kind != "pil" and any(each.table is not None for each in self.matches)
 
 
-def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Shown]]:
+# what is in a slot: the mark alone if it is a tensor as it was handed out
+Found = Shown | Mark
+
+
+def take_apart(value: Any, visit: Visit) -> tuple[Any, list[Found]]:
     """Returns the skeleton of a sample, and what is in its slots, in their order."""
-    shown: list[Shown] = []
+    found: list[Found] = []
     pictures: list[Any] = []
 
     def leaf(value: Any) -> Any:
         # the usual labels first, which are in every sample
         kind = type(value)
-        if kind is int or kind is str or not is_picture(value):
+        if kind is int or kind is str:
             return value
         # the same picture once more, as an autoencoder's input and target
         for number, other in enumerate(pictures):
             if other is value:
                 return slot(number)
+        # what a step returned, as in nearly all samples
+        if kind is torch.Tensor and (mark := visit.find_still(value)) is not None:
+            found.append(mark)
         # an array that shows no mark is data, such as a mask that was computed
-        if (found := _show(value, visit)) is None:
+        elif is_picture(value) and (shown := _show(value, visit)) is not None:
+            found.append(shown)
+        else:
             return value
-        shown.append(found)
         pictures.append(value)
-        return slot(len(shown) - 1)
+        return slot(len(found) - 1)
 
-    return rebuild(leaf, value), shown
+    return rebuild(leaf, value), found
+
+
+def show(found: Found) -> Shown:
+    """What is in a slot, in full."""
+    if isinstance(found, Shown):
+        return found
+    assert found.snapshot
+    match = Match(found, "tensor", found.snapshot.layout)
+    return Shown((match,), False, "tensor", found.snapshot.dtype)
+
+
+def end_of(found: Found) -> tuple[Any, ...]:
+    """What is in a slot, in a form that is compared with other visits."""
+    # nearly all samples: the same as for `show`, without making it
+    if type(found) is Mark:
+        now: Any = found.snapshot
+        return ("tensor", now.dtype, False, (found.number, now.layout, "same", None, None))
+    shown = show(found)
+    return (shown.kind, shown.dtype, shown.is_stacked, *map(_end_of, shown.matches))
+
+
+def _end_of(match: Match) -> tuple[Any, ...]:
+    # few digits, since fitted numbers have rounding errors
+    scale = match.scale and " ".join(f"{each:.3e}" for each in match.line)
+    table = match.table and match.table.key
+    return (match.mark.number, match.layout, match.channels, scale, table)
 
 
 def _show(value: Any, visit: Visit) -> Shown | None:
-    is_pil = isinstance(value, Image.Image)
-    dtype = value.mode if is_pil else _name(value.dtype)
-    if is_pil or value.ndim < 4:
+    dtype = dtype_of(value)
+    if isinstance(value, Image.Image) or value.ndim < 4:
         match = visit.match(value)
         return Shown((match,), False, kind_of(value), dtype) if match else None
 
@@ -92,9 +131,6 @@ def _show(value: Any, visit: Visit) -> Shown | None:
     if not all(matches):
         return None
     return Shown(tuple(each for each in matches if each), True, kind_of(value), dtype)
-
-
-_name = cache(str)
 
 
 # the usual types of leaves, which are looked at first
@@ -198,7 +234,7 @@ def first_difference(one: Any, other: Any) -> str | None:
         if len(one) != len(other):
             return ""
         names, form, values = range(len(one)), "[{}]", zip(one, other, strict=True)
-    elif isinstance(one, Mapping):
+    elif kind is dict or isinstance(one, Mapping):
         names, form = list(one), "[{!r}]"
         if names != list(other):
             return ""
@@ -211,7 +247,7 @@ def first_difference(one: Any, other: Any) -> str | None:
 
     # the name of a place is made only where there is a difference
     for name, (ours, theirs) in zip(names, values, strict=True):
-        if ours is theirs:
+        if ours is theirs or (type(ours) is int is type(theirs) and ours == theirs):
             continue
         if (inside := first_difference(ours, theirs)) is not None:
             return form.format(name) + inside

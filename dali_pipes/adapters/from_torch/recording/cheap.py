@@ -4,6 +4,8 @@
 They are made once, and copied for each sample (`Copies`).
 """
 
+import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +46,34 @@ class Copies:
         size = 0 if isinstance(picture, Image.Image) else picture.nbytes
         self._at_once = _AT_ONCE if size <= _SMALL else 1
         self._copies: list[tuple[Any, Snapshot | None]] = []
+        self._latest: tuple[Any, Snapshot | None] = None, None
 
     def take(self) -> tuple[Any, Snapshot | None]:
         """A copy that nobody else has, and of a tensor what it is now."""
+        if self._is_free():
+            return self._latest
         if not self._copies:
             # those made in a program's inference mode would be of no use out of it
             with torch.inference_mode(False):
                 self._copies = [self._copy() for _ in range(self._at_once)]
-        return self._copies.pop()
+        self._latest = self._copies.pop()
+        return self._latest
+
+    def _is_free(self) -> bool:
+        """Whether nobody has the latest tensor any more, and nobody has changed it. A new one takes
+        several times as long, with what is freed.
+
+        A view that the program keeps is not seen here, and has the same values as that of a new
+        one; if it is written into, the tensor shows its mark no more.
+        """
+        value, snapshot = self._latest
+        # three references: the tuple's, the variable's, and the argument's
+        return (
+            snapshot is not None
+            and sys.getrefcount(value) == 3
+            and snapshot.holds(value)
+            and not (value.requires_grad or value.__dict__ or weakref.getweakrefcount(value))
+        )
 
     def _copy(self) -> tuple[Any, Snapshot | None]:
         if self._array is not None:
@@ -65,10 +87,10 @@ class Copies:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheapNoise:
-    """Cheap noise: its pixels, and the picture of PIL that has them."""
+    """Cheap noise: its pixels, and Pillow's core of the image that has them."""
 
     pixels: Pixels
-    twin: Image.Image
+    twin: Any
 
     @property
     def is_small(self) -> bool:
@@ -78,8 +100,9 @@ class CheapNoise:
     def image(self) -> Any:
         """A copy of the picture, which takes half as long as `Image.copy`."""
         image: Any = Image.Image()
-        image.im = self.twin.im.copy()
-        image._mode, image._size = self.twin.mode, self.twin.size
+        twin = self.twin
+        image.im = twin.copy()
+        image._mode, image._size = twin.mode, twin.size
         return image
 
 
@@ -89,7 +112,7 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> CheapN
     if (known := _NOISE.get(key)) is None:
         shape = size if mode in ("L", "P", "1") else (*size, 3)
         pixels = np.random.default_rng([seed, number]).integers(0, 256, shape, np.uint8)
-        known = CheapNoise(pixels, Image.fromarray(pixels))
+        known = CheapNoise(pixels, Image.fromarray(pixels).im)
         if known.is_small:
             _NOISE[key] = known
     return known
@@ -130,15 +153,19 @@ class SmallPictures:
         Args:
             source: as for `note`.
         """
+        if (known := self.known(value, number)) is not None:
+            return known
+        if len(self._examples) > _MOST:
+            self._examples.clear()
+        self._examples[identity(value), number] = value, *self._small_of(value, number, source)
+        return self.of(value, number, source)
+
+    def known(self, value: Any, number: int) -> tuple[Any, Pixels, Any, Snapshot | None] | None:
+        """The same as `of`, which has been asked for this picture before; None: it has not."""
         # the examples of what steps return are the same objects in all visits
         known = self._examples.get((identity(value), number))
         if known is None:
-            if len(self._examples) > _MOST:
-                self._examples.clear()
-            known = self._examples[identity(value), number] = (
-                value,
-                *self._small_of(value, number, source),
-            )
+            return None
         _, copies, pixels, twin = known
         fresh, snapshot = copies.take()
         return fresh, pixels, twin, snapshot
@@ -150,7 +177,7 @@ class SmallPictures:
         if (known := self._small.get((form, number))) is None:
             made = _small(value, number, limits)
             is_plain = isinstance(made, Image.Image) and made.mode in ("RGB", "L")
-            twin = made if is_plain else None
+            twin = made.im if is_plain else None
             known = self._small[form, number] = Copies(made), pixels_of(made).copy(), twin
         return known
 

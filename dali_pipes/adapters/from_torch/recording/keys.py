@@ -5,12 +5,10 @@ these do the same.
 """
 
 import enum
-import operator
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -39,6 +37,8 @@ class StepKeys:
         self.pictures = SmallPictures()
         self.matches: dict[Any, Any] = {}
         self._keys: dict[Any, tuple[_Values, tuple[int, ...]]] = {}
+        # the same by the identity of a list of steps, which is kept, so that no other gets it
+        self._lists: dict[int, tuple[Sequence[Any], _Values, tuple[int, ...]]] = {}
         self._numbers: dict[Any, int] = {}
 
     def of(self, step: Any, is_cheap: bool = False) -> int:
@@ -52,8 +52,19 @@ class StepKeys:
     def of_all(self, steps: Sequence[Any]) -> tuple[int, ...]:
         """The numbers of steps that are called one after the other, whose attributes are compared
         by identity.
+
+        Args:
+            steps: a list that nobody changes.
         """
-        return self._known(steps)
+        known = self._lists.get(identity(steps))
+        if known is not None and known[1].are_same():
+            return known[2]
+        numbers = self._known(steps)
+        if len(self._lists) > _MOST:
+            self._lists.clear()
+        values, _ = self._keys[tuple(map(identity, steps))]
+        self._lists[identity(steps)] = steps, values, numbers
+        return numbers
 
     def _known(self, steps: Sequence[Any]) -> tuple[int, ...]:
         # a lookup by identity costs less than freezing all attributes
@@ -97,8 +108,6 @@ class _Values:
         self._steps = [
             each for each in held if not isinstance(each, others) and hasattr(each, "__dict__")
         ]
-        self._spaces: list[dict[str, Any]] = [vars(each) for each in self._steps]
-
         self._cells = [cell for each in functions for cell in each.__closure__ or ()]
         self._arrays = [
             to_array(each) for each in held if isinstance(each, (np.ndarray, torch.Tensor))
@@ -106,12 +115,12 @@ class _Values:
 
         # most of them are empty: a Module has ten dicts for hooks
         self._empty = [each for each in containers if not each]
-        self._full = [*self._spaces, *(each for each in containers if each)]
-        self._lengths = list(map(len, self._full))
-        short = [each for each in self._full[len(self._spaces) :] if len(each) <= _SHORT]
-        inner = [each.values() if isinstance(each, dict) else each for each in short]
+        full = [each for each in containers if each]
+        short = [each for each in full if len(each) <= _SHORT]
         # views, which always show what is in the dicts now
-        self._looked_at = [*(space.values() for space in self._spaces), *inner]
+        self._looked_at = [each.values() if isinstance(each, dict) else each for each in short]
+        # of a longer one only the length is looked at
+        self._long = [each for each in full if len(each) > _SHORT]
         self._values = self._now()
 
     def are_same(self) -> bool:
@@ -119,18 +128,19 @@ class _Values:
         # lists are equal if they have the same objects, which is looked at first; objects that
         # cannot be compared are others
         try:
-            return (
-                not any(self._empty)
-                and list(map(len, self._full)) == self._lengths
-                and self._now() == self._values
-                and all(map(operator.is_, map(vars, self._steps), self._spaces))
-            )
+            return not any(self._empty) and self._now() == self._values
         except Exception:  # of any class that we do not know
             return False
 
     def _now(self) -> list[Any]:
-        values = list(chain.from_iterable(self._looked_at))
-        # most steps have neither
+        # a program may put another dict in place of an object's, so that is asked for each time
+        values: list[Any] = [each.__dict__ for each in self._steps]
+        values += [list(each.values()) for each in values]
+        # most steps have none of these
+        if self._looked_at:
+            values += map(list, self._looked_at)
+        if self._long:
+            values += map(len, self._long)
         if self._cells:
             values += map(contents, self._cells)
         if self._arrays:

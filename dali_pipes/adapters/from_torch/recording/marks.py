@@ -8,6 +8,7 @@ is laid out. What is no copy has been changed by code that nobody has recorded.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class Mark:
         place: its place among the pictures that the call returned.
         upright: the pixels as the EXIF tag of the file turns them; None: there is no tag.
         number: its place among the marks of the visit.
-        twin: a PIL image with the same pixels, which is compared at little cost; None: there is
-            none.
+        twin: Pillow's core of an image with the same pixels, which is compared at little cost;
+            None: there is none.
         snapshot: what a tensor was when it was handed out; None: it is no tensor, or a large one.
         is_mask: whether it is a mask, (H, W), which is recognized by a table of its values.
     """
@@ -54,21 +55,17 @@ class Mark:
     def is_shown_by(self, image: Any) -> bool:
         """Whether a PIL image has the pixels of the twin; ten times as fast as `find`."""
         twin = self.twin
+        # without the properties `mode` and `size`, which are functions of Python
         return (
             twin is not None
-            and image.mode == twin.mode
-            and image.size == twin.size
-            and image.im.chop_difference(twin.im).getbbox() is None
+            and image._mode == twin.mode
+            and image._size == twin.size
+            and image.im.chop_difference(twin).getbbox() is None
         )
 
     @property
     def is_pil(self) -> bool:
         return isinstance(self.value, Image.Image)
-
-    def is_still(self, value: torch.Tensor) -> bool:
-        """Whether a tensor is the one that was handed out, and nobody has written into it."""
-        snapshot = self.snapshot
-        return value is self.value and snapshot is not None and snapshot.holds(value)
 
 
 class Snapshot:
@@ -80,21 +77,29 @@ class Snapshot:
     Args:
         value: the tensor, on the CPU.
         array: NumPy's view of it.
+
+    Attributes:
+        layout: "HW" or "CHW".
+        dtype: the dtype as text.
     """
 
-    __slots__ = ("_array", "_bytes", "_form")
+    __slots__ = ("_address", "_array", "_bytes", "_shape", "_stride", "_version", "dtype", "layout")
 
     def __init__(self, value: torch.Tensor, array: Pixels):
         self._array, self._bytes = array, array.tobytes()
-        self._form = _form_in_memory(value)
+        self._version, self._address = value._version, value.data_ptr()
+        self._shape, self._stride = value.shape, value.stride()
+        self.dtype, self.layout = dtype_of(value), "HW" if array.ndim == 2 else "CHW"
 
     def holds(self, value: torch.Tensor) -> bool:
         """Whether the tensor is as it was."""
-        return _form_in_memory(value) == self._form and self._array.tobytes() == self._bytes
-
-
-def _form_in_memory(value: torch.Tensor) -> tuple[Any, ...]:
-    return value._version, value.data_ptr(), value.shape, value.stride()
+        return (
+            value._version == self._version
+            and value.data_ptr() == self._address
+            and value.shape == self._shape
+            and value.stride() == self._stride
+            and self._array.tobytes() == self._bytes
+        )
 
 
 # not frozen, which would make it three times as slow, and there are several for each sample
@@ -135,6 +140,8 @@ def is_picture(value: Any) -> bool:
         return 2 <= value.ndim <= 4 and value.numel() >= _FEWEST
     if kind is int or kind is str:
         return False
+    if kind is Image.Image:
+        return True
     if isinstance(value, Image.Image):
         return True
     if not isinstance(value, (torch.Tensor, np.ndarray)) or not 2 <= value.ndim <= 4:
@@ -145,6 +152,19 @@ def is_picture(value: Any) -> bool:
 def is_stack(value: Any) -> bool:
     """Whether a value may be several pictures along its first axis."""
     return isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim == 4 and is_picture(value)
+
+
+def is_single(value: Any) -> bool:
+    """Whether a value may be one picture, and not several."""
+    return type(value) is Image.Image or (is_picture(value) and not is_stack(value))
+
+
+def dtype_of(value: Any) -> str:
+    """The dtype of a picture as text, or Pillow's mode."""
+    return str(value.mode) if isinstance(value, Image.Image) else _text(value.dtype)
+
+
+_text = cache(str)
 
 
 def kind_of(value: Any) -> str:

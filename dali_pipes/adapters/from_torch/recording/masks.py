@@ -105,7 +105,7 @@ class MaskNotes:
             file = self.file(number)
             values = draw_of(file.values, size, np.random.default_rng([seed, number]))
             pixels = values * np.uint8(255) if file.mode == "1" else values
-            made = CheapNoise(pixels, Image.fromarray(pixels)), values
+            made = CheapNoise(pixels, Image.fromarray(pixels).im), values
             if not made[0].is_small:
                 return made
             self._noise[key] = made

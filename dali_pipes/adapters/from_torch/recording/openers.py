@@ -150,7 +150,7 @@ def _source(file: Any) -> tuple[Any, bytes | None]:
 
 
 def _open_pil(original: Any, visit: Visit, fp: Any, mode: str = "r", formats: Any = None) -> Any:
-    path, data = _source(fp)
+    path, data = (fp, None) if type(fp) is str else _source(fp)
     opened = visit.open("PIL.Image.open", path, data, ())
     if visit.is_cheap:
         return visit.hand_out_noise(opened, _cheap_image)

@@ -32,7 +32,18 @@ _LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch", "dal
 _METHODS = ("__call__", "forward")
 _KNOWN: set[type] = set()  # classes of libraries that were patched
 _TRANSPARENT = ("Compose", "Lambda")  # of torchvision
-_IS_TRANSPARENT: dict[type, bool] = {}
+
+
+class _IsTransparent(dict[type, bool]):
+    """By a class, whether its calls are no steps: asked for each step of each sample."""
+
+    def __missing__(self, kind: type) -> bool:
+        is_of = f"{kind.__module__}.".startswith("torchvision.transforms.")
+        self[kind] = is_of and kind.__name__ in _TRANSPARENT
+        return self[kind]
+
+
+_IS_TRANSPARENT = _IsTransparent()
 # by the identity of a Compose: itself, so that no other object gets it, its list, and its steps
 _WHOLES: dict[int, tuple[Any, list[Any], list[Any]]] = {}
 _MOST = 64  # of them
@@ -108,7 +119,7 @@ def _telling(method: Callable[..., Any], own: OwnSteps) -> Callable[..., Any]:
         if visit is None:
             return method(self, *args, **options)
         # one call for all of them: the label pass calls a Compose for every sample, twice
-        if _is_transparent(type(self)):
+        if _IS_TRANSPARENT[type(self)]:
             if visit.is_cheap and not options and (steps := _known_whole(self)):
                 is_done, result = visit.call_whole(steps, self, args)
                 if is_done:
@@ -137,14 +148,6 @@ def _call_own(step: Any, image: Any) -> Any:
     return step(image)
 
 
-def _is_transparent(kind: type) -> bool:
-    # asked for each step of each sample
-    if (known := _IS_TRANSPARENT.get(kind)) is None:
-        is_of = f"{kind.__module__}.".startswith("torchvision.transforms.")
-        known = _IS_TRANSPARENT[kind] = is_of and kind.__name__ in _TRANSPARENT
-    return known
-
-
 def _known_whole(compose: Any) -> list[Any] | None:
     """The same as `_whole`, which is remembered as long as the Compose has the same steps."""
     parts = getattr(compose, "transforms", ())
@@ -168,12 +171,12 @@ def _whole(compose: Any) -> list[Any] | None:
 
     # exact classes: a subclass of the user's own has code of its own
     for each in getattr(compose, "transforms", ()):
-        if type(each).__name__ == "Compose" and _is_transparent(type(each)):
+        if type(each).__name__ == "Compose" and _IS_TRANSPARENT[type(each)]:
             inner = _whole(each)
             if inner is None:
                 return None
             steps += inner
-        elif type(each) in _KNOWN and not _is_transparent(type(each)):
+        elif type(each) in _KNOWN and not _IS_TRANSPARENT[type(each)]:
             steps.append(each)
         else:
             return None

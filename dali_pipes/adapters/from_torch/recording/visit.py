@@ -31,6 +31,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     Snapshot,
     find,
     is_picture,
+    is_single,
     is_stack,
     pixels_of,
     stack_like,
@@ -213,7 +214,7 @@ class Visit:
                 self.failed_step is not None,
             )
 
-        file: Place | None = None if path is None else os.path.abspath(os.fsdecode(path))
+        file: Place | None = None if path is None else _absolute(path)
         if file is None and data is not None:
             file = self._file_of(data) or self.containers.find(data, self.read)
 
@@ -231,7 +232,7 @@ class Visit:
         """The file with these contents, the latest of those that were read; None: there is none."""
         # cheap visits compare sizes only: contents would mean to read each file once more
         for name in reversed(self.read):
-            path = os.path.abspath(name)
+            path = _absolute(name)
             try:
                 if os.stat(path).st_size == len(data) and (
                     self.is_cheap or Path(path).read_bytes() == data
@@ -342,13 +343,25 @@ class Visit:
         example = self.known.get(numbers[-1])
         if example is None:
             return False, None
+
+        # nearly all are called with one picture, and return one
+        if len(args) == 1 and is_single(args[0]):
+            number = len(self.marks)
+            if (small := self.keys.pictures.known(example, number)) is not None:
+                match = self.match(args[0])
+                call = TransformCall(compose, [match], example, "", steps, numbers, "", numbers[-1])
+                self.calls.append(call)
+                self.events.append((numbers, _relation(match)))
+                fresh, pixels, twin, snapshot = small
+                self.marks.append(Mark(fresh, pixels, call, 0, None, number, twin, snapshot))
+                return True, fresh
+
         passed = args if len(args) > 1 else args[0]
         outputs = with_values_of(passed, example)
         if outputs is None:
             return False, None
 
-        is_one = len(args) == 1 and is_picture(passed) and not is_stack(passed)
-        inputs = [self.match(each) for each in (args if is_one else pictures_in(args))]
+        inputs = [self.match(each) for each in pictures_in(args)]
         call = TransformCall(compose, inputs, outputs, "", steps, numbers, example=numbers[-1])
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
@@ -361,10 +374,8 @@ class Visit:
             for mark in reversed(self.marks):
                 if mark.is_shown_by(value):
                     return Match(mark, "pil", "HW" if mark.pixels.ndim == 2 else "HWC")
-        else:
-            for mark in reversed(self.marks):
-                if not mark.is_mask and mark.is_still(value):
-                    return Match(mark, "tensor", "HW" if mark.pixels.ndim == 2 else "CHW")
+        elif (still := self.find_still(value)) is not None and still.snapshot:
+            return Match(still, "tensor", still.snapshot.layout)
 
         # in cheap visits the same few pictures come again and again
         contents = _contents(value) if self.is_cheap and self.masks is None else None
@@ -378,6 +389,13 @@ class Visit:
                 known.clear()
             known[key] = find(value, self.marks)
         return replace(same, mark=self.marks[same.mark.number]) if (same := known[key]) else None
+
+    def find_still(self, value: Any) -> Mark | None:
+        """The mark whose tensor this is, as it was handed out; None: there is none."""
+        for mark in reversed(self.marks):
+            if value is mark.value:
+                return mark if mark.snapshot is not None and mark.snapshot.holds(value) else None
+        return None
 
     def _describe_strange(self, value: Any) -> str:
         """What a picture that shows no mark is, beside the file that was opened last."""
@@ -396,8 +414,7 @@ class Visit:
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
         # one picture, as in nearly all cheap visits
-        is_one = is_picture(result) and not is_stack(result)
-        if self.is_cheap and self.masks is None and is_one:
+        if self.is_cheap and self.masks is None and is_single(result):
             return self._mark_small(result, call, 0)
 
         count, call_number = 0, len(self.calls) - 1
@@ -444,6 +461,14 @@ class Visit:
         if self.is_cheap:
             return self.masks.small(number, place, value, len(self.marks))
         return self.masks.fresh(number, place, value, self.noise)
+
+
+def _absolute(path: Any) -> str:
+    """As `os.path.abspath`; the same object where nothing changes, of which there are many."""
+    if type(path) is str and path.startswith("/"):
+        normal = os.path.normpath(path)
+        return path if normal == path else normal
+    return os.path.abspath(os.fsdecode(path))
 
 
 def _relation(match: Match | None) -> Any:
@@ -581,21 +606,14 @@ def active() -> Visit | None:
     return None if visit is None or visit.depth else visit
 
 
-class visiting:
-    """A block whose openers and steps tell this visit."""
-
-    # a class, since a generator's block costs three times as much, and there is one for each sample
-    __slots__ = ("_before", "_visit")
-
-    def __init__(self, visit: Visit):
-        self._visit = visit
-
-    def __enter__(self) -> Visit:
-        self._before, _ACTIVE.visit = _ACTIVE.visit, self._visit
-        return self._visit
-
-    def __exit__(self, *raised: object) -> None:
-        _ACTIVE.visit = self._before
+def record(visit: Visit, function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function whose openers and steps tell this visit."""
+    # no context manager: it takes three times as long, and there is one call for each sample
+    before, _ACTIVE.visit = _ACTIVE.visit, visit
+    try:
+        return function(*args)
+    finally:
+        _ACTIVE.visit = before
 
 
 _LISTINGS = frozenset(("os.listdir", "os.scandir"))  # audit events
