@@ -32,6 +32,11 @@ _OF_EACH = (
     *("ToImage", "ToTensor", "PILToTensor", "ToPureTensor", "ToDtype", "ConvertImageDtype"),
     "Normalize",
 )
+# steps that move all pictures that v2 gets in one call alike
+MOVED_TOGETHER = (
+    *("RandomResizedCrop", "Resize", "CenterCrop", "RandomCrop"),
+    *("RandomHorizontalFlip", "RandomVerticalFlip"),
+)
 # what a user can do about code of their own, in the order in which one would try it
 INSTEAD_OF_CODE_BEFORE = (
     "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
@@ -111,7 +116,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         calls += [visit.calls.index(source)] * len(done)
         # only a step with one picture as input and one as output can be followed backwards, or
         # several crops, what is done to each of them, and a call with a picture and its masks
-        is_joint = _moves_masks(source) or _changes_each(source)
+        is_joint = _moves_masks(source) or _does_each(source)
         before = source.inputs[match.mark.place] if is_joint else (source.inputs or [None])[0]
         is_crop = any(isinstance(step, OneCrop) for step in done)
         is_single = len(source.inputs) == 1 and (is_crop or not match.mark.place)
@@ -151,11 +156,12 @@ def _done_to(call: TransformCall, place: int) -> tuple[list[Any], list[Any]]:
     return steps, keys
 
 
-def _changes_each(call: TransformCall) -> bool:
-    """Whether a call did the same to each of several pictures."""
+def _does_each(call: TransformCall) -> bool:
+    """Whether a call did the same to each of several pictures, or moved them together."""
     is_whole = all(call.inputs) and len(list(pictures_in(call.outputs))) == len(call.inputs)
-    known = all(is_of(step, "torchvision.transforms", *_OF_EACH) for step in call.steps)
-    return is_whole and len(call.inputs) > 1 and known
+    names = *_OF_EACH, *MOVED_TOGETHER
+    known = all(is_of(step, "torchvision.transforms", *names) for step in call.steps)
+    return is_whole and len(call.inputs) > 1 and known and call.takes_all
 
 
 def _moves_masks(call: TransformCall) -> bool:
@@ -234,7 +240,8 @@ def _describe_pair(call: TransformCall) -> tuple[str, str]:
     masks = [each for each in call.inputs if each and each.kind == "mask"]
     instead = (
         "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
-        "as tv_tensors.Mask(np.array(mask)) (docs/objects.md)"
+        "as tv_tensors.Mask(np.array(mask)); depth maps of 16 bits are loaded by dp.Targets(images="
+        "{'depth': 'depth_path'}) and build_loader (docs/objects.md)"
     )
 
     if not all(call.inputs):
@@ -245,9 +252,17 @@ def _describe_pair(call: TransformCall) -> tuple[str, str]:
         )
     if modes := [each.mark.source.mode for each in masks if isinstance(each.mark.source, Opened)]:
         return f"the mask that {step}{place} gets is of Pillow's mode {modes[0]}", instead
+    if not call.takes_all:
+        return (
+            f"{step}{place} is called with {len(call.inputs)} pictures at once, and of plain "
+            "tensors torchvision changes the first one only",
+            "give it each as tv_tensors.Image",
+        )
     return (
         f"{step}{place} is called with {len(call.inputs)} pictures at once",
-        "use Manifest.from_masks and build_loader for masks (docs/objects.md)",
+        "give both to crops, resizes and flips of torchvision.transforms.v2 alone; or list both "
+        "files of each sample in a CSV, and load it with dp.Targets(images={'clean': "
+        "'clean_path'}) and build_loader; masks with Manifest.from_masks (docs/objects.md)",
     )
 
 

@@ -45,6 +45,8 @@ from dali_pipes.adapters.from_torch.masks import (
     refuse_other_modes,
 )
 from dali_pipes.adapters.from_torch.output import Output
+from dali_pipes.adapters.from_torch.pairs import NAME as PAIR
+from dali_pipes.adapters.from_torch.pairs import PairReading, read_pair, refuse_other_pairs
 from dali_pipes.adapters.from_torch.pictures import make_output, refuse_pil
 from dali_pipes.adapters.from_torch.readers.timm import note_prefetch_loader
 from dali_pipes.adapters.from_torch.reading import (
@@ -165,7 +167,15 @@ class Conversion:
             "pass on the DataLoader without it",
         )
 
-        samples = _select(listed, indices) if listed else _samples_of(seen, labels, masks)
+        pair = None if listed else read_pair(seen)
+        refuse_unless(
+            not (pair and prefetch),
+            "PrefetchLoader",
+            "it takes one picture of a sample",
+            "pass on the DataLoader without it",
+        )
+
+        samples = _select(listed, indices) if listed else _samples_of(seen, labels, masks, pair)
         skeletons = labels.skeletons if labels else skeletons_of(seen.skeleton, samples)
         is_plain = len(seen.slots) == 1 and samples.labels is not None and are_pairs(skeletons)
         mix, mixed, own = _collate_of(loader.collate_fn, order, prefetch is not None, is_plain)
@@ -177,6 +187,8 @@ class Conversion:
         refuse_modes(seen, manifest)
         if masks:
             refuse_other_modes(seen.name, list(map(str, samples.masks)), masks.mode)
+        if pair:
+            refuse_other_pairs(seen, manifest)
 
         # code that treats large or small files in another way shows itself with the extremes
         with recorder:
@@ -191,9 +203,14 @@ class Conversion:
             sizes = [(height, width) for height, width in manifest.sizes[varied].tolist()]
             visit_as_large(recorder, seen, [indices[at] for at in varied], known, sizes)
 
-        readings = _read(seen.used, prefetch)
-        views = _transforms(readings, manifest, read_exif(seen, manifest))
+        readings = _read([pair.image] if pair else seen.used, prefetch)
+        exif = read_exif(seen, manifest)
+        views = _transforms(readings, manifest, exif)
         transform = _join(views, masks)
+        if pair:
+            (target,) = _read([pair.target], prefetch)
+            build = partial(_transform, manifest=manifest, exif=exif)
+            transform = pair.join(transform, target, build)
         transform.check(manifest)
         check_flips(manifest, transform)
 
@@ -203,6 +220,7 @@ class Conversion:
             transform,
             views,
             masks,
+            pair,
             skeletons,
             own,
             is_plain=is_plain,
@@ -226,7 +244,13 @@ class Conversion:
             output=output,
             batch_transform=mix,
             live=[(reading.geometry, reading.whole) for reading in readings],
-            steps=_list_steps(readings, masks, order, mixed, loader),
+            steps=_list_steps(
+                readings,
+                [*(masks.steps if masks else ()), *(pair.steps(transform) if pair else ())],
+                order,
+                mixed,
+                loader,
+            ),
             facts=HeldState(dataset, sampler_of(loader), seen.moving),
         )
 
@@ -389,17 +413,20 @@ def _select(listed: DataSetSamples, indices: Sequence[int]) -> DataSetSamples:
     )
 
 
-def _samples_of(seen: Trace, labels: Any, masks: MaskReading | None) -> DataSetSamples:
-    """The file of each sample, which all of its pictures must have in common, its mask, and class
-    numbers if there are any.
+def _samples_of(
+    seen: Trace, labels: Any, masks: MaskReading | None, pair: PairReading | None
+) -> DataSetSamples:
+    """The file of each sample, which all of its pictures but those of a pair must have in common,
+    its mask, and class numbers if there are any.
     """
-    files = {chain.file for chain in seen.used}
+    files = {chain.file for chain in ([pair.image] if pair else seen.used)}
     refuse_unless(
         len(files) == 1,
         seen.name,
         f"its samples have pictures of {len(files)} files",
         "make a data set for each of these files, convert a DataLoader of each with the same "
-        f"seed=, and loop over zip of the {len(files)} loaders (about 8 lines)",
+        f"seed=, and loop over zip of the {len(files)} loaders (about 8 lines); two that belong "
+        "together are moved together if they are given to one call of torchvision.transforms.v2",
     )
     place = files.pop()
     return DataSetSamples(
@@ -408,6 +435,7 @@ def _samples_of(seen: Trace, labels: Any, masks: MaskReading | None) -> DataSetS
         masks=[each[masks.file] for each in labels.files] if masks else [],
         # the mask is not turned, so it is one of the picture that the data set moves with it
         annotated="upright" if seen.exif == "apply" else "stored",
+        images={PAIR: [each[pair.target.file] for each in labels.files]} if pair else {},
     )
 
 
@@ -443,12 +471,15 @@ def _collate_of(
 
 def _transforms(readings: list[Reading], manifest: Manifest, exif: str) -> list[Transform]:
     """A transform for each reading."""
+    return [_transform(reading, manifest, exif) for reading in readings]
 
+
+def _transform(reading: Reading, manifest: Manifest, exif: str) -> Transform:
     def uniform() -> tuple[int, int] | None:
         sizes = {tuple(size) for size in manifest.sizes.tolist()}
         return sizes.pop() if len(sizes) == 1 else None
 
-    return [replace(reading.built(uniform), exif=exif) for reading in readings]
+    return replace(reading.built(uniform), exif=exif)
 
 
 def _join(views: list[Transform], masks: MaskReading | None) -> Transform:
@@ -472,7 +503,7 @@ def _join(views: list[Transform], masks: MaskReading | None) -> Transform:
 
 def _list_steps(
     readings: list[Reading],
-    masks: MaskReading | None,
+    beside: list[Step],
     order: SamplerOrder,
     mixed: str,
     loader: DataLoader[Any],
@@ -480,12 +511,13 @@ def _list_steps(
     """All old steps, and what carries each of them out.
 
     Args:
+        beside: those of masks and of a second picture.
         mixed: the collate function in words.
     """
     last = f"batches of {order.batch_size}, last_batch={order.last_batch}"
     steps = [
         *(step for reading in _different(readings) for step in reading.steps),
-        *(masks.steps if masks else ()),
+        *beside,
         Step(f"sampler: {order.text}", last),
         Step(f"collate: {mixed}", "the same"),
     ]

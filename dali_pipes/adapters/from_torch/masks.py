@@ -38,7 +38,7 @@ _FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 # steps whose result may have pixels from outside the image
 _PADDING = ("CenterCrop", "RandomCrop", "RandomRotation")
 # steps that leave every pixel of an image where it is; what is not listed here may move some
-_STILL = (
+STILL = (
     *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "ToPILImage"),
     *("MaybeToTensor", "MaybePILToTensor", "ToPureTensor", "Identity", "RGB", "Normalize"),
     *("ColorJitter", "Grayscale", "RandomGrayscale", "GaussianBlur", "RandomErasing", "Affine"),
@@ -289,7 +289,7 @@ def _refuse_foreign(name: str, mask: Chain, values: _MaskTables) -> None:
 
 def _refuse_apart(name: str, image: Chain, mask: Chain) -> None:
     """Refuses a mask that does not go where its image goes."""
-    of_image = [at for at, step in enumerate(image.steps) if _name(step) not in _STILL]
+    of_image = [at for at, step in enumerate(image.steps) if _name(step) not in STILL]
     for one, other in zip_longest(of_image, _moving(mask)):
         if one is None or other is None:
             step = image.steps[one] if other is None else mask.steps[other]

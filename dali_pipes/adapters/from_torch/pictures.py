@@ -8,6 +8,7 @@ import torch
 
 from dali_pipes.adapters.from_torch.masks import MaskReading, OutputMask
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
+from dali_pipes.adapters.from_torch.pairs import OutputTarget, PairReading
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.views import view_places
@@ -20,6 +21,7 @@ def make_output(
     transform: Transform,
     views: list[Transform],
     masks: MaskReading | None,
+    pair: PairReading | None,
     skeletons: Any,
     collate: Any,
     *,
@@ -39,7 +41,7 @@ def make_output(
         NotConvertibleError: the pictures have another dtype, or the collate function uses a PIL
             image.
     """
-    pictures, output = _pictures(seen, views, is_prefetched, masks), Output()
+    pictures, output = _pictures(seen, transform, views, is_prefetched, masks, pair), Output()
 
     # what differs from a list of images and labels is made from the skeletons
     is_ours = is_plain and (is_prefetched or _equals_ours(pictures[0], transform))
@@ -51,15 +53,23 @@ def make_output(
 
 
 def _pictures(
-    seen: Trace, views: list[Transform], is_prefetched: bool, masks: MaskReading | None
-) -> tuple[OutputPicture | OutputMask, ...]:
+    seen: Trace,
+    transform: Transform,
+    views: list[Transform],
+    is_prefetched: bool,
+    masks: MaskReading | None,
+    pair: PairReading | None,
+) -> tuple[OutputPicture | OutputMask | OutputTarget, ...]:
     """What goes into each slot of a sample."""
     # views are in the order of the chains, with PIL images and masks left out
     places = iter(zip(view_places(views), views, strict=True))
-    pictures: list[OutputPicture | OutputMask] = []
+    pictures: list[OutputPicture | OutputMask | OutputTarget] = []
     for slot, (shown, chains) in enumerate(seen.slots):
         if shown.is_mask and masks:
             pictures.append(masks.output(slot, shown))
+            continue
+        if pair and pair.target in chains:
+            pictures.append(pair.output(transform, shown))
             continue
         if shown.kind == "pil":
             pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))
@@ -91,9 +101,9 @@ def _pictures(
     return tuple(pictures)
 
 
-def _equals_ours(picture: OutputPicture | OutputMask, transform: Transform) -> bool:
+def _equals_ours(picture: OutputPicture | OutputMask | OutputTarget, transform: Transform) -> bool:
     """Whether the pictures of our batches are those of the old loader without any change."""
-    if isinstance(picture, OutputMask):
+    if not isinstance(picture, OutputPicture):
         return False
     made = torch.uint8 if transform.dtype == "uint8" else torch.float32
     return not picture.is_hwc and not picture.is_stacked and picture.dtype == made

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class DataSetSamples:
         labels: class numbers; None: the samples have none.
         parts: the data sets that the samples come from, whose transforms must be alike.
         masks: the file of each sample's mask; empty: there are none.
+        images: the files of further images by their names, one for each sample.
         annotated: whether masks are those of "stored" or of "upright" images, as in `Targets`.
     """
 
@@ -52,6 +53,7 @@ class DataSetSamples:
     parts: list[Any] = field(default_factory=list)
     masks: Sequence[Place] = ()
     annotated: str = "stored"
+    images: dict[str, Sequence[Place]] = field(default_factory=dict)
 
     def manifest(
         self, cache_dir: str | Path | None = None, since_ns: int | None = None
@@ -69,9 +71,12 @@ class DataSetSamples:
         # the name of the saved scan holds a hash of exactly these files and labels;
         # surrogateescape, since a path need not be UTF-8
         of_masks = (*map(_describe, self.masks), self.annotated) if self.masks else ()
+        of_images = [
+            text for name, places in self.images.items() for text in (name, *map(_describe, places))
+        ]
         key = hashlib.sha256(
             "\0".join(
-                chain(map(_describe, self.paths), map(str, self.labels or ()), of_masks)
+                chain(map(_describe, self.paths), map(str, self.labels or ()), of_masks, of_images)
             ).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
@@ -96,11 +101,12 @@ class DataSetSamples:
         return manifest
 
     def _scan(self) -> Manifest:
-        if not all(isinstance(place, str) for place in (*self.paths, *self.masks)):
-            if self.masks:
+        beside = *self.masks, *chain(*self.images.values())
+        if not all(isinstance(place, str) for place in (*self.paths, *beside)):
+            if beside:
                 raise NotConvertibleError(
                     "the data set",
-                    "its images or masks lie in files with others",
+                    "its images or masks are in files with others",
                     "write each to a file of its own, or to shards (docs/objects.md#tars)",
                 )
             extents = [Extent(place) if isinstance(place, str) else place for place in self.paths]
@@ -114,6 +120,11 @@ class DataSetSamples:
         if self.masks:
             columns["mask"] = [os.path.abspath(str(place)) for place in self.masks]
             targets = Targets(mask="mask", annotated=self.annotated)
+        if self.images:
+            for name, places in self.images.items():
+                columns[f"image:{name}"] = [os.path.abspath(str(place)) for place in places]
+            named = {name: f"image:{name}" for name in self.images}
+            targets = replace(targets, images=named, annotated=self.annotated)
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(pa.table(columns), table.name)
 

@@ -678,7 +678,8 @@ class _Tracer:
         if len({opened.path for opened in visit.opened}) > 1:
             instead = (
                 "keep your DataLoader: a plan has one file for each sample, and this sample has "
-                f"{len(visit.opened)}"
+                f"{len(visit.opened)}; or list the files of pairs, such as depth maps, in a CSV "
+                "for dp.Targets(images=…) and build_loader (docs/objects.md)"
             )
         elif any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
             instead = "use build_loader with targets.boxes, which moves boxes too (docs/objects.md)"
@@ -726,6 +727,9 @@ class _Tracer:
     def _refuse_shared(self, seen: Seen) -> None:
         """Refuses two pictures out of one call of a transform: ours would be drawn apart."""
         for one, other in combinations(seen.used, 2):
+            # pairs.py carries these over, or says why not
+            if len(seen.used) == 2 and one.file != other.file:
+                continue
             shared = [
                 step
                 for at in dict.fromkeys(one.calls)

@@ -65,10 +65,7 @@ def _resize(values: Values, to: Pair, interpolation: str) -> Values:
 def _resize_plain(values: Values, to: Pair) -> Values:
     """The bilinear resize of the four nearest values."""
     if values.dtype == np.uint8:
-        # OpenCV's, which takes three channels
-        return resize_plain(np.broadcast_to(values, (*values.shape[:2], 3)), to)[
-            ..., : values.shape[2]
-        ]
+        return resize_plain(values, to)  # OpenCV's
     planes = torch.from_numpy(np.ascontiguousarray(values)).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(planes, to, mode="bilinear", align_corners=False)
     return resized[0].permute(1, 2, 0).numpy()

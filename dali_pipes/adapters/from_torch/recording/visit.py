@@ -101,6 +101,7 @@ class TransformCall:
             later.
         strange: what an input is that shows no mark, for people.
         example: under what `outputs` is kept as an example of what the step returns.
+        takes_all: whether torchvision's v2 does its steps to all of several pictures.
     """
 
     step: Any
@@ -111,6 +112,7 @@ class TransformCall:
     keys: tuple[int, ...] = ()
     strange: str = ""
     example: Any = None
+    takes_all: bool = True
 
 
 @dataclass(slots=True)
@@ -300,6 +302,7 @@ class Visit:
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
+        call.takes_all = _takes_all(given, [step])
         # one step may get the image and then the mask, of which it makes something else
         call.example = key if self.masks is None else (key, *map(form_of, given))
         self.calls.append(call)
@@ -361,8 +364,10 @@ class Visit:
         if outputs is None:
             return False, None
 
-        inputs = [self.match(each) for each in pictures_in(args)]
+        given = list(pictures_in(args))
+        inputs = [self.match(each) for each in given]
         call = TransformCall(compose, inputs, outputs, "", steps, numbers, example=numbers[-1])
+        call.takes_all = _takes_all(given, steps)
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
         return True, self._renew(outputs, call)
@@ -575,6 +580,27 @@ def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
         if image.getexif().get(0x0112, 1) not in range(2, 9):
             return image.mode, pixels, None
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+
+
+def _takes_all(given: list[Any], steps: list[Any]) -> bool:
+    """Whether torchvision's v2 does these steps to all of several pictures.
+
+    Of plain tensors it takes the first one only, and none beside other pictures; arrays it only
+    converts.
+    """
+    if len(given) < 2:
+        return True
+    names = [type(step).__name__ for step in steps]
+    # what is a plain tensor after a step is one for the next one
+    if any(name in ("ToTensor", "PILToTensor", "ToPureTensor") for name in names[:-1]):
+        return False
+    converts = names[:1] in (["ToImage"], ["ToTensor"])
+    return all(
+        isinstance(each, Image.Image)
+        or type(each).__module__.startswith("torchvision.tv_tensors")
+        or (isinstance(each, np.ndarray) and converts)
+        for each in given
+    )
 
 
 def _decode_mask(source: Any) -> tuple[str, Pixels] | None:

@@ -1,0 +1,216 @@
+"""A second picture that is moved with the first one, such as the clean image of a noisy one:
+`read_pair` says how a manifest and a transform make the same two, or refuses.
+
+Both are given to one call of torchvision's v2, which draws once for both. The second picture
+becomes a further image of its sample (docs/objects.md).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from PIL import Image
+
+from dali_pipes.adapters.from_torch.chains import MOVED_TOGETHER, Chain
+from dali_pipes.adapters.from_torch.masks import STILL
+from dali_pipes.adapters.from_torch.reading import Reading, Step, refuse_unless
+from dali_pipes.adapters.from_torch.recorder import Trace
+from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
+from dali_pipes.adapters.from_torch.structure import Shown
+from dali_pipes.backends.base import Batch
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.plan.transforms import TargetImage, Transform
+
+NAME = "second"  # of the further image in a batch
+# steps of the second picture that leave every pixel where it is, and each value what it means
+_OF_SECOND = (
+    *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "ToPureTensor"),
+    *("Identity", "Normalize", "Affine"),
+)
+# what the two pictures may have for themselves
+_OF_EACH = ("mean", "std", "dtype", "augment")
+_TABLE = (
+    "list both files of each sample in a CSV, and load it with dp.Targets(images={'clean': "
+    "'clean_path'}) and build_loader (docs/objects.md; about 8 lines)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTarget:
+    """A second picture that goes into a slot.
+
+    Attributes:
+        is_hwc: whether the channels come last.
+        kind: "tensor" or "array".
+        dtype: the dtype of the pictures.
+    """
+
+    is_hwc: bool
+    kind: str
+    dtype: torch.dtype
+
+    def of(self, batch: Batch) -> torch.Tensor:
+        """The second pictures of a batch: (N, 3, H, W) or (N, H, W, 3)."""
+        pictures = batch[NAME]
+        pictures = pictures.permute(0, 2, 3, 1) if self.is_hwc else pictures
+        return pictures.contiguous().to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class PairReading:
+    """Two pictures of a sample.
+
+    Attributes:
+        image: the way of the first one, which is the image of a sample.
+        target: that of the second one.
+    """
+
+    name: str
+    image: Chain
+    target: Chain
+
+    def join(self, view: Transform, target: Reading, build: Callable[..., Transform]) -> Transform:
+        """The transform that makes both.
+
+        Args:
+            view: that of the first picture.
+            target: what was read of the steps of the second one.
+            build: makes the transform of a reading.
+
+        Raises:
+            NotConvertibleError: the two are moved in different ways.
+        """
+        other = build(target)
+        names = [each.name for each in fields(view)]
+        differs = type(other) is not type(view) or [
+            name
+            for name in names
+            if name not in _OF_EACH and getattr(view, name) != getattr(other, name)
+        ]
+        refuse_unless(
+            not differs,
+            self.name,
+            "the two pictures of a sample are resized or moved in different ways",
+            f"treat them alike, or {_TABLE}",
+        )
+
+        functions = [each.title for each in (*view.functions_before, *view.augmenter.functions)]
+        refuse_unless(
+            not functions,
+            ", ".join(functions),
+            "it may move pixels, and the second picture would not go along",
+            _TABLE,
+        )
+        made = TargetImage(dtype=other.dtype)
+        if other.dtype != "uint8":
+            made = replace(made, mean=other.mean, std=other.std)
+        return replace(view, target_images={NAME: made})
+
+    def steps(self, transform: Transform) -> list[Step]:
+        """The steps of the second picture, and what carries them out."""
+        text = ", ".join(type(step).__name__ for step in self.target.steps)
+        options = transform.target_images[NAME]
+        by = f"a further image that moves with the image, {options.dtype}"
+        return [Step(f"second picture: {text}", by)]
+
+    def output(self, transform: Transform, shown: Shown) -> OutputTarget:
+        """What goes into the slot of the second picture."""
+        dtype = getattr(torch, shown.dtype.removeprefix("torch."))
+        made = transform.target_images[NAME].dtype
+        refuse_unless(
+            dtype.is_floating_point or made == "uint8",
+            self.name,
+            f"its second pictures are {dtype}, and ours {made}",
+            "end the transform with ToDtype(torch.float32, scale=True)",
+        )
+        return OutputTarget(shown.matches[0].layout == "HWC", shown.kind, dtype)
+
+
+def read_pair(seen: Trace) -> PairReading | None:
+    """Reads two pictures that one call has moved; None: there are no such two.
+
+    Raises:
+        NotConvertibleError: they cannot be carried over.
+    """
+    if len(seen.used) != 2 or seen.used[0].file == seen.used[1].file:
+        return None
+    image, target = sorted(seen.used, key=lambda chain: chain.file)
+    joint = {call for call in image.calls if call >= 0} & set(target.calls)
+    if not joint:
+        return None
+
+    shown = [each for each, _ in seen.slots]
+    is_simple = len(shown) == 2 and not any(each.is_stacked or each.is_mask for each in shown)
+    refuse_unless(
+        is_simple and all(each.kind != "pil" for each in shown),
+        seen.name,
+        "its samples have more pictures than two that move together",
+        _TABLE,
+    )
+    turned = seen.exif == "apply" or image.is_upright or target.is_upright
+    refuse_unless(
+        not (turned or image.is_gray or target.is_gray),
+        seen.name,
+        "one of the two pictures of a sample is turned by its EXIF tag, or gray",
+        f'open both with Image.open(path).convert("RGB"), or {_TABLE}',
+    )
+
+    _refuse_apart(seen.name, image, target, joint)
+    return PairReading(seen.name, image, target)
+
+
+def _refuse_apart(name: str, image: Chain, target: Chain, joint: set[int]) -> None:
+    """Refuses a second picture that does not go where the first one goes, or changes its colors."""
+    moves = []
+    for step, call in zip(target.steps, target.calls, strict=True):
+        kind = type(step).__name__
+        if kind in _OF_SECOND:
+            continue
+        refuse_unless(
+            kind in MOVED_TOGETHER and call in joint,
+            name,
+            f"{kind} changes the second picture of a sample"
+            + (", as the first one" if call in joint else " alone"),
+            "give both to crops, resizes and flips, and the first one alone to other steps; or "
+            + _TABLE,
+        )
+        moves.append(call)
+
+    # colors of the first picture alone are its own; what may move pixels is not
+    ours = []
+    for step, call in zip(image.steps, image.calls, strict=True):
+        kind = type(step).__name__
+        if kind in STILL:
+            continue
+        refuse_unless(
+            kind in MOVED_TOGETHER and call in joint,
+            name,
+            f"{kind} may move the first picture of a sample alone",
+            f"give crops, resizes and flips both pictures in one call; or {_TABLE}",
+        )
+        ours.append(call)
+    refuse_unless(ours == moves, name, "its two pictures are moved in different orders", _TABLE)
+
+
+def refuse_other_pairs(seen: Trace, manifest: Manifest) -> None:
+    """Refuses second pictures of another size than the first one, and in modes that the data set
+    does not convert to RGB.
+    """
+    sizes = manifest.sizes.tolist()
+    for sample, (height, width) in enumerate(sizes):
+        file = manifest.target_image_extent(NAME, sample).file
+        with Image.open(file) as image:
+            size, others = image.size, traits_of(image) - set(seen.modes or traits_of(image))
+        refuse_unless(
+            size == (width, height),
+            seen.name,
+            f"{file} has {size[0]} × {size[1]} pixels, and its first picture {width} × {height}",
+            f"make them equal; or {_TABLE}",
+        )
+        refuse_unless(
+            not others,
+            seen.name,
+            f"{file} has {name_traits(others)}, and it does not make of it what dali_pipes does, "
+            'which is Image.open(path).convert("RGB")',
+            "open images like that",
+        )
