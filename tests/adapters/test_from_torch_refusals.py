@@ -93,7 +93,7 @@ PROGRAMS = {
     "in gray": (
         lambda files: Own(files, lambda x, at: (SIZE(x), at), open_gray),
         r"Own \(test_from_torch_programs.py:\d+\) .* what reaches Resize .* one channel of gray",
-        r"rgb_to_grayscale \(about 3 lines\)",
+        r"begin the transform with torchvision\'s Grayscale\(1\), .* \(2 lines\)",
     ),
     "a crop by hand": (
         lambda files: Own(files, lambda x, at: (SIZE(x), at), open_part),
@@ -228,17 +228,14 @@ def test_what_follows_in_the_collate_function(files):
     assert images.shape == (4, 3, 32, 32) and images.dtype == torch.float32 and len(labels) == 4
 
 
-def test_gray_in_the_collate_function(files):
-    def collate(samples):
-        images, labels = default_collate(samples)
-        return v2.functional.rgb_to_grayscale(images), labels
-
+def test_gray_as_the_first_step(files):
     gray = Own(files, lambda x, at: (SIZE(x), at), open_gray)
-    in_colour = Own(files, lambda x, at: (SIZE(x), at))
-    with convert(DataLoader(in_colour, batch_size=4, collate_fn=collate)) as loader:
+    first = v1.Compose([v1.Grayscale(1), SIZE])
+    in_colour = Own(files, lambda x, at: (first(x), at))
+    with convert(DataLoader(in_colour, batch_size=4)) as loader:
         for ours, theirs in zip(loader, DataLoader(gray, batch_size=4), strict=True):
-            assert ours[0].shape == theirs[0].shape and torch.equal(ours[1], theirs[1])
-            assert (ours[0] - theirs[0]).abs().max() <= 2 / 255
+            assert torch.equal(ours[1], theirs[1])
+            assert ours[0].shape == theirs[0].shape and (ours[0] - theirs[0]).abs().max() < 1e-6
 
 
 def test_two_loaders_of_one_seed(files):

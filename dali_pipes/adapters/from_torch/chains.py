@@ -43,9 +43,8 @@ INSTEAD_OF_CODE_BEFORE = (
     "(about 6 lines); else keep your DataLoader"
 )
 _INSTEAD_OF_GRAY = (
-    'open it with convert("RGB"), and make the images gray in the collate function, by '
-    "torchvision.transforms.v2.functional.rgb_to_grayscale (about 3 lines); values then differ by "
-    "rounding"
+    'open it with convert("RGB"), and begin the transform with torchvision\'s Grayscale(1), which '
+    'makes the same pixels as convert("L") (2 lines)'
 )
 
 
