@@ -302,7 +302,7 @@ class Visit:
         key = self.keys.of(step, self.is_cheap)
         given = list(pictures_in((args, options)))
         call = TransformCall(step, [self.match(each) for each in given], steps=[step], keys=(key,))
-        call.takes_all = _takes_all(given, [step])
+        call.takes_all = _takes_all((args, options), [step])
         # one step may get the image and then the mask, of which it makes something else
         call.example = key if self.masks is None else (key, *map(form_of, given))
         self.calls.append(call)
@@ -367,7 +367,7 @@ class Visit:
         given = list(pictures_in(args))
         inputs = [self.match(each) for each in given]
         call = TransformCall(compose, inputs, outputs, "", steps, numbers, example=numbers[-1])
-        call.takes_all = _takes_all(given, steps)
+        call.takes_all = _takes_all(args, steps)
         self.calls.append(call)
         self.events.append((numbers, *map(_relation, inputs)))
         return True, self._renew(outputs, call)
@@ -503,15 +503,22 @@ def _contents(value: Any) -> Any:
 
 def pictures_in(value: Any) -> Iterator[Any]:
     """Yields all pictures in nested tuples, lists and dicts; those of a stack one by one."""
+    for each in _wholes_in(value):
+        if is_stack(each):
+            yield from each
+        else:
+            yield each
+
+
+def _wholes_in(value: Any) -> Iterator[Any]:
+    """Yields all pictures in nested tuples, lists and dicts; a stack of them as it is."""
     if isinstance(value, dict):
         for each in value.values():
-            yield from pictures_in(each)
+            yield from _wholes_in(each)
     elif isinstance(value, (tuple, list)):
         for each in value:
-            yield from pictures_in(each)
-    elif is_stack(value):
-        yield from value
-    elif is_picture(value):
+            yield from _wholes_in(each)
+    elif is_stack(value) or is_picture(value):
         yield value
 
 
@@ -582,12 +589,16 @@ def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
         return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
 
-def _takes_all(given: list[Any], steps: list[Any]) -> bool:
+def _takes_all(passed: Any, steps: list[Any]) -> bool:
     """Whether torchvision's v2 does these steps to all of several pictures.
 
     Of plain tensors it takes the first one only, and none beside other pictures; arrays it only
-    converts.
+    converts. A stack of pictures is one tensor.
+
+    Args:
+        passed: the arguments of the call.
     """
+    given = list(_wholes_in(passed))
     if len(given) < 2:
         return True
     names = [type(step).__name__ for step in steps]
