@@ -2,6 +2,7 @@
 name.
 """
 
+import re
 from pathlib import Path
 
 import command
@@ -161,6 +162,18 @@ def test_further_images_are_mappings_by_names_of_the_users():
         "depth": dp.TargetImage(channels=1, scale=0.001),
         "normals": dp.TargetImage(mean=(0, 0, 1)),
     }
+
+
+@pytest.mark.parametrize("job", ["train", "diagnose", "preview", "predict"])
+def test_gray_images_need_one_line_only(job):
+    """The line of docs/pixels.md, in every job that takes a transform."""
+    line = re.search(
+        r"it is `(transform\.channels=1 [^`]*)`", (CONF.parent / "docs/pixels.md").read_text()
+    )
+    given = composed(job, *line[1].split())
+    evaluation = getattr(given, "eval_transform", given.transform)
+    for transform in (given.transform, evaluation):
+        assert (transform.channels, transform.mean, transform.std) == (1, (0.5,), (0.5,))
 
 
 def test_sizes_are_numbers_or_pairs():
