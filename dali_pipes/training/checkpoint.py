@@ -74,13 +74,23 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check_same(
-    state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str]
+    state: dict[str, Any], path: Path, model: ModelConfig, classes: Sequence[str], channels: int
 ) -> None:
-    """Raises a CheckpointError unless the weights are for this model and these classes."""
+    """Raises a CheckpointError unless the weights are for this model, these classes and images of
+    this many channels.
+    """
     if state["name"] != model.name:
         raise CheckpointError(
             f"{path}: of {state['name']}, but model.name is {model.name}; set "
             f"model.name={state['name']}"
+        )
+
+    # earlier versions did not save it, and had three
+    if (trained := state.get("channels", 3)) != channels:
+        raise CheckpointError(
+            f"{path}: of images of {'one channel' if trained == 1 else 'three channels'}, and "
+            f"transform.channels is {channels}; set transform.channels={trained}, with the mean "
+            "and std of that run"
         )
 
     if state["classes"] != classes:

@@ -251,9 +251,11 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     val = on_all_ranks(fabric, lambda: open_classified(config.data, "val", **checks))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
-    on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, val.classes))
+    channels = config.eval_transform.channels
+    images = val.classes, channels
+    on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, *images))
 
-    module = build_network(config.model, len(val.classes), config.eval_transform.channels)
+    module = build_network(config.model, len(val.classes), channels)
     module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
 
     with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):

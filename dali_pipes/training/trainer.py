@@ -227,6 +227,7 @@ class Trainer:
         return {
             "name": self._config.model.name,
             "classes": self._val.classes,
+            "channels": self._config.transform.channels,
             "model": self._module.state_dict(),
             "ema": self._ema.state_dict() if self._ema else None,
             "optimizer": self._optimizer.state_dict(),
@@ -245,7 +246,8 @@ class Trainer:
                 on.
             ConfigError: the images, their order or the transform have changed since.
         """
-        checkpoint.check_same(state, path, self._config.model, self._val.classes)
+        channels = self._config.transform.channels
+        checkpoint.check_same(state, path, self._config.model, self._val.classes, channels)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
             mismatch = (

@@ -92,9 +92,23 @@ def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
     """As version 0.2 took .ipynb_checkpoints for a class."""
     state = {"name": "resnet18", "classes": [".ipynb_checkpoints", "cat", "dog"]}
     with pytest.raises(CheckpointError) as caught:
-        check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"])
+        check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"], 3)
     text = str(caught.value)
     assert (
         "it has [.ipynb_checkpoints, cat, dog], and the images [cat, dog]); data.classes=[…] "
         "gives the images"
     ) in text
+
+
+@pytest.mark.parametrize(
+    ("saved", "channels", "why"),
+    [
+        ({}, 1, "of images of three channels, and transform.channels is 1; set transform.chan"),
+        ({"channels": 1}, 3, "of images of one channel, and transform.channels is 3; set"),
+    ],
+)
+def test_a_checkpoint_of_other_channels_is_refused(tmp_path, saved, channels, why):
+    state, model = {"name": "resnet26d", "classes": ["cat"]} | saved, ModelConfig(name="resnet26d")
+    check_same(state, tmp_path / "last.pt", model, ["cat"], state.get("channels", 3))
+    with pytest.raises(CheckpointError, match=why):
+        check_same(state, tmp_path / "last.pt", model, ["cat"], channels)

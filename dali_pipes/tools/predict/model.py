@@ -107,7 +107,7 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     path, model = Path(str(config.checkpoint)), config.model
     if checkpoint.is_ours(saved):
         model = replace(model, name=model.name or saved["name"])
-        checkpoint.check_same(saved, path, model, saved["classes"])
+        checkpoint.check_same(saved, path, model, saved["classes"], config.transform.channels)
         outputs = len(saved["classes"])
     else:
         tensors = (
