@@ -334,7 +334,10 @@ def test_a_wrong_call_is_pythons_own_error():
             "size is 1000000000; it takes whole numbers up to 65536",
         ),
         (lambda m: dp.TrainTransform(mean=(0.5, "x", 0.5)), "mean is "),
-        (lambda m: dp.TrainTransform(mean=0.5), "mean is 0.5; it takes three numbers"),
+        (
+            lambda m: dp.TrainTransform(mean=0.5),
+            "mean is 0.5; .*, or one in a list with channels=1",
+        ),
         (lambda m: dp.TrainTransform(scale=(True, 1)), "scale is "),
         (lambda m: dp.TrainTransform(sizes={True: 32}), "sizes is "),
         (lambda m: dp.IoUCropTransform(sampler_options="0.5"), "sampler_options is '0.5'"),

@@ -129,6 +129,6 @@ def build_loader(
         backend, manifest, config=config, batch_size=batch_size, device=target, probe=probe
     )
 
-    compare_ranks(plan, fingerprint(plan, transform, batch_transform))
+    compare_ranks(plan, fingerprint(plan, transform, batch_transform), transform)
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
     return Loader(plan, transform, build_backend, bad, batch_transform)

@@ -17,7 +17,7 @@ import torch
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.checks import to_python
-from dali_pipes.options import is_left_out
+from dali_pipes.options import default_of, is_left_out
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -50,7 +50,9 @@ def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
     or that it leaves out.
     """
     defaults = {
-        field.name: field.default for field in fields(transform) if field.default is not MISSING
+        field.name: default
+        for field in fields(transform)
+        if (default := default_of(field)) is not MISSING
     }
     before = then.get("transform")
     return (

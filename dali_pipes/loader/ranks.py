@@ -19,8 +19,9 @@ from typing import Any
 import torch.distributed as dist
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import iter_changes
+from dali_pipes.loader.fingerprint import iter_changes, with_defaults
 from dali_pipes.plan.plan import Plan, Rank
+from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def choose_rank(rank: Rank | None) -> Rank:
     return rank or Rank()
 
 
-def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
+def compare_ranks(plan: Plan, options: dict[str, Any], transform: Transform | None = None) -> None:
     """Compares a loader with those that other ranks have built until now, if it has as many ranks
     as the process group.
 
@@ -61,6 +62,7 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
 
     Args:
         options: what decides the order of the samples and their pixels, as in a loader's state.
+        transform: the one of these options; None: another function of images.
 
     Raises:
         ConfigError: this rank loads other images than another one, or in another way.
@@ -110,8 +112,8 @@ def compare_ranks(plan: Plan, options: dict[str, Any]) -> None:
             None,
         ):
             raise ConfigError(
-                f"rank {rank} loads {_difference(plan, conflict, mine)}; give all ranks the same "
-                "data and options"
+                f"rank {rank} loads {_difference(plan, transform, conflict, mine)}; give all ranks "
+                "the same data and options"
             )
 
         # a further loader of this rank with equal options: only its place is added
@@ -150,13 +152,16 @@ def _is_same(one: list[Any], other: list[Any]) -> bool:
     return all(map(operator.eq, one, other))
 
 
-def _difference(plan: Plan, first: dict[str, Any], mine: dict[str, Any]) -> str:
+def _difference(
+    plan: Plan, transform: Transform | None, first: dict[str, Any], mine: dict[str, Any]
+) -> str:
     other = first["rank"]
     if first["options"]["manifest"] == mine["options"]["manifest"]:
-        named = [
-            f"{name} {ours}, not {theirs}"
-            for name, theirs, ours in iter_changes(first["options"], mine["options"])
-        ]
+        both = [first["options"], mine["options"]]
+        if transform is not None:
+            # options that are left out as long as they have their defaults
+            both = [with_defaults(each, transform) for each in both]
+        named = [f"{name} {ours}, not {theirs}" for name, theirs, ours in iter_changes(*both)]
         return f"in another way than rank {other}: {', '.join(named)}"
 
     images = (

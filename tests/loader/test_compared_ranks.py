@@ -81,6 +81,10 @@ def test_a_renamed_file_is_named(scanned, as_rank):
         ({"seed": 1}, "seed 1, not 0"),
         ({"batch_size": 3}, "global_batch_size 6, not 8"),
         ({"transform": dp.TrainTransform(size=48)}, "transform.size"),
+        (
+            {"transform": dp.TrainTransform(size=32, channels=1, mean=[0.5], std=[0.5])},
+            "transform.channels 1, not 3",
+        ),
         ({"last_batch": "pad"}, "last_batch pad, not drop"),
         ({"batch_transform": dp.MixUp(num_classes=5)}, "batch_transform"),
     ],

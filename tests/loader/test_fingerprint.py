@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import dali_pipes as dp
 from dali_pipes.loader.fingerprint import to_json_value
 from dali_pipes.measure.arms import SyntheticConfig
+from dali_pipes.measure.workload import to_dict
 from dali_pipes.plan.transforms import TRANSFORMS
 
 WRAP = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()], torch.tensor])
@@ -153,6 +154,15 @@ def test_an_option_that_was_added_leaves_what_was_saved_as_it_was(name):
     views = {"views": [{"name": "a"}]} if name == "views" else {}
     text = json.dumps(to_json_value(TRANSFORMS[name](**views)))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == HASHES[name]
+
+
+@pytest.mark.parametrize("name", ["channels", "target_images"])
+def test_an_option_that_was_added_is_in_no_result_until_it_is_used(name):
+    used = {"channels": 1, "mean": [0.5], "std": [0.5]}
+    if name == "target_images":
+        used = {name: {"depth": {}}}
+    assert name not in to_dict(dp.EvalTransform())
+    assert name in to_dict(dp.EvalTransform(**used))
 
 
 def test_an_option_that_was_added_counts_once_it_is_used(thumbnails):

@@ -23,8 +23,8 @@ from dali_pipes.checks import (
     describe_value,
 )
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.data.objects import Objects, Targets
+from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import Options, added_option, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.augment.policies import Augment
@@ -50,7 +50,8 @@ def _check_colors(
     """A number for each channel, three or one, as a tuple; YAML has only lists."""
     if not isinstance(values, (list, tuple)) or len(values) not in CHANNELS:
         raise ConfigError(
-            f"{option} is {describe_value(values)}; it takes three numbers, for red, green and blue"
+            f"{option} is {describe_value(values)}; it takes three numbers, for red, green and "
+            "blue, or one in a list with channels=1"
         )
 
     for value in values:
@@ -58,7 +59,8 @@ def _check_colors(
             check_number(option, value, -math.inf, math.inf)
         except ConfigError:
             raise ConfigError(
-                f"{option} is {describe_value(list(values))}; it takes three finite numbers"
+                f"{option} is {describe_value(list(values))}; it takes three finite numbers, "
+                "or one with channels=1"
             ) from None
 
     if positive and min(values) <= 0:
@@ -157,7 +159,7 @@ class Transform(Options, ABC):
     mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
     antialias: bool = True
     channels: int = added_option(3, _check_channels)
-    target_images: dict[str, Any] = option(dict, check_target_images)
+    target_images: dict[str, Any] = added_option(dict, check_target_images)
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
@@ -247,7 +249,9 @@ class Transform(Options, ABC):
             raise OptionError(
                 type(self),
                 f"target_images has {unknown[0]!r}, and the further images of this manifest are: "
-                f"{there}; Targets.images names them",
+                f"{there}; ",
+                Mention(Targets, "images"),
+                " names them",
             )
         targets = [name for name in MOVED_TARGETS if manifest.has_target(name)]
         targets += manifest.target_images

@@ -126,6 +126,9 @@ def check_target_images(option: str, values: Any) -> dict[str, TargetImage]:
                 # a new one: replace() checks what was set since it was made
                 replace(value) if isinstance(value, TargetImage) else TargetImage(**value)
             )
+        except OptionError as error:
+            # without the class, which a command line has no name for
+            raise ConfigError(f"{option}: {name}: {''.join(map(str, error.parts))}") from None
         except TypeError as error:
             raise ConfigError(f"{option}: {name}: {error}") from None
     return made
