@@ -3,6 +3,8 @@ what a plan can't repeat is refused.
 """
 
 import random
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -75,6 +77,38 @@ class AddNoise:
         return image + 0.2 * torch.randn(image.shape)
 
 
+@dataclass
+class Scale:
+    """A dataclass, which cannot be hashed."""
+
+    factor: float
+
+    def __call__(self, image):
+        return image * self.factor
+
+
+class Kind(Scale, Enum):
+    HALF = 0.5
+
+
+class Picky:
+    """A step with an option that cannot be hashed; it cannot be compared, nor printed."""
+
+    __hash__ = None
+
+    def __init__(self):
+        self.kind = Kind.HALF
+
+    def __eq__(self, other):
+        raise ValueError("compared")
+
+    def __repr__(self):
+        raise ValueError("printed")
+
+    def __call__(self, image):
+        return image * self.kind.factor
+
+
 class ByRandom:
     def __init__(self, numbers=None):
         self.numbers = numbers
@@ -128,6 +162,8 @@ FIXED = {
         transforms.ConvertImageDtype(torch.float32),
     ),
     "floats": lambda: compose(transforms.ToTensor(), Darken(0.7), normalize()),
+    "a dataclass": lambda: compose(transforms.ToTensor(), Scale(0.7), Scale(0.9)),
+    "what cannot be compared": lambda: compose(transforms.ToTensor(), Picky(), normalize()),
     "normalized": lambda: compose(transforms.ToTensor(), normalize(), Darken(1.5), Darken(0.5)),
     "normalized twice": lambda: compose(transforms.ToTensor(), normalize(), normalize()),
     "PIL and floats": lambda: compose(Sharpen(), transforms.ToTensor(), Darken(0.5), normalize()),

@@ -241,7 +241,7 @@ def skeletons_of(first: Any, listed: DataSetSamples) -> list[Any]:
     """
     labels = listed.labels or []
     pair = isinstance(first, tuple) and len(first) == 2
-    if not pair or first[1] != labels[0]:
+    if not pair or _label_in(first) != labels[0]:
         raise NotConvertibleError(
             "the data set",
             "its samples are not pictures with the labels that it lists",

@@ -313,7 +313,9 @@ class _Tracer:
         """Refuses steps that read what the data set's code sets for each sample: ours are called
         without it.
         """
-        for step in dict.fromkeys(step for chain in chains for step in chain.steps):
+        # by identity: a dataclass cannot be hashed
+        steps = {id(step): step for chain in chains for step in chain.steps}
+        for step in steps.values():
             if (name := find_read([step], self.changed)) is None:
                 continue
             error = NotConvertibleError(

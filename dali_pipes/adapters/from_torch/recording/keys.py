@@ -85,8 +85,11 @@ class StepKeys:
     def _freeze(self, step: Any) -> int:
         # albumentations' steps keep what they have drawn in attributes, and do not print it
         is_noted = type(step).__module__.startswith("albumentations.")
-        frozen = repr(step) if is_noted else freeze(step)
-        return self._numbers.setdefault(frozen, len(self._numbers))
+        frozen = _text_of(step) if is_noted else freeze(step)
+        try:
+            return self._numbers.setdefault(frozen, len(self._numbers))
+        except TypeError:  # a number or a text of a class that cannot be hashed
+            return self._numbers.setdefault(repr(frozen), len(self._numbers))
 
 
 class _Values:
@@ -185,7 +188,10 @@ def _walk(steps: Sequence[Any]) -> Iterator[Any]:
 
 def freeze(value: Any, depth: int = 0) -> Any:
     """A value that can be compared, and is equal for objects with equal attributes."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, enum.Enum)):
+    # by its name: one that is a dataclass too cannot be hashed
+    if isinstance(value, enum.Enum):
+        return (type(value), value._name_)
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return value
     if isinstance(value, (torch.Tensor, np.ndarray)):
         array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
@@ -220,10 +226,18 @@ def freeze(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *(freeze(each, depth + 1) for each in value))
     if isinstance(value, (set, frozenset)):
-        return tuple(sorted(repr(each) for each in value))
+        return tuple(sorted(map(_text_of, value)))
     if hasattr(value, "__dict__"):
         return (type(value), freeze(vars(value), depth + 1))
-    return repr(value)
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> str:
+    """What `repr` says, also for an object whose own fails."""
+    try:
+        return repr(value)
+    except Exception:  # of any class that we do not know
+        return object.__repr__(value)
 
 
 def contents(cell: CellType) -> Any:

@@ -152,17 +152,23 @@ def _known_whole(compose: Any) -> list[Any] | None:
     """The same as `_whole`, which is remembered as long as the Compose has the same steps."""
     parts = getattr(compose, "transforms", ())
     known = _WHOLES.get(identity(compose))
-    # equal lists have the same objects in nearly all cases; those that are only equal do the same
-    if known is not None and known[0] is compose and known[1] == parts:
+    if known is not None and known[0] is compose and _are_same(known[1], parts):
         return known[2]
     steps = _whole(compose)
     # one inside another may get other steps, and this one's list stays the same
-    if steps is None or len(steps) != len(parts) or any(map(operator.is_not, steps, parts)):
+    if steps is None or not _are_same(steps, parts):
         return steps
     if len(_WHOLES) > _MOST:
         _WHOLES.clear()
     _WHOLES[identity(compose)] = compose, list(parts), steps
     return steps
+
+
+def _are_same(ones: Any, others: Any) -> bool:
+    """Whether two lists have the same objects; equal ones of the program's may do something else,
+    or may not be comparable.
+    """
+    return len(ones) == len(others) and not any(map(operator.is_not, ones, others))
 
 
 def _whole(compose: Any) -> list[Any] | None:
