@@ -15,6 +15,7 @@ _LARGEST_FACTOR = 16  # of height and width, against those of the image
 _GRAY = ("1", "L", "LA")
 _WIDE = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 1.0, "F": 1.0}
 NUMBERS_OF_8_BITS = 255.0
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT = 258, 339  # tags of a TIFF; its format 1 is unsigned integers
 
 
 class TargetPlace(NamedTuple):
@@ -68,6 +69,7 @@ def target_image_problem(
             return str(why)
         if verify == "full":
             image.load()
+            return _values_problem(image)
     except UnidentifiedImageError:
         return _other_format(file)
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
@@ -108,11 +110,34 @@ def _size_problem(image: Image.Image, place: TargetPlace) -> str | None:
 
 
 def _kind_problem(image: Any) -> str | None:
-    """Refuses pixels of which Pillow would keep half of the bits."""
+    """Refuses pixels of which Pillow would keep 8 bits only."""
+    if image.mode in _WIDE or (bits := _bits_of(image)) <= 8:
+        return None
+    return f"colors of {bits} bits; save it with 8 bits a channel"
+
+
+def _bits_of(image: Any) -> int:
+    """How many bits a channel has in the file; 8 also stands for fewer."""
+    if image.format == "TIFF":
+        # with a plane for each channel, what Pillow unpacks does not tell it
+        return int(max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))))
     packed = image.tile[0][3] if getattr(image, "tile", None) else ""
-    kind = packed[0] if isinstance(packed, tuple) and packed else packed
-    if isinstance(kind, str) and ";16" in kind and image.mode not in _WIDE:
-        return f"its pixels are {kind}, colors of 16 bits; save it with 8 bits a channel"
+    told = packed if isinstance(packed, tuple) else (packed,)
+    if image.format == "PPM":
+        # the largest value; in a file with 255 or 65535 Pillow may leave it out
+        return 16 if any(isinstance(each, int) and each > 255 for each in told) else 8
+    return 16 if ";16" in str(told[:1]) else 8
+
+
+def _values_problem(image: Any) -> str | None:
+    """Refuses values that Pillow does not read as they are; the image is loaded."""
+    if (
+        image.format == "TIFF"
+        and image.mode == "I"
+        and image.tag_v2.get(_SAMPLE_FORMAT, (1,))[0] == 1
+        and image.getextrema()[0] < 0
+    ):
+        return "integers from 2,147,483,648 on, which are read as negative; save it as fractions"
     return None
 
 
@@ -132,12 +157,22 @@ def decode_target_image(encoded: BytesIO, channels: int) -> tuple[NDArray[Any], 
 
     Returns:
         (H, W, channels), uint8, or float32 for more than 8 bits; and which value is white: 255,
-        65535, or 1 where nothing says it.
+        4095, 65535, or 1 where nothing says it.
+
+    Raises:
+        ValueError: it has values that cannot be read as they are.
     """
     with open_stored(encoded) as image:
         if image.mode not in _WIDE:
             values = np.asarray(image.convert("L" if channels == 1 else "RGB"))
             return values.reshape(*values.shape[:2], channels), NUMBERS_OF_8_BITS
-        # Pillow's PPM reader stretches all that has more than 8 bits to 16
-        white = 65535.0 if image.format == "PPM" and image.mode == "I" else _WIDE[image.mode]
+        image.load()
+        if why := _values_problem(image):
+            raise ValueError(why)
+
+        white = _WIDE[image.mode]
+        if image.format == "TIFF" and white != 1:
+            white = 2.0 ** _bits_of(image) - 1  # such as of 12 bits
+        if image.format == "PPM" and image.mode == "I":
+            white = 65535.0  # Pillow's reader stretches all that has more than 8 bits to 16
         return np.asarray(image).astype(np.float32)[..., None], white

@@ -1,12 +1,18 @@
 """Further images in tables: what is read, what is a problem, and what is kept."""
 
 import zlib
+from io import BytesIO
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
 import dali_pipes as dp
+from dali_pipes.data.image_files.target_images import (
+    decode_target_image,
+    place_of,
+    target_image_problem,
+)
 from dali_pipes.data.omissions import describe
 from dali_pipes.tools.preparation.run import _check
 
@@ -135,7 +141,79 @@ def test_colors_of_16_bits_are_a_problem_since_pillow_keeps_half_of_them(folder)
     data = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     (folder / "depth_2.png").write_bytes(b"\x89PNG\r\n\x1a\n" + data)
     ((path, why),) = scan(folder).problems
-    assert path == "2.jpg" and "colors of 16 bits; save it with 8 bits a channel" in why
+    assert path == "2.jpg"
+    assert why.endswith("depth_2.png: colors of 16 bits (row 3); save it with 8 bits a channel")
+
+
+def tiff(bits, channels, planes, kind, data):
+    """A TIFF of 60 × 40 pixels: little-endian, not compressed; `kind` 1 is unsigned, 2 signed."""
+    strips = channels if planes else 1
+    length, start = len(data) // strips, 8
+    arrays, entries = bytearray(b"II*\0" + bytes(4) + data), []
+
+    def add(tag, size, values):
+        packed = b"".join(value.to_bytes(size, "little") for value in values)
+        if len(packed) > 4:
+            arrays.extend(packed)
+            packed = (len(arrays) - len(packed)).to_bytes(4, "little")
+        numbers = (tag, 2), (4 if size == 4 else 3, 2), (len(values), 4)
+        head = b"".join(number.to_bytes(width, "little") for number, width in numbers)
+        entries.append(head + packed.ljust(4, b"\0"))
+
+    for tag, value in ((256, [60]), (257, [40]), (258, [bits] * channels), (259, [1])):
+        add(tag, 2, value)
+    add(262, 2, [2 if channels == 3 else 1])
+    add(273, 4, [start + strip * length for strip in range(strips)])
+    add(277, 2, [channels])
+    add(278, 2, [40])
+    add(279, 4, [length] * strips)
+    add(284, 2, [2 if planes else 1])
+    add(339, 2, [kind] * channels)
+    arrays[4:8] = len(arrays).to_bytes(4, "little")
+    count = len(entries).to_bytes(2, "little")
+    return bytes(arrays) + count + b"".join(entries) + bytes(4)
+
+
+COLORS_OF_16_BITS = {
+    "TIFF": tiff(16, 3, False, 1, bytes(60 * 40 * 6)),
+    "TIFF, plane after plane": tiff(16, 3, True, 1, bytes(60 * 40 * 6)),
+    "PPM": b"P6 60 40 65535\n" + bytes(60 * 40 * 6),
+    "PPM of 10 bits": b"P6 60 40 1023\n" + bytes(60 * 40 * 6),
+    "PPM of text": b"P3 60 40 1023\n" + b"0 " * (60 * 40 * 3),
+}
+
+
+@pytest.mark.parametrize("kind", COLORS_OF_16_BITS)
+def test_colors_of_more_than_8_bits_are_a_problem_in_every_format(kind):
+    place = place_of(40, 60, 1, False)
+    why = target_image_problem(BytesIO(COLORS_OF_16_BITS[kind]), place, "header")
+    assert why == "colors of 16 bits; save it with 8 bits a channel"
+    eight = (tiff(8, 3, True, 1, bytes(60 * 40 * 3)), b"P6 60 40 100\n" + bytes(60 * 40 * 3))
+    for data in eight:
+        assert target_image_problem(BytesIO(data), place, "full") is None
+
+
+def test_what_is_white_is_what_the_file_can_hold():
+    """Of 12 and 16 bits; signed integers and 32 bits say nothing."""
+    for bits, kind, value, white in (
+        (12, 1, 0xFFF, 4095),
+        (16, 1, 0xFFFF, 65535),
+        (16, 2, -1, 1),
+        (32, 2, -1, 1),
+        (32, 1, 0x7FFFFFFF, 1),
+    ):
+        word = (value % 2**bits).to_bytes(4, "little")[: bits // 8]
+        data = b"\xff" * (60 * 40 * 12 // 8) if bits == 12 else word * (60 * 40)
+        values, found = decode_target_image(BytesIO(tiff(bits, 1, False, kind, data)), 1)
+        assert (values == np.float32(value)).all() and found == white
+
+
+def test_unsigned_integers_that_pillow_reads_as_negative_are_a_problem():
+    file = tiff(32, 1, False, 1, b"\xff" * (60 * 40 * 4))
+    place, why = place_of(40, 60, 1, False), "2,147,483,648 on, which are read as negative"
+    assert why in str(target_image_problem(BytesIO(file), place, "full"))
+    with pytest.raises(ValueError, match=why):
+        decode_target_image(BytesIO(file), 1)
 
 
 def test_turned_images_are_warned_of_until_the_option_says_how_targets_are_made(folder, caplog):
