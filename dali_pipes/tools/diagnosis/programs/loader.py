@@ -30,7 +30,8 @@ class LoaderProgram(TrainingProgram):
         self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
 
         ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
-        self.is_fetched = ours.dataset.is_fetched
+        # `dataset` of a loader of items is the user's
+        self.is_fetched = ours.plan.manifest.is_fetched
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
