@@ -8,9 +8,10 @@ import errno
 import os
 import resource
 import time
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,10 @@ from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.versions import CHANGED
 from dali_pipes.system.traces import span
 
+T = TypeVar("T")
+
 PAUSE_S = 0.1  # before a failed read is tried again
+PROCESS_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of errors that are no file's fault
 # errors that a second try does not change; None: the file is not the one that was scanned
 _FOR_GOOD = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -71,6 +75,23 @@ class ShardMember(NamedTuple):
     targets: dict[str, Any] | None = None
 
 
+def try_twice(read: Callable[[], T]) -> T:
+    """Calls `read`; if it fails, once more after a moment, since a file server may have been away.
+
+    Raises:
+        OSError: it fails for good, or a second time.
+    """
+    try:
+        return read()
+    except OSError as error:
+        if error.errno in _FOR_GOOD:
+            raise
+
+    traffic.add(retries=1)
+    time.sleep(PAUSE_S)
+    return read()
+
+
 class Reader:
     """Reads extents without holding the GIL, from any number of threads.
 
@@ -107,16 +128,10 @@ class Reader:
             # a bytearray, since an array of bytes would be read-only
             return np.frombuffer(bytearray(read_object(extent.file)), np.uint8)
 
-        try:
+        # requests for a copy are sent several times already (store_requests.py)
+        if is_copied(extent.file):
             return self._read_local(extent)
-        except OSError as error:
-            # requests for a copy have been sent several times already (store_requests.py)
-            if is_copied(extent.file) or error.errno in _FOR_GOOD:
-                raise
-
-        traffic.add(retries=1)
-        time.sleep(PAUSE_S)
-        return self._read_local(extent)
+        return try_twice(partial(self._read_local, extent))
 
     def _read_local(self, extent: Extent) -> NDArray[np.uint8]:
         if not extent.member:

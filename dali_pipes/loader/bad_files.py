@@ -4,7 +4,6 @@ Backends cannot tell: DALI's errors name no file, or the wrong one. So `find_bad
 the files of the batch one by one.
 """
 
-import errno
 import itertools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,12 @@ from dali_pipes.data.image_files.target_images import target_image_problem
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.reader import Reader
+from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
 
 _CONTROLS = 4  # samples of other batches that are tried; one must succeed to blame a whole batch
-_PROCESS_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are no file's fault
 
 
 def find_bad_samples(
@@ -90,7 +88,7 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
-        return None if error.errno in _PROCESS_ERRNOS else describe_os_error(error)
+        return None if error.errno in PROCESS_ERRNOS else describe_os_error(error)
 
     # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
     header = examine(
@@ -107,7 +105,7 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
 
     try:
         decode_size(encoded.tobytes())
-    # like `_PROCESS_ERRNOS`, no file's fault
+    # like `PROCESS_ERRNOS`, no file's fault
     except MemoryError:
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
@@ -129,7 +127,7 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
             values = manifest.mask_values.decode(file)
             why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
     except OSError as error:
-        why = None if error.errno in _PROCESS_ERRNOS else describe_os_error(error)
+        why = None if error.errno in PROCESS_ERRNOS else describe_os_error(error)
     return why and f"its mask {mask}: {why}"
 
 
@@ -139,7 +137,7 @@ def _target_image_problem(manifest: Manifest, sample_id: int, transform: Transfo
         try:
             encoded = BytesIO(Reader(keep=1).read(file).data)
         except OSError as error:
-            if error.errno in _PROCESS_ERRNOS:
+            if error.errno in PROCESS_ERRNOS:
                 continue
             return f"its target {name}, {file}: {describe_os_error(error)}"
 

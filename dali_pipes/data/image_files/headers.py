@@ -124,8 +124,16 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_EXTENSIONS)
 
 
-def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanOptions()) -> Header:
-    """Reads the header of one file. A bad file raises nothing: what is wrong is in `problem`."""
+def read_header(
+    path: bytes | str | os.PathLike[str],
+    check: ScanOptions = ScanOptions(),
+    raises: bool = False,
+) -> Header:
+    """Reads the header of one file. A bad file raises nothing: what is wrong is in `problem`.
+
+    Args:
+        raises: whether an error of reading the file is raised, an OSError with a number.
+    """
     size, mtime_ns = 0, 0
     try:
         stat = os.stat(path)
@@ -134,18 +142,26 @@ def read_header(path: bytes | str | os.PathLike[str], check: ScanOptions = ScanO
         if not is_regular(stat.st_mode) and not is_folder(stat.st_mode):
             return Header(0, mtime_ns, problem=NOT_REGULAR)
         with open(path, "rb") as file:
-            return examine(file, size, mtime_ns, check)
+            return examine(file, size, mtime_ns, check, raises=raises)
     except OSError as error:
+        if raises:
+            raise
         return Header(size, mtime_ns, problem=describe_os_error(error))
 
 
 def examine(
-    file: BinaryIO, size: int, mtime_ns: int, check: ScanOptions = ScanOptions(), judge: bool = True
+    file: BinaryIO,
+    size: int,
+    mtime_ns: int,
+    check: ScanOptions = ScanOptions(),
+    judge: bool = True,
+    raises: bool = False,
 ) -> Header:
     """Reads the header of an open image of `size` bytes, as `read_header` does.
 
     Args:
         judge: whether an image gets a problem if loaders deliver different pixels of it.
+        raises: as of `read_header`.
     """
     if not size:
         return Header(0, mtime_ns, problem="empty file")
@@ -170,6 +186,8 @@ def examine(
             problem = find_refusal(file.read(), height, width, format)
     except OSError as error:
         # Pillow's errors of broken files are OSErrors without a number; those of a disk have one
+        if raises and error.errno is not None:
+            raise
         problem = (
             "not an image, or its header is broken"
             if error.errno is None
