@@ -1,6 +1,7 @@
 """Images that are in no manifest, such as those that a data set's own code names item by item."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +27,30 @@ class LooseImages:
     sizes: NDArray[np.int64]
     orientations: NDArray[np.int8]
 
+    # as of a manifest: nothing belongs to these images besides
+    root: ClassVar[str] = "an item"
+    target_images: ClassVar[tuple[str, ...]] = ()
+
     def __len__(self) -> int:
         return len(self.names)
 
     def extent(self, number: int) -> Extent:
         """The place of one image's encoded bytes."""
         return Extent(self.names[number], data=self.encoded[number])
+
+    def has_target(self, name: str) -> bool:
+        """Whether they have targets of this name, such as boxes: never."""
+        return False
+
+    def take(self, numbers: NDArray[np.int64]) -> "LooseImages":
+        """These images alone."""
+        each = numbers.tolist()
+        return LooseImages(
+            [self.names[number] for number in each],
+            [self.encoded[number] for number in each],
+            self.sizes[numbers],
+            self.orientations[numbers],
+        )
 
     def name(self, number: int) -> str:
         """The name of one image in messages."""
@@ -60,3 +79,6 @@ class LooseImages:
     def whole_files(self) -> bool:
         """Whether a library may read each image by its path alone: not those in memory."""
         return False
+
+
+NO_IMAGES = LooseImages([], [], np.zeros((0, 2), np.int64), np.zeros(0, np.int8))

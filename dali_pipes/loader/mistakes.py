@@ -67,11 +67,7 @@ def refuse_other_kinds(
             f"transform is {_describe_kind(transform)}; {_instead_of_transform(transform)}"
         )
 
-    if not isinstance(rank, Rank | None):
-        raise ConfigError(
-            f"rank is {_describe_kind(rank)}; it takes Rank(index, count), or Rank.from_env() "
-            "under torchrun"
-        )
+    refuse_other_rank(rank)
     # other values of sampling are checked where it is chosen: a name or a mapping is one as well
     if isinstance(sampling, type | Sampler):
         raise ConfigError(
@@ -97,6 +93,15 @@ def refuse_other_kinds(
         raise ConfigError(
             f"batch_transform is {_describe_kind(batch_transform)}; it is called with two "
             "arguments, a batch and its draws"
+        )
+
+
+def refuse_other_rank(rank: Any) -> None:
+    """Checks that `rank` is a Rank or None, and raises a ConfigError as `refuse_other_kinds`."""
+    if not isinstance(rank, Rank | None):
+        raise ConfigError(
+            f"rank is {_describe_kind(rank)}; it takes Rank(index, count), or Rank.from_env() "
+            "under torchrun"
         )
 
 

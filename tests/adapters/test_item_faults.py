@@ -68,6 +68,31 @@ def test_a_bad_picture_is_named(paths, config, how):
     assert [path for _, path, _ in raised.value.bad_samples] == [paths[5]]
 
 
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+def test_a_bad_picture_is_named_in_every_epoch(paths, how):
+    spoil(paths[5], how)
+    with load(Pairs(paths, range(12))) as loader:
+        for _ in range(2):
+            with pytest.raises(dp.BadSampleError, match=re.escape(paths[5])):
+                list(loader)
+        loader.set_epoch(0)
+        with pytest.raises(dp.BadSampleError, match=re.escape(paths[5])):
+            list(loader)
+        assert [path for _, path, _ in loader.bad_samples] == [paths[5]]
+
+
+def test_a_bad_picture_belongs_to_the_item_that_has_it(paths):
+    """And not to the item that it is to replace."""
+    spoil(paths[3], "missing")
+    spoil(paths[4], "truncated")
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.2, "shuffle": False}
+    with load(Captions(paths, range(12)), **options) as loader:
+        (batch, *_) = list(loader)
+        found = [(number, path) for number, path, _ in loader.bad_samples]
+    assert found == [(3, paths[3]), (4, paths[4])]
+    assert batch[2]["index"].tolist() == [0, 1, 2, 5]
+
+
 @both
 @pytest.mark.parametrize("how", ["missing", "truncated"])
 def test_an_item_is_replaced_as_a_whole(paths, config, how, caplog):
@@ -144,13 +169,41 @@ def test_too_many_bad_pictures_end_it(paths):
 def test_a_data_set_of_bad_pictures_only(paths):
     for path in paths:
         spoil(path, "no image")
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 1.0}
+    with load(Captions(paths, range(12)), **options) as loader:
+        for _ in range(2):
+            with pytest.raises(
+                dp.ConfigError, match=r"12 of 12 items .* cannot be used, such as .*jpg"
+            ):
+                list(loader)
+        assert sorted(path for _, path, _ in loader.bad_samples) == sorted(paths)
+
+
+class Counted(Captions):
+    run = 0
+
+    def __getitem__(self, index):
+        self.run += 1
+        return super().__getitem__(index)
+
+
+def test_many_neighbours_may_be_bad(paths):
+    every = [*paths[:5], *(f"{paths[0]}.{number}" for number in range(70)), *paths[5:]]
+    options = {"on_bad_sample": "substitute", "shuffle": False}
+    with load(Captions(every, range(82)), max_bad_fraction=0.9, **options) as loader:
+        epoch = list(loader)
+        assert [number for number, _, _ in loader.bad_samples] == list(range(5, 75))
+    indices = [index for batch in epoch for index in batch[2]["index"].tolist()]
+    assert indices[:8] == [0, 1, 2, 3, 4, 75, 75, 75]
+
+    # with too many for max_bad_fraction, the rest is not tried
+    dataset = Counted(every, range(82))
     with (
-        load(
-            Captions(paths, range(12)), on_bad_sample="substitute", max_bad_fraction=1.0
-        ) as loader,
-        pytest.raises(dp.ConfigError, match=r"have pictures that cannot be used, such as .*jpg"),
+        load(dataset, max_bad_fraction=0.1, **options) as loader,
+        pytest.raises(dp.BadSampleError, match="9 of 82 items are bad so far"),
     ):
         list(loader)
+    assert dataset.run < 20
 
 
 def test_a_file_that_changes_is_read_anew(paths):
@@ -185,6 +238,19 @@ def test_an_error_of_the_data_set_says_in_which_item(paths, workers):
     )
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stop_iteration_does_not_end_the_epoch(paths, workers):
+    class Ended(Captions):
+        def __getitem__(self, index):
+            return next(iter(())) if index == 7 else super().__getitem__(index)
+
+    with (
+        load(Ended(paths, range(12)), num_workers=workers, shuffle=False) as loader,
+        pytest.raises(RuntimeError, match="item 7 of Ended raised StopIteration"),
+    ):
+        list(loader)
+
+
 class Odd(Files):
     """Item 3 is not as the others are."""
 
@@ -205,7 +271,7 @@ ODD_ITEMS = {
     "a picture more": ({"more": dp.Encoded("x.jpg")}, "has 2 Encoded, and the first item had 1"),
     "a picture elsewhere": (
         {"picture": 0, "label": dp.Encoded("x.jpg")},
-        "default_collate cannot join|at another place",
+        r"item 3 of Odd has int at \['picture'\], and the first item had picture 1",
     ),
     "another transform": (
         {"picture": dp.Encoded("x.jpg", dp.EvalTransform())},
@@ -215,7 +281,13 @@ ODD_ITEMS = {
         {"picture": dp.Encoded("x.jpg", draws="x")},
         "has another transform or other draws than in the first item",
     ),
-    "a value of another kind": ({"label": torch.zeros(2)}, "default_collate cannot join"),
+    "a value of another kind": (
+        {"label": torch.zeros(2)},
+        r"has Tensor of float32 at \['label'\], and the first item had int",
+    ),
+    # default_collate lets the first item of a batch decide
+    "a float for an int": ({"label": 3.0}, r"has float at \['label'\], and the first item had int"),
+    "a key more": ({"more": 1}, r"has int at \['more'\], and the first item had nothing"),
 }
 
 
@@ -293,6 +365,11 @@ REFUSED = {
         {"transform": dp.TrainTransform(target_images={"depth": {"channels": 1}})},
         "target_images names further images of a manifest",
     ),
+    "boxes": (
+        CAPTIONS,
+        {"transform": dp.IoUCropTransform()},
+        "IoUCropTransform crops around boxes, and an item has none",
+    ),
     "padding": (
         CAPTIONS,
         {"transform": dp.ShortestSizeTransform()},
@@ -304,6 +381,9 @@ REFUSED = {
         {"config": dp.TorchvisionGpuConfig()},
         "TorchvisionGpuConfig cannot load items",
     ),
+    "probe": (CAPTIONS, {"config": dp.DaliConfig(decode="probe")}, "decode is probe"),
+    "a rank of 0": (CAPTIONS, {"rank": 0}, r"rank is 0; it takes Rank\(index, count\)"),
+    "a rank of 1": (CAPTIONS, {"rank": 1}, r"rank is 1; it takes Rank\(index, count\)"),
     "no config": (CAPTIONS, {"config": "torch"}, "config is 'torch'"),
 }
 
@@ -345,6 +425,16 @@ def test_transforms_that_no_worker_can_send_are_refused(paths):
 
     with pytest.raises(dp.ConfigError, match="cannot be sent between processes"):
         load(Lambda(paths, range(12)), transform=None, num_workers=1)
+
+
+def test_a_crop_that_is_larger_than_an_image(paths):
+    Image.new("RGB", (30, 60)).save(paths[4])
+    crop = dp.RandomCropTransform(size=36, resize=None, padding=0)
+    with load(Captions(paths, range(12)), transform=crop, shuffle=False) as loader:
+        epoch = iter(loader)
+        assert next(epoch)[0].shape == (4, 3, 36, 36)
+        with pytest.raises(dp.ConfigError, match=r"smaller than the random crop.* 4\.jpg|4\.jpg"):
+            next(epoch)
 
 
 def test_the_loader_ends_its_workers(paths):

@@ -18,7 +18,7 @@ from ranks import finish, kill_after, start_ranks
 from torch.utils._pytree import tree_flatten, tree_map
 
 import dali_pipes as dp
-from dali_pipes.adapters.items.run import ItemRunner, ItemTask
+from dali_pipes.adapters.items.run import ItemRunner, ItemTask, describe_item
 from dali_pipes.adapters.items.transform import ItemPicture
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
 
@@ -51,6 +51,12 @@ def files(tmp_path_factory):
 def loader(dataset, config=PLAIN, workers=0, batch_size=6, **options):
     options = {"transform": TRANSFORM, "seed": 3, "device": "cpu", **options}
     return dp.load(dataset, config, batch_size=batch_size, num_workers=workers, **options)
+
+
+def run(dataset, seed, pictures):
+    """The runner of a data set, as load() makes it."""
+    form = describe_item(dataset, seed, ItemTask(0, np.zeros(1, np.int64))).form
+    return ItemRunner(dataset, seed, pictures, form, TRANSFORM, None)
 
 
 def batches(each, epochs=1):
@@ -235,7 +241,7 @@ def test_random_numbers_are_distributed_as_the_data_sets_own(files):
     """Every partner comes equally often, with every item."""
     dataset = UnalignedPair(*files)
     pictures = [ItemPicture(f"['{name}']", TRANSFORM, None) for name in "AB"]
-    runner = ItemRunner(dataset, 5, pictures, TRANSFORM, False)
+    runner = run(dataset, 5, pictures)
     partners = Counter()
     for epoch in range(400):
         batch = runner[ItemTask(epoch, np.arange(len(dataset)))]
@@ -249,7 +255,7 @@ def test_random_numbers_are_distributed_as_the_data_sets_own(files):
 def test_workers_hand_over_paths_and_numbers(files):
     """No pixels: a batch of items is small."""
     pictures = [ItemPicture(f"[0][{place}]", TRANSFORM, None) for place in range(3)]
-    batch = ItemRunner(Triplet(*files), 0, pictures, TRANSFORM, False)[ItemTask(0, np.arange(15))]
+    batch = run(Triplet(*files), 0, pictures)[ItemTask(0, np.arange(15))]
     assert batch.images.sizes.tolist() == [[48, 64]] * 45
     assert len(pickle.dumps(batch)) < 15 * 3 * 200
 
@@ -277,6 +283,16 @@ def test_it_is_a_loader(files):
         each.set_epoch(2)
         later = next(iter(each))
     assert_equal(later, batches(loader(dataset), epochs=3)[4])
+
+
+def test_it_can_be_diagnosed(files):
+    calls = []
+    with loader(Triplet(*files)) as each:
+        found = dp.diagnose(
+            each, calls.append, seconds=0, rounds=1, cold=False, limit=1, show=False
+        )
+    assert calls
+    assert found.verdict
 
 
 def test_a_state_of_other_pictures_or_of_another_data_set_is_refused(files):

@@ -9,9 +9,8 @@ over all of its pictures.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -23,9 +22,11 @@ from torch.utils.data import DataLoader
 from dali_pipes.adapters.from_torch.structure import PictureSlot
 from dali_pipes.adapters.items.bad_items import BadItems, PictureError
 from dali_pipes.adapters.items.run import ItemBatch, ItemRunner, ItemTask
-from dali_pipes.adapters.items.transform import ItemTransform
+from dali_pipes.adapters.items.skeletons import rebuild
+from dali_pipes.adapters.items.transform import ItemTransform, are_alike
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import PlannedBatch, plan_loose
@@ -80,6 +81,7 @@ class _PlannedItems(NamedTuple):
     """A planned batch of items that were run, and what each part is to make of them."""
 
     planned: PlannedBatch
+    ids: NDArray[np.int64]
     values: Any
     pictures: list[PlannedBatch]
 
@@ -112,7 +114,7 @@ class ItemsBackend(Backend):
         places: list[tuple[Transform, list[int]]] = []
         for place, picture in enumerate(self._transform.pictures):
             transform = cast(Transform, picture.transform)
-            known = next((own for other, own in places if other == transform), None)
+            known = next((own for other, own in places if are_alike(other, transform)), None)
             if known is None:
                 places.append((transform, known := []))
             known.append(place)
@@ -170,13 +172,13 @@ class ItemsBackend(Backend):
     ) -> Iterator[_PlannedItems]:
         for batch in batches:
             planned = asked.popleft()
-            if batch.error:
-                raise batch.error
             count = len(planned) * len(self._transform.pictures)
             self._bad.note(batch.bad, planned.epoch, planned.step, count)
-            self._refuse_unequal_sizes(batch, planned)
+            if batch.error:
+                raise batch.error
+            self._refuse_unequal_sizes(batch)
             pictures = [self._plan_part(part, batch, planned) for part in self._parts]
-            yield _PlannedItems(planned, batch.values, pictures)
+            yield _PlannedItems(planned, batch.ids, batch.values, pictures)
 
     def _plan_part(
         self, part: PicturePart, batch: ItemBatch, planned: PlannedBatch
@@ -184,6 +186,8 @@ class ItemsBackend(Backend):
         n, first_views = len(planned), self._transform.first_views
         numbers = np.concatenate([np.arange(place * n, (place + 1) * n) for place in part.places])
         ids = np.tile(planned.ids, len(part.places))
+        # of their sizes, such as a crop that is larger than an image
+        part.transform.check(cast(Manifest, batch.images.take(numbers)))
         first = np.repeat([first_views[place] for place in part.places], n)
 
         def draws(view: int) -> Draws:
@@ -191,12 +195,12 @@ class ItemsBackend(Backend):
 
         return plan_loose(batch.images, numbers, part.transform, draws, planned.epoch, planned.step)
 
-    def _refuse_unequal_sizes(self, batch: ItemBatch, planned: PlannedBatch) -> None:
+    def _refuse_unequal_sizes(self, batch: ItemBatch) -> None:
         """Refuses pictures of one item that have the same draws and other sizes.
 
         A crop of one is none of the other.
         """
-        n = len(planned)
+        n = len(batch.ids)
         first: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         for place, picture in enumerate(self._transform.pictures):
             if picture.draws is None:
@@ -209,7 +213,7 @@ class ItemsBackend(Backend):
                 names = [batch.images.name(int(numbers[at])) for numbers in (other, own)]
                 each = [f"{width} × {height}" for height, width in (expected[at], sizes[at])]
                 raise ConfigError(
-                    f"item {planned.ids[at]}: pictures with draws={picture.draws!r} must have "
+                    f"item {batch.ids[at]}: pictures with draws={picture.draws!r} must have "
                     f"equal sizes, and {names[0]} has {each[0]} pixels, {names[1]} {each[1]}; "
                     "resize the files, or leave out draws"
                 )
@@ -220,10 +224,10 @@ class ItemsBackend(Backend):
         streams: list[Iterator[Delivery]],
         errors: list[Exception],
     ) -> Iterator[Delivery]:
-        for planned, values, pictures in batches:
+        for planned, ids, values, pictures in batches:
             made: list[Any] = [None] * len(self._transform.pictures)
             for number, (part, stream) in enumerate(zip(self._parts, streams, strict=True)):
-                decoded = _next(stream, pictures[number], planned, number)
+                decoded = _next(stream, pictures[number], ids, number)
                 for at, place in enumerate(part.places):
                     made[place] = _take_place(decoded, part, at, len(planned))
 
@@ -278,9 +282,9 @@ def _pictures_of(part: int, items: _PlannedItems) -> PlannedBatch:
 
 
 def _next(
-    stream: Iterator[Delivery], pictures: PlannedBatch, planned: PlannedBatch, part: int
+    stream: Iterator[Delivery], pictures: PlannedBatch, ids: NDArray[np.int64], part: int
 ) -> DecodedBatch:
-    """The next batch of a part, which must be these pictures."""
+    """The next batch of a part, which must be these pictures of the items `ids`."""
     try:
         made, decoded = next(stream)
     except StopIteration:
@@ -288,7 +292,7 @@ def _next(
     except ConfigError:  # says nothing about a file
         raise
     except Exception as error:
-        raise PictureError(pictures, planned.ids, part) from error
+        raise PictureError(pictures, ids, part) from error
     if made is not pictures:
         raise RuntimeError(f"the backend made the pictures of step {made.step} out of turn")
     return decoded
@@ -308,29 +312,15 @@ def _take_place(decoded: DecodedBatch, part: PicturePart, at: int, count: int) -
 
 def fill_values(values: Any, pictures: list[Any], device: torch.device) -> Any:
     """The collated items with pictures in their slots, on this device."""
-    if isinstance(values, PictureSlot):
-        return pictures[values.number]
-    if isinstance(values, torch.Tensor):
-        return values.to(device, non_blocking=True)
 
-    def inside(value: Any) -> Any:
-        return fill_values(value, pictures, device)
+    def fill(value: Any) -> Any:
+        if isinstance(value, PictureSlot):
+            return pictures[value.number]
+        if isinstance(value, torch.Tensor):
+            return value.to(device, non_blocking=True)
+        return value
 
-    # containers as default_collate makes them
-    kind: Any = type(values)
-    if isinstance(values, Mapping):
-        return kind({key: inside(value) for key, value in values.items()})
-    if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return kind(*map(inside, values))
-    if isinstance(values, (tuple, list)):
-        return kind(map(inside, values))
-    if is_dataclass(values) and not isinstance(values, type):
-        filled = copy(values)
-        # `replace` would call __init__, which was written for the values of one item
-        for each in fields(values):
-            object.__setattr__(filled, each.name, inside(getattr(values, each.name)))
-        return filled
-    return values
+    return rebuild(fill, values)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -90,14 +90,17 @@ class BadItems(BadSamples):
         return None
 
     def note(self, bad: list[BadPicture], epoch: int, step: int, count: int) -> None:
-        """Records bad pictures, each once, of a batch of `count`.
+        """Records bad pictures of a batch of `count`; `failures` lists each once.
 
         Raises:
             BadSampleError: they are not to be replaced, or by now there are too many.
         """
-        new = list(_different(bad, self.keys))
+        # what is not replaced is an error each time, also in the next epoch of the same loader
+        new = list(_different(bad, self.keys if self._substitute else frozenset()))
         if not new:
             return
+        again = {each.name for each in new if each.key in self.keys}
+        self.failures = [each for each in self.failures if each[1] not in again]
         self.keys |= {each.key for each in new}
         failed = [(each.item, each.name, each.reason) for each in new]
         self._add(failed, f"epoch {epoch}, step {step}", count)

@@ -1,6 +1,7 @@
 """load(): makes a loader of a data set whose `__getitem__` returns `Encoded` pictures."""
 
 import pickle
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -25,11 +26,11 @@ from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.table.schema import SCHEMA
-from dali_pipes.errors import ChoiceError, ConfigError, Mention
+from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import DATALOADER_OPTIONS
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_rank
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
@@ -130,11 +131,15 @@ def load(
             f"transform is {describe_value(transform)}; it takes one of dali_pipes, such as "
             "TrainTransform() (transform_from_torch reads torchvision's)"
         )
+    refuse_other_rank(rank)
+    # own copies: what the caller sets later has no effect; replace() checks what was set until now
+    config = replace(deepcopy(config))
+    transform = None if transform is None else replace(deepcopy(transform))
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     check_choice("last_batch", last_batch, (None, "partial", "drop", "pad", "even"))
 
     workers = ItemWorkers(num_workers, prefetch_factor)
-    pictures, images = _describe(dataset, workers, seed)
+    pictures, form, images = _describe(dataset, workers, seed)
     items = ItemTransform.of(pictures, transform)
 
     manifest = _manifest_of(dataset, count)
@@ -148,11 +153,11 @@ def load(
         last_batch=last_batch or ("drop" if items.training else "partial"),
     )
     bad = BadItems(plan, items, on_bad_sample == "substitute", max_bad_fraction)
-    runner = ItemRunner(dataset, seed, items.pictures, transform, bad.substitutes)
+    most_bad = max_bad_fraction * count if bad.substitutes else None
+    runner = ItemRunner(dataset, seed, items.pictures, form, transform, most_bad)
 
     backend, target = entry_of(config).load(), resolve_device(device, config)
-    # a copy: what the caller sets later has no effect
-    config = replace(config).on_cores()
+    config = config.on_cores()
     for each in pictures:
         check_functions(
             each.transform or cast(Transform, transform),
@@ -217,12 +222,18 @@ def _refuse_backend(config: Any) -> None:
             " or ",
             Mention(TorchConfig),
         )
+    if getattr(config, "decode", None) == "probe":
+        raise OptionError(
+            type(config),
+            "decode is probe, which tests regions of a manifest's images before the first batch, "
+            "and the images of items are not known then; leave it at auto, or set region or whole",
+        )
 
 
 def _describe(
     dataset: Any, workers: ItemWorkers, seed: int
-) -> tuple[list[ItemPicture], LooseImages]:
-    """The pictures of the first item, and their files.
+) -> tuple[list[ItemPicture], Any, LooseImages]:
+    """The pictures of the first item, its form, and the files of the pictures.
 
     A worker runs it if there are any: a data set may open files that no process shares.
     """
@@ -235,8 +246,17 @@ def _describe(
         end_workers(iterator)
     if isinstance(described, ConfigError):
         raise described
-    pictures, images = described
-    return pickle.loads(pictures), images
+    pictures, form, images = described
+    # own copies, as of the transform that is given to load
+    pictures = pickle.loads(pictures) if isinstance(pictures, bytes) else deepcopy(pictures)
+    return (
+        [
+            replace(each, transform=replace(each.transform)) if each.transform else each
+            for each in pictures
+        ],
+        form,
+        images,
+    )
 
 
 def _manifest_of(dataset: Any, count: int) -> Manifest:

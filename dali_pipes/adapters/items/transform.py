@@ -1,9 +1,16 @@
 """`ItemTransform`: what is made of the pictures of an item."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, NoReturn, Self, cast
 
+import numpy as np
+import torch
+
+from dali_pipes.data.loose_images import NO_IMAGES
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.plan.transforms import Transform
 
@@ -130,3 +137,52 @@ def _refuse_unfit(transform: Any) -> None:
             "pads images to the largest of a batch, which a loader of items does not do; take a "
             "transform that makes images of one size",
         )
+    # those that need boxes or the like; sizes are checked when the files are known
+    transform.check(cast(Manifest, NO_IMAGES))
+
+
+def are_alike(one: Transform | None, other: Transform | None) -> bool:
+    """Whether two transforms are equal by what they hold.
+
+    The functions of an Augment are compared too, which are often objects without an __eq__, such
+    as modules of torchvision: a copy of one is equal to it.
+    """
+    try:
+        return _are_equal(one, other)
+    except (RecursionError, ValueError):  # a function that refers to itself, or to nothing yet
+        return False
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+
+    parts = _parts_of(one)
+    return bool(one == other) if parts is None else _are_equal(parts, _parts_of(other))
+
+
+def _parts_of(value: Any) -> Any:
+    """What decides what an object does; None: its own __eq__ knows."""
+    if isinstance(value, type):
+        return None
+    if is_dataclass(value):
+        return [getattr(value, each.name) for each in fields(value) if each.compare]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value)]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    compares: Any = type(value).__eq__
+    return vars(value) if compares is object.__eq__ and hasattr(value, "__dict__") else None
