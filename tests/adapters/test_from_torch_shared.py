@@ -171,6 +171,42 @@ def test_a_picture_that_a_sample_has_twice(files):
         Conversion.of(DataLoader(Own(files, lambda x, at: ((x := ONE(x)), x * 2 - 1)), 4))
 
 
+def one_of_two(picture, index):
+    one, other = ONE(picture), ONE(picture)
+    return one, other, one if index % 2 else other, index
+
+
+def beside_a_tensor(picture, index):
+    one = ONE(picture)
+    return one, one if index % 3 else torch.full((3, 16, 16), 2.0), index
+
+
+def beside_a_text(picture, index):
+    one = ONE(picture)
+    return (one, one, index) if index % 4 else (one, "none", index)
+
+
+@pytest.mark.parametrize("sample", [one_of_two, beside_a_tensor, beside_a_text])
+def test_a_picture_that_samples_have_twice_in_other_places(sample, files):
+    old = DataLoader(Own(files, sample), 4)
+    with dp.from_torch(old, dp.TorchConfig(num_workers=0), device="cpu") as loader:
+        batches = list(loader)
+    assert len(batches) == COUNT // 4
+    for batch in batches:
+        *pictures, last, indices = batch
+        for at, index in enumerate(indices.tolist()):
+            if sample is one_of_two:
+                expected = pictures[0 if index % 2 else 1][at]
+            elif sample is beside_a_tensor:
+                expected = pictures[0][at] if index % 3 else torch.full((3, 16, 16), 2.0)
+            else:
+                expected = pictures[0][at] if index % 4 else "none"
+            if isinstance(expected, str):
+                assert last[at] == expected
+            else:
+                assert torch.equal(last[at], expected)
+
+
 # Pictures that are kept in the rows of a long table, or in a tensor
 
 

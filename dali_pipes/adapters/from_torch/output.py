@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data._utils.collate import collate, default_collate, default_collate_fn_map
 
 from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
 from dali_pipes.adapters.from_torch.structure import PictureSlot, fill, rebuild
@@ -66,6 +66,7 @@ class Output:
         skeletons: the skeleton of each sample, by its id; None: batches are lists of images and
             labels.
         collate: the user's own function; None: torch's default_collate.
+        is_alike: whether all skeletons have the same slots in the same places.
         on_cpu: the error of the user's function with pictures on a GPU, once it has failed with
             them; from then on it gets pictures on the CPU.
     """
@@ -73,6 +74,7 @@ class Output:
     pictures: tuple[Any, ...] = ()
     skeletons: Sequence[Any] | None = None
     collate: Callable[[list[Any]], Any] | None = None
+    is_alike: bool = True
     on_cpu: list[str] = field(default_factory=list)
 
     def subset(self, ids: NDArray[np.int64]) -> "Output":
@@ -95,7 +97,7 @@ class Output:
         device = batch.images.device
 
         # default_collate, extended by slots: they become the pictures of the whole batch
-        if self.collate is None:
+        if self.collate is None and self.is_alike:
             taken = set[int]()
 
             def put(slots: list[PictureSlot], **_: Any) -> torch.Tensor:
@@ -107,7 +109,8 @@ class Output:
             known = default_collate_fn_map | {PictureSlot: put}
             return _moved(collate(samples, collate_fn_map=known), device)
 
-        if device.type != "cpu" and not self.on_cpu:
+        # what else default_collate stacks with pictures is on the CPU
+        if self.collate is not None and device.type != "cpu" and not self.on_cpu:
             try:
                 return _moved(self._collated(self.collate, samples, pictures, seed), device)
             except torch.OutOfMemoryError:
@@ -124,7 +127,8 @@ class Output:
                 )
 
         pictures = [each.cpu() for each in pictures]
-        return _moved(self._collated(self.collate, samples, pictures, seed), device)
+        function = self.collate or default_collate
+        return _moved(self._collated(function, samples, pictures, seed), device)
 
     def _collated(
         self,

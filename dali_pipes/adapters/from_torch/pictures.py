@@ -11,6 +11,7 @@ from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.pairs import OutputTarget, PairReading
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
+from dali_pipes.adapters.from_torch.structure import slots_in
 from dali_pipes.adapters.from_torch.views import view_places
 from dali_pipes.backends.base import Batch
 from dali_pipes.plan.transforms import Transform
@@ -46,7 +47,10 @@ def make_output(
     # what differs from a list of images and labels is made from the skeletons
     is_ours = is_plain and (is_prefetched or _equals_ours(pictures[0], transform))
     if collate or not is_ours:
-        output = Output(pictures, skeletons, collate)
+        # samples may have their pictures, or one twice, in places of their own
+        first = slots_in(skeletons[0])
+        is_alike = all(slots_in(each) == first for each in skeletons)
+        output = Output(pictures, skeletons, collate, is_alike)
     if any(shown.kind == "pil" for shown, _ in seen.slots):
         _try_output(output, seen, transform)
     return output

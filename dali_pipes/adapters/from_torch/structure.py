@@ -202,6 +202,26 @@ def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:
     return rebuild(leaf, skeleton)
 
 
+def slots_in(skeleton: Any) -> Any:
+    """Which slots are where in a skeleton, to be compared; None: there are none."""
+    kind = type(skeleton)
+    if kind is PictureSlot:
+        return skeleton.number
+    # the usual leaves first: all samples are compared
+    if kind in _LEAVES:
+        return None
+    if isinstance(skeleton, (tuple, list)):
+        values = list(enumerate(skeleton))
+    elif isinstance(skeleton, Mapping):
+        values = list(skeleton.items())
+    elif dataclasses.is_dataclass(skeleton) and not isinstance(skeleton, type):
+        values = [(each.name, getattr(skeleton, each.name)) for each in dataclasses.fields(kind)]
+    else:
+        return None
+    found = [(name, slots_in(each)) for name, each in values if type(each) is not int]
+    return [each for each in found if each[1] is not None] or None
+
+
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """All leaves of nested containers, each with its place as Python writes it: "[0]['x']"."""
     if isinstance(value, Mapping):
