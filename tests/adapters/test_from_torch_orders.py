@@ -237,6 +237,23 @@ class TellingAll(ByEpoch):
         return super().__iter__()
 
 
+class ShufflingTheData(ByEpoch):
+    """Shuffles the list, dict, set or array of the data set in place."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    def __iter__(self):
+        if isinstance(self.rows, set):
+            self.rows.add(("new", self.epoch))
+        elif isinstance(self.rows, dict):
+            self.rows[0] = self.epoch
+        else:
+            random.Random(self.epoch).shuffle(self.rows)
+        return iter(range(self.count))
+
+
 REFUSED = {
     r"Unseeded \(test_from_torch_orders.py:\d+\) .* global random numbers.*set_epoch": Unseeded,
     "SeedingGlobally .* global random numbers": SeedingGlobally,
@@ -266,6 +283,16 @@ def test_a_sampler_that_changes_the_data_is_refused_and_changes_nothing():
         ):
             read_order(DataLoader(data, 8, sampler=sampler), COUNT)
     assert (data.level, LEVELS) == (0.0, {"now": 0.0})
+
+
+@pytest.mark.parametrize("kind", [list, np.array, set, lambda each: dict.fromkeys(each, 0)])
+def test_a_sampler_that_changes_a_long_table_is_refused_and_changes_nothing(kind):
+    data = Subset(range(COUNT), range(COUNT))
+    data.samples = kind(range(500))
+    sampler = ShufflingTheData(data.samples)
+    with pytest.raises(NotConvertibleError, match=r"it changes .*, on which samples may depend"):
+        read_order(DataLoader(data, 8, sampler=sampler), COUNT)
+    assert list(data.samples) == list(range(500))
 
 
 def test_batches_of_many_sizes_are_refused():

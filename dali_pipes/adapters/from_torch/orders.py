@@ -8,6 +8,7 @@ becomes a sampling of the plan (`ProgramOrder`), which runs the copy once for ea
 import hashlib
 import inspect
 import random
+from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,6 +25,7 @@ from dali_pipes.adapters.from_torch.reading import (
     place_of,
     refuse_unless,
 )
+from dali_pipes.adapters.from_torch.recording.reach import reach
 from dali_pipes.adapters.from_torch.recording.untouched import (
     Kept,
     random_states,
@@ -49,13 +51,16 @@ _BY_EPOCH = (
 class SamplerRunner:
     """Runs a copy of a sampler for an epoch.
 
+    Args:
+        dataset: the data set, with which the copy shares what both hold.
+
     Attributes:
         name: the sampler, for people.
     """
 
-    def __init__(self, sampler: Any):
+    def __init__(self, sampler: Any, dataset: Any):
         self.name = _name_of(sampler)
-        self._sampler = _copied(sampler)
+        self._sampler = _copied(sampler, reach([dataset]).objects)
         # a thread makes the order of the next epoch
         self._lock, self._known = Lock(), dict[int, NDArray[np.int64]]()
 
@@ -133,7 +138,7 @@ def read_program_order(
     Raises:
         NotConvertibleError: more than the epoch decides the order, or a plan has no such batches.
     """
-    runner = SamplerRunner(sampler)
+    runner = SamplerRunner(sampler, dataset)
     name, method = runner.name, _method_of_its_own(sampler)
     refuse_unless(
         method is None,
@@ -180,11 +185,12 @@ def _try_epochs(runner: SamplerRunner, dataset: Any) -> list[list[Any]]:
     try:
         tried = _run_epochs(runner)
         # the copy shares the data set, and what is seen of it must hold for all epochs
-        changed = next((name for name, _, _ in kept.changed()), None)
+        changed = next((name for _, name in kept.changed_at()), None)
         refuse_unless(
             changed is None,
             runner.name,
-            f"it changes {changed or 'a variable'}, on which samples may depend",
+            f"it changes {changed or 'a variable, or what is in a list or an array'}, on which "
+            "samples may depend",
             "let it only choose the order, and make a loader for each stage of the training",
         )
         return tried
@@ -253,18 +259,25 @@ def _method_of_its_own(sampler: Any) -> str | None:
     return None
 
 
-def _copied(sampler: Any) -> Any:
-    """A copy of a sampler, with copies of the samplers and random numbers in it. It shares the data
-    set.
+def _copied(sampler: Any, shared: Mapping[int, Any]) -> Any:
+    """A copy of a sampler, with copies of the samplers, random numbers and containers in it. It
+    shares the data set.
+
+    Args:
+        shared: what the data set holds, by its identity, of which nothing is copied.
     """
     fresh = copy(sampler)
     for name, value in list(getattr(fresh, "__dict__", {}).items()):
         if isinstance(value, Sampler):
-            setattr(fresh, name, _copied(value))
+            setattr(fresh, name, _copied(value, shared))
         elif isinstance(value, torch.Generator):
             setattr(fresh, name, value.clone_state())
         elif isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
             setattr(fresh, name, deepcopy(value))
-        elif type(value) in (list, dict, set):
+        elif id(value) in shared:
+            continue
+        elif type(value) in (list, dict, set, np.ndarray):
             setattr(fresh, name, copy(value))
+        elif type(value) is torch.Tensor:
+            setattr(fresh, name, value.clone())
     return fresh
