@@ -13,10 +13,14 @@ import numpy as np
 import torch
 
 from dali_pipes.backends.base import Backend
+from dali_pipes.backends.common.target_pixels import range_problem
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
 from dali_pipes.data.image_files.masks import mask_problem
-from dali_pipes.data.image_files.target_images import target_image_problem
+from dali_pipes.data.image_files.target_images import (
+    decode_target_image,
+    target_image_problem,
+)
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
@@ -143,6 +147,8 @@ def _target_image_problem(manifest: Manifest, sample_id: int, transform: Transfo
 
         place, kind = manifest.target_image_place(sample_id), (options.channels, options.dtype)
         if why := target_image_problem(encoded, place, "full", *kind):
+            return f"its target {name}, {file}: {why}"
+        if why := range_problem(*decode_target_image(encoded, options.channels), options):
             return f"its target {name}, {file}: {why}"
     return None
 

@@ -5,7 +5,12 @@ from io import BytesIO
 
 import torch
 
-from dali_pipes.backends.common.target_pixels import augment_moved, move_target, scale_target
+from dali_pipes.backends.common.target_pixels import (
+    augment_moved,
+    move_target,
+    range_problem,
+    scale_target,
+)
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.target_images import (
     channel_problem,
@@ -74,6 +79,8 @@ class TargetImages:
         if why := target_image_problem(encoded, place, "header", *kind):
             raise ValueError(f"{extent}: {why}")
         values, white = decode_target_image(encoded, options.channels)
+        if why := range_problem(values, white, options):
+            raise ValueError(f"{extent}: {why}")
 
         # all that follows moves an image as it is stored
         orientation = int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])

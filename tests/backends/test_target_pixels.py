@@ -11,8 +11,13 @@ from test_target_contract import BACKENDS, NOT_EVERYWHERE, TRANSFORMS, loader
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.backends.common.target_pixels import augment_moved, move_target
+from dali_pipes.plan.augment.augmenter import Augmenter
+from dali_pipes.plan.augment.operations import CODE, Augmentation
+from dali_pipes.plan.geometry import Geometry
 
 v2 = later("torchvision.transforms.v2")
+torchvision_augment = later("dali_pipes.backends.common.torchvision_augment")
 
 NAMES = ("same", "gray", "depth", "fine")
 COLORS = [{"name": "ColorJitter", "brightness": 0.8, "hue": 0.4}, {"name": "RandomErasing", "p": 1}]
@@ -208,3 +213,74 @@ def test_targets_follow_the_first_view(pairs):
     with loader(pairs, "torch", transform) as made:
         for batch in made:
             assert torch.equal(batch["same"], batch.images)
+
+
+def place(source, region, resize, crop):
+    no = np.False_
+    return Geometry(*map(np.array, (source, region, resize, crop)), no, no)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest-exact"])
+@pytest.mark.parametrize("fill", [-1.0, 300.0, 127.5])
+def test_a_fill_that_is_no_byte_is_kept_beside_bytes(interpolation, fill):
+    values = np.full((10, 12, 3), 200, np.uint8)
+    geometry = place((10, 12), (0, 0, 10, 12), (10, 12), (-2, -2))
+    options = dp.TargetImage(fill=fill)
+    moved = move_target(values, options, interpolation, True, geometry, (14, 16))
+    assert (moved[2:12, 2:14] == 200).all() and (moved[0] == fill).all()
+    slots, drawn = drawn_of("Rotate", 30.0, "RandAugment")
+    turned = augment_moved(moved, options, interpolation, slots, drawn, 0)
+    assert (turned[:, 7, 8] == 200).all() and (turned[:, 0, 0] == fill).all()
+
+
+@pytest.mark.parametrize("crop", [(-40, 0), (0, -40), (50, 0), (0, 50), (-40, 50)])
+def test_a_crop_outside_the_image_is_filled(crop):
+    values = np.full((32, 32, 1), 7, np.uint8)
+    geometry = place((32, 32), (0, 0, 32, 32), (32, 32), crop)
+    moved = move_target(values, dp.TargetImage(fill=3), "bilinear", True, geometry, (32, 32))
+    assert moved.shape == (32, 32, 1) and (moved == 3).all()
+
+
+def drawn_of(op, magnitude, policy):
+    """One operation on one image, in the first slot of a policy."""
+    slots = Augmenter([{"name": policy}]).slots
+    ops, magnitudes = np.zeros((1, len(slots)), np.int8), np.zeros((1, len(slots)), np.float32)
+    ops[0, 0], magnitudes[0, 0] = CODE[op], magnitude
+    nothing = np.zeros((1, 4), np.int64)
+    return slots, Augmentation(ops, magnitudes, nothing, np.zeros((1, 0)), np.zeros((1, 0, 2, 3)))
+
+
+@pytest.mark.parametrize("op", ["Brightness", "Rotate"])
+def test_values_keep_their_bits_beside_a_large_fill(op):
+    """Less `fill` and plus it again, 0.1 would be another number."""
+    values = np.full((20, 20, 1), 0.1, np.float32)
+    slots, drawn = drawn_of(op, 20.0, "TrivialAugmentWide")
+    options = dp.TargetImage(channels=1, fill=1e6)
+    for interpolation in ("nearest-exact", "bilinear"):
+        moved = augment_moved(values, options, interpolation, slots, drawn, 0)
+        inside = moved[0, 6:14, 6:14]
+        assert (inside - 0.1).abs().max() < 1e-7
+        if op == "Brightness" or interpolation == "nearest-exact":
+            assert (inside == np.float32(0.1)).all()
+        assert moved[0, 0, 0] == (values[0, 0, 0] if op == "Brightness" else 1e6)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "fp32"])
+@pytest.mark.parametrize("op", ["Rotate", "ShearX", "ShiftY"])
+def test_timms_operations_move_the_target_as_pillow_moves_the_image(op, dtype):
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    slots, drawn = drawn_of(op, 0.3 if op == "ShearX" else 7.5, "TimmRandAugment")
+    options = dp.TargetImage(fill=slots[0].fill[0], dtype=dtype)
+    values = pixels if dtype == "uint8" else pixels.astype(np.float32)
+    moved = augment_moved(values, options, "bilinear", slots, drawn, 0)
+    image = torch.from_numpy(pixels).permute(2, 0, 1)
+    expected = torchvision_augment.augment(image, slots, drawn.ops[0], drawn.magnitudes[0])[:1]
+    # of bytes Pillow cuts off fractions, and what the bicubic filter has beyond 0 and 255
+    most = 0 if dtype == "uint8" else 1
+    assert (moved[:1].float().clamp(0, 255) - expected).abs().max() <= most
+    assert not torch.equal(expected, image[:1])
+    # twice as large, and turned about its own centre
+    large = dp.TargetImage(size_factor=2, fill=options.fill)
+    double = augment_moved(values.repeat(2, 0).repeat(2, 1), large, "nearest", slots, drawn, 0)
+    assert double.shape == (3, 60, 80)
+    assert (double[:1, ::2, ::2].float() - moved[:1].float()).abs().median() < 40

@@ -191,3 +191,20 @@ def test_a_function_of_the_batch_may_mix_them(deep):
 
     with build(deep, batch_transform=subtract) as loader:
         assert all((batch["depth"] % 1000 == 500).all() for batch in loader)
+
+
+@by_both
+def test_what_half_precision_does_not_hold_is_named(deep, tmp_path, name):
+    """Millimeters of more than 65 m would be infinite."""
+    Image.fromarray(np.full((HEIGHT, WIDTH), 65530, np.uint16)).save(tmp_path / "depth_05.png")
+    half = {"channels": 1, "scale": 1, "dtype": "fp16"}
+    transform = dp.TrainTransform(size=24, target_images={"depth": half})
+    why = "depth_05.png: a value becomes 65,530, and fp16 ends at 65,504; set dtype to fp32 or bf16"
+    with build(deep, name, transform=transform) as loader, pytest.raises(dp.BadSampleError) as bad:
+        list(loader)
+    ((sample_id, _, text),) = bad.value.bad_samples
+    assert sample_id == 5 and why in text
+    for more in ({"scale": 0.001}, {"dtype": "bf16"}, {"scale": None}):
+        transform = dp.TrainTransform(size=24, target_images={"depth": half | more})
+        with build(deep, name, transform=transform) as loader:
+            assert all(batch["depth"].isfinite().all() for batch in loader)

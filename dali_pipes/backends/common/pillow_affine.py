@@ -4,6 +4,9 @@ image, and a bicubic filter of its own.
 On the CPU Pillow itself does it. On a GPU the same arithmetic is that of `_warp`, within one step.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
 from PIL import Image
 
@@ -11,6 +14,7 @@ from dali_pipes.backends.common.gray import as_array, from_array
 from dali_pipes.plan.augment.operations import Slot
 
 _METHODS = {
+    "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
 }
@@ -29,15 +33,37 @@ def affine_of_pillow(image: torch.Tensor, matrix: list[list[float]], slot: Slot)
         return _warp(image, matrix, slot.interpolation, fill)
 
     picture = from_array(image.permute(1, 2, 0).contiguous().numpy())
+    moved = _transform(picture, matrix, slot.interpolation, fill if len(fill) == 3 else fill[0])
+    return torch.from_numpy(as_array(moved).copy()).permute(2, 0, 1).contiguous()
+
+
+def move_target_by_pillow(
+    image: torch.Tensor, matrix: list[list[float]], interpolation: str, fill: float
+) -> torch.Tensor:
+    """(C, H, W) of uint8 or float32 on the CPU, moved as `affine_of_pillow` moves an image.
+
+    Args:
+        interpolation: also "nearest".
+        fill: of all channels.
+    """
+    # channel by channel: Pillow has no picture of several channels of float32
+    pictures = [Image.fromarray(channel.contiguous().numpy()) for channel in image]
+    color = int(fill) if image.dtype == torch.uint8 else fill
+    moved = [_transform(picture, matrix, interpolation, color) for picture in pictures]
+    return torch.from_numpy(np.stack([np.asarray(picture) for picture in moved]))
+
+
+def _transform(
+    picture: Image.Image, matrix: list[list[float]], interpolation: str, fill: Any
+) -> Image.Image:
     numbers = [number for row in matrix for number in row]
-    moved = picture.transform(
+    return picture.transform(
         picture.size,
         Image.Transform.AFFINE,
         numbers,
-        resample=_METHODS[slot.interpolation],
-        fillcolor=fill if len(fill) == 3 else fill[0],
+        resample=_METHODS[interpolation],
+        fillcolor=fill,
     )
-    return torch.from_numpy(as_array(moved).copy()).permute(2, 0, 1).contiguous()
 
 
 def _warp(

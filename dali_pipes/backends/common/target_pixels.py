@@ -19,6 +19,7 @@ from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.transforms import TargetImage
 
 Values = NDArray[Any]
+_LARGEST_FP16 = 65504.0
 
 
 def move_target(
@@ -41,7 +42,7 @@ def move_target(
 
     if interpolation in MASK_INTERPOLATIONS:
         lines, columns = mask_indices(place, shape, interpolation)
-        made = values[lines[:, None], columns]
+        made = _with_room(values[lines[:, None], columns], options.fill)
         made[lines < 0], made[:, columns < 0] = options.fill, options.fill
         return made
 
@@ -49,7 +50,13 @@ def move_target(
     region = values[top : top + height, left : left + width]
     to = int(place.resize[0]), int(place.resize[1])
     resized = _resize(region, to, interpolation) if antialias else _resize_plain(region, to)
-    return _crop_and_flip(resized, place, shape, options.fill)
+    return _crop_and_flip(_with_room(resized, options.fill), place, shape, options.fill)
+
+
+def _with_room(values: Values, fill: float) -> Values:
+    """The values in a dtype that holds `fill` too: float32, if that is no byte."""
+    is_byte = 0 <= fill <= 255 and fill == int(fill)
+    return values if is_byte else values.astype(np.float32)
 
 
 def _resize(values: Values, to: Pair, interpolation: str) -> Values:
@@ -76,7 +83,8 @@ def _crop_and_flip(values: Values, place: Geometry, shape: Pair, fill: float) ->
     made = np.full((*shape, values.shape[2]), fill, values.dtype)
     # what of the output shows the image, and what of the image that is
     down, right = max(0, -top), max(0, -left)
-    seen = values[max(0, top) : top + shape[0], max(0, left) : left + shape[1]]
+    bottom, end = max(0, top + shape[0]), max(0, left + shape[1])  # 0: wholly outside
+    seen = values[max(0, top) : bottom, max(0, left) : end]
     made[down : down + seen.shape[0], right : right + seen.shape[1]] = seen
     return made[:: -1 if place.vertical_flip else 1, :: -1 if place.flip else 1]
 
@@ -108,6 +116,28 @@ def augment_moved(
     )
 
 
+def range_problem(values: Values, white: float, options: TargetImage) -> str | None:
+    """Returns why stored values do not fit into the dtype of the options; None: they do.
+
+    Infinite values stay infinite.
+
+    Args:
+        values, white: as `decode_target_image` returns them.
+    """
+    if options.dtype != "fp16":
+        return None
+    stored = np.append(values[np.isfinite(values)].astype(np.float64), options.fill)
+    scale = 1 / white if options.scale is None else options.scale
+    scaled = np.array([[stored.min()], [stored.max()]]) * scale
+    largest = np.abs((scaled - np.array(options.mean)) / np.array(options.std)).max()
+    if largest <= _LARGEST_FP16:
+        return None
+    return (
+        f"a value becomes {largest:,.0f}, and fp16 ends at {_LARGEST_FP16:,.0f}; set dtype to fp32 "
+        "or bf16, or a smaller scale"
+    )
+
+
 def scale_target(image: torch.Tensor, options: TargetImage, white: float) -> torch.Tensor:
     """(C, H, W) scaled and normalized, in its dtype.
 
@@ -127,4 +157,8 @@ def scale_target(image: torch.Tensor, options: TargetImage, white: float) -> tor
             for each in (options.mean, options.std)
         )
         scaled = scaled.sub_(mean).div_(std)
+    if dtype == torch.float16:
+        # a bicubic filter goes beyond the largest value, which `range_problem` finds to fit
+        most = _LARGEST_FP16
+        scaled = torch.where(scaled.isinf(), scaled, scaled.clamp(-most, most))
     return scaled.to(dtype)

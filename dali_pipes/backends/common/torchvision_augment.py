@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.backends.common.pillow_affine import affine_of_pillow
+from dali_pipes.backends.common.pillow_affine import affine_of_pillow, move_target_by_pillow
 from dali_pipes.plan.augment.operations import (
     CODE,
     MOVES,
@@ -24,6 +24,8 @@ from dali_pipes.plan.augment.operations import (
     Slot,
     affine_matrices,
 )
+
+_ROUNDING = 1e-5  # of sums of bilinear weights in float32
 
 
 def augment(
@@ -83,36 +85,38 @@ def augment_target(
         fill: the value of pixels that come from outside.
         size_factor: how many times as high and wide it is as the image.
     """
-    # zeros come from outside, so that `fill` is what becomes zero
-    moved = image.to(torch.float32) - fill
     shape = image.shape[1] // size_factor, image.shape[2] // size_factor
+    larger = np.array([1, 1, size_factor])
 
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         if OPS[code] in MOVES:
             kind = "nearest" if nearest else slot.interpolation
             matrix = affine_matrices(np.array([code]), np.array([magnitude]), shape)[0]
-            moved = _move(moved, matrix, kind, size_factor, image.dtype, fill)
+            matrix = matrix * larger
+            image = (
+                _move(image, matrix, kind, fill)
+                if slot.fill is None
+                else move_target_by_pillow(image, matrix.tolist(), kind, fill)
+            )
     for matrix in moves:
-        kind = "nearest" if nearest else "bilinear"
-        moved = _move(moved, matrix, kind, size_factor, image.dtype, fill)
-    return (moved + fill).to(image.dtype)
+        image = _move(image, matrix * larger, "nearest" if nearest else "bilinear", fill)
+    return image
 
 
 def _move(
-    image: torch.Tensor,
-    matrix: NDArray[np.float64],
-    interpolation: str,
-    size_factor: int,
-    dtype: torch.dtype,
-    fill: float,
+    image: torch.Tensor, matrix: NDArray[np.float64], interpolation: str, fill: float
 ) -> torch.Tensor:
-    """A float32 image moved by a matrix of an image that is `size_factor` times smaller.
-
-    With the dtype uint8 values become whole numbers that it holds, less `fill`.
-    """
-    shift = matrix * np.array([1, 1, size_factor])
-    moved = _warp(image, shift, interpolation, None)
-    return moved.round_().clamp_(-fill, 255 - fill) if dtype == torch.uint8 else moved
+    """An image of uint8 or float32 moved by `_warp`, with edges that blend with `fill`."""
+    layers = image.to(torch.float32)
+    # one more layer, which tells how much of each pixel is of the image
+    moved = _warp(
+        torch.cat([layers, torch.ones_like(layers[:1])]), matrix, interpolation, fill=None
+    )
+    outside = 1 - moved[-1:]
+    # the weights within the image add up to 1 but for their rounding, which a large `fill` shows
+    outside[outside.abs() < _ROUNDING] = 0
+    mixed = moved[:-1].add_(outside, alpha=fill)
+    return mixed.round_().clamp_(0, 255).to(torch.uint8) if image.dtype == torch.uint8 else mixed
 
 
 def _apply(

@@ -52,11 +52,12 @@ class TargetImage(Options):
         channels: 1 or 3. With 3, gray becomes three equal channels.
         dtype: "fp32", "fp16", "bf16", or "uint8", which leaves values of 8 bits as they are.
         scale: what stored values are multiplied by, such as 0.001 for millimeters; None: 1/255 for
-            files of 8 bits, 1/65535 for those of 16, and 1 for others.
+            files of 8 bits, 1/4095 for those of 12, 1/65535 for those of 16, and 1 for others. A
+            file with a value that fp16 does not hold is a bad sample.
         mean, std: the scaled values have the mean subtracted and are divided by std; a number, or
             one for each channel.
         fill: the stored value of pixels outside the image, which are scaled and normalized as
-            others are.
+            others are; with dtype "uint8" a byte.
         size_factor: how many times as high and wide the result is as the image, for
             super-resolution.
     """
