@@ -415,6 +415,10 @@ def test_defaults_in_conf_are_those_of_python():
             "'Trivial' is none of TrivialAugmentWide",
         ),
         (
+            lambda: composed("train", "transform.target_images={depth:{channels:2}}"),
+            "Transform.target_images: depth: channels is 2; it takes 1 or 3",
+        ),
+        (
             lambda: composed("benchmark", "transform.sizes={0:64}"),
             "transform.sizes changes the work",
         ),
