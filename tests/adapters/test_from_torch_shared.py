@@ -2,6 +2,12 @@
 is seen, and what was written into them is undone.
 """
 
+import argparse
+import threading
+import weakref
+from contextlib import suppress
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +20,11 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.recording.reach import copy_data
+from dali_pipes.adapters.from_torch.recorder import Recorder
+from dali_pipes.adapters.from_torch.recording import reach as reach_module
+from dali_pipes.adapters.from_torch.recording import untouched
+from dali_pipes.adapters.from_torch.recording.reach import copy_data, find_read, reach
+from dali_pipes.adapters.from_torch.recording.untouched import find_generators, globals_kept
 
 CROP = v1.RandomResizedCrop(16)
 COUNT = 12
@@ -127,12 +137,17 @@ def test_a_method_that_reads_only_options(files):
     assert conversion.dataset.kept == {} and conversion.dataset.label == 1
 
 
+def copy_of(data):
+    with globals_kept(data) as kept:
+        return copy_data(data, kept)[0]
+
+
 def test_a_copy_shares_what_its_steps_hold(files):
     data = Told(files)
-    copied = copy_data(data)
+    copied = copy_of(data)
     assert copied is not data and copied.tint is data.tint is copied.sample.transforms[1]
     plain = Own(files, with_step(Tint()))
-    assert copy_data(plain).files is not plain.files
+    assert copy_of(plain).files is not plain.files
 
 
 # Two pictures with the same random numbers
@@ -274,3 +289,235 @@ def test_rows_that_keep_pictures_are_empty_afterwards(make, files):
     with pytest.raises(NotConvertibleError, match=r"keeps pictures|opens no image|differs each"):
         Conversion.of(DataLoader(Kept(long, sample), 4))
     assert is_empty()
+
+
+# Unusual objects, and many of them
+
+
+class Link:
+    next = None
+
+
+def linked(count):
+    first = last = Link()
+    for _ in range(count):
+        last.next = last = Link()
+    return first
+
+
+class Boxes(Told):
+    """The step comes after an attribute with many numbers."""
+
+    def __init__(self, files):
+        self.boxes = [[[float(at)] * 5 for at in range(52)] for _ in range(64)]
+        self.chain = linked(2000)
+        super().__init__(files)
+
+
+def test_a_step_after_many_numbers_and_a_long_chain_is_shared(files):
+    data = Boxes(files)
+    copied = copy_of(data)
+    assert copied is not data and copied.tint is data.tint
+
+
+def test_more_than_is_looked_into_counts_as_shared(files, monkeypatch):
+    monkeypatch.setattr(reach_module, "_MOST", 8)
+    data = Told(files)
+    assert copy_of(data).tint is data.tint
+    name = find_read([lambda image: [NOW, LABEL, TENSOR, CROP, Row, Tint, brighter]], {(1, "a")})
+    assert name == "more than 8 objects, perhaps a"
+
+
+class Unhelpful:
+    @property
+    def __class__(self):
+        raise RuntimeError("ask somebody else")
+
+
+PROXY, UNHELPFUL = weakref.proxy(Link()), Unhelpful()
+
+
+class WithProxies(Own):
+    def __init__(self, files, sample):
+        self.proxy, self.unhelpful = PROXY, UNHELPFUL
+        super().__init__(files, sample)
+
+
+def test_proxies_that_fail_whatever_they_are_asked(files):
+    def step(image):
+        return (PROXY, UNHELPFUL) and image
+
+    data = WithProxies(files, lambda x, at: (with_step(v1.Lambda(step))(x), at))
+    assert copy_of(data).proxy is PROXY
+    Conversion.of(DataLoader(data, 4))
+    # the owner of a proxy is what a step reads
+    owner = Tint()
+    reached = reach([weakref.proxy(owner)])
+    assert id(owner) in reached.objects
+
+
+# What nobody gives back is not shared
+
+
+class Thumbs(Own):
+    def __init__(self, files):
+        self.thumbs = np.zeros((COUNT, 16, 16, 3), np.uint8)
+        self.resize = v1.Resize((16, 16))
+        super().__init__(files, v1.Compose([CROP, v1.Lambda(self.same), v1.ToTensor()]))
+
+    def same(self, image):
+        return image
+
+    def __getitem__(self, index):
+        image = Image.open(self.files[index]).convert("RGB")
+        self.thumbs[index] = np.asarray(self.resize(image))
+        return self.sample(image), index
+
+
+class PlainThumbs(Thumbs):
+    def __init__(self, files):
+        super().__init__(files)
+        self.sample = with_step(v1.Grayscale(3))
+
+
+@pytest.mark.parametrize("kind", [Thumbs, PlainThumbs])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_an_array_of_the_data_set_stays_as_it_is(kind, is_large, files, monkeypatch):
+    if is_large:
+        monkeypatch.setattr(untouched, "_LARGEST", 1000)
+    data = kind(files)
+    thumbs = data.thumbs
+    with suppress(NotConvertibleError):
+        Conversion.of(DataLoader(data, 4))
+    assert data.thumbs is thumbs and thumbs.flags.writeable and not thumbs.any()
+
+
+def test_arrays_beyond_the_total_are_not_shared(files, monkeypatch):
+    monkeypatch.setattr(untouched, "_TOTAL", 1000)
+    data = Thumbs(files)
+    with globals_kept(data) as kept:
+        copied, shares_objects = copy_data(data, kept)
+        assert copied is data and shares_objects
+        data.thumbs[0] = 1
+    assert not data.thumbs.any()
+
+
+# Told by the code of a base class, in a namespace, in slots
+
+
+TINT = Tint()
+
+
+class Base(Own):
+    def __getitem__(self, index):
+        self.tint.label = index
+        return STEPS(Image.open(self.files[index]).convert("RGB")), index
+
+
+class Derived(Base):
+    def __init__(self, files):
+        self.tint = TINT
+        super().__init__(files, None)
+
+
+STEPS = with_step(TINT)
+
+
+class Slots:
+    __slots__ = ("label", "picture")
+
+
+class Options(dict):
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+
+class OwnDict(dict):
+    def __init__(self):
+        super().__init__()
+        self.__dict__ = self
+
+
+NAMESPACES = [
+    *(SimpleNamespace(), argparse.Namespace(), threading.local(), Slots(), Options(), OwnDict())
+]
+ARGS = NAMESPACES[0]
+
+
+class ToldByNamespace(Own):
+    def __getitem__(self, index):
+        ARGS.label = index
+        return self.sample(Image.open(self.files[index]).convert("RGB")), index
+
+
+def test_a_step_that_the_base_class_tells_is_shared(files):
+    data = Derived(files)
+    assert copy_of(data).tint is data.tint
+
+
+@pytest.mark.parametrize("args", NAMESPACES, ids=lambda args: type(args).__name__)
+def test_a_step_that_is_told_in_a_namespace(args, files, monkeypatch):
+    monkeypatch.setitem(globals(), "ARGS", args)
+    args.label = 0
+    data = ToldByNamespace(files, with_step(lambda x: brighter(x, ARGS.label)))
+    with pytest.raises(NotConvertibleError, match="it reads label, which the data set changes"):
+        Conversion.of(DataLoader(data, 4))
+    assert args.label == 0
+
+
+# An attribute with the name of a global is another thing
+
+
+def test_attributes_are_no_globals(files):
+    def step(image):
+        return image.NOW
+
+    def by_name(image):
+        return globals()["NOW"]
+
+    assert id(NOW) not in reach([step]).objects
+    assert id(NOW) in reach([by_name]).objects
+
+
+def test_one_process_where_an_object_is_shared(files):
+    recorder = Recorder(Method(files, "strength"))
+    with recorder:
+        assert recorder.copy is recorder.dataset and recorder.shares_objects
+    with (plain := Recorder(Own(files, with_step(Tint())))):
+        assert not plain.shares_objects
+
+
+# What is kept
+
+
+def test_slots_in_rows_are_restored():
+    rows = [Slots() for _ in range(100)]
+    with globals_kept(rows):
+        rows[3].picture = "noise"
+    assert not hasattr(rows[3], "picture")
+
+
+def test_tensors_of_all_kinds_are_kept_or_left():
+    plain = torch.zeros(4)
+    held = [
+        torch.zeros(4).to(torch.float8_e4m3fn),
+        torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8),
+        torch.zeros(4, 4).to_sparse(),
+        torch.tensor([0.0, float("nan")]),
+        torch.zeros(2, dtype=torch.complex64).conj(),
+        torch.zeros(4, requires_grad=True),
+        torch.zeros(()),
+        plain,
+    ]
+    with globals_kept(held) as kept:
+        plain += 1
+        with torch.no_grad():
+            held[5].fill_(3)
+        held[0].copy_(torch.ones(4))
+        assert {at for at, _ in kept.changed_at()} >= {id(held[0]), id(held[5]), id(plain)}
+    assert not plain.any() and not held[5].any() and not held[0].float().any()
+
+
+def test_generators_are_found_without_copies(monkeypatch):
+    monkeypatch.setattr(untouched, "_copy_of", None)
+    generator = torch.Generator()
+    assert find_generators([torch.zeros(4), {"generator": generator}]) == [generator]

@@ -60,7 +60,7 @@ from dali_pipes.adapters.from_torch.reading import (
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
-from dali_pipes.adapters.from_torch.recording.untouched import is_own
+from dali_pipes.adapters.from_torch.recording.untouched import is_a, is_own
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -354,9 +354,9 @@ def _may_change(function: FunctionType) -> bool:
     named = (function.__globals__.get(name) for name in code.co_names)
     held = [*named, *(content(cell) for cell in function.__closure__ or ())]
     return bool(stores) and any(
-        isinstance(each, (list, dict, set)) or is_own(sys.modules.get(type(each).__module__))
+        is_a(each, (list, dict, set)) or is_own(sys.modules.get(type(each).__module__))
         for each in held
-        if not isinstance(each, (type, FunctionType))
+        if not is_a(each, (type, FunctionType))
     )
 
 

@@ -24,7 +24,6 @@ from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
-from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.recording.untouched import (
     seed_all,
     states_kept,
@@ -108,7 +107,9 @@ class _LabelPass:
         file: LabelFile | None,
     ):
         self._visitor = _Visitor(recorder, trace, notes_read=file is not None)
-        self._indices, self._processes, self._file = indices, processes, file
+        # a shared object may have opened a file, which can be used by one process only
+        self._processes = 1 if recorder.shares_objects else processes
+        self._indices, self._file = indices, file
         self.first: list[Record] = []
         self.compared = 0
 
@@ -237,7 +238,7 @@ class _Visitor:
         self._read: set[str] = set()
 
     def renew_copy(self) -> None:
-        self._recorder.copy = copy_data(self._recorder.dataset)
+        self._recorder.renew_copy()
 
     def take_read(self) -> list[str]:
         """The files that Python opened and folders that it listed since the last call."""

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.recording.untouched import generator_state, is_own
+from dali_pipes.adapters.from_torch.recording.untouched import (
+    attributes_of,
+    generator_state,
+    is_a,
+    is_own,
+)
 from dali_pipes.errors import ConfigError
 
 _DEEPEST = 6  # levels of objects
@@ -66,7 +71,7 @@ class HeldState:
         self, place: str, value: Any, depth: int, seen: dict[int, Any]
     ) -> Iterator[tuple[str, Any]]:
         """Yields what a value holds, each with its place as Python writes it."""
-        if isinstance(value, (*_PLAIN, type, ModuleType)):
+        if is_a(value, (*_PLAIN, type, ModuleType)):
             yield place, value
             return
         if depth > _DEEPEST or id(value) in seen or generator_state(value) is not None:
@@ -74,20 +79,20 @@ class HeldState:
         seen[id(value)] = value
 
         inner: Iterator[tuple[str, Any]] = iter(())
-        if isinstance(value, (list, tuple, dict, set)):
+        if is_a(value, (list, tuple, dict, set)):
             yield place, _members(value)
-            if len(value) <= _SHORT and not isinstance(value, set):
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            if len(value) <= _SHORT and not is_a(value, set):
+                pairs = value.items() if is_a(value, dict) else enumerate(value)
                 inner = ((f"{place}[{key!r}]", each) for key, each in pairs)
-        elif isinstance(value, (np.ndarray, torch.Tensor)):
+        elif is_a(value, (np.ndarray, torch.Tensor)):
             yield place, (value, _contents(value))
-        elif isinstance(value, FunctionType):
+        elif is_a(value, FunctionType):
             yield place, value.__code__
             cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
             inner = ((f"{name} in {place}", _content(cell)) for name, cell in cells)
-        elif isinstance(value, MethodType):
+        elif is_a(value, MethodType):
             inner = iter([(place, value.__self__)])
-        elif isinstance(value, functools.partial):
+        elif is_a(value, functools.partial):
             inner = iter([(place, each) for each in (value.func, value.args, value.keywords)])
         elif _has_facts(value):
             yield place, type(value)
@@ -102,12 +107,12 @@ class HeldState:
 
 def _has_facts(value: Any) -> bool:
     """Whether an object is a transform, a sampler, a data set, or of one of the user's classes."""
-    if not hasattr(value, "__dict__"):
+    if attributes_of(value) is None:
         return False
     name = type(value).__module__
     known = name.partition(".")[0] in ("torchvision", "timm", "albumentations")
     kinds = torch.utils.data.Dataset, torch.utils.data.Sampler, torch.nn.Module
-    return known or isinstance(value, kinds) or is_own(sys.modules.get(name))
+    return known or is_a(value, kinds) or is_own(sys.modules.get(name))
 
 
 def _is_drawn(value: Any, name: str) -> bool:

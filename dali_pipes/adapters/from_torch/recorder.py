@@ -176,6 +176,7 @@ class Recorder:
         masks: what is known of the masks among the files; None: there are none.
         own_steps: the steps of the user's own in a Compose.
         copy: the copy of the data set that is run; None outside of a block.
+        shares_objects: whether it shares an object with the user's data set, or is this one.
     """
 
     def __init__(self, dataset: Any, workers: int = 0, own_steps: bool = False):
@@ -185,6 +186,7 @@ class Recorder:
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
         self.copy: Any = None
+        self.shares_objects = False
         self.masks: MaskNotes | None = None
         self._stack = ExitStack()
 
@@ -195,13 +197,13 @@ class Recorder:
         with ExitStack() as stack:
             stack.enter_context(states_kept())
             stack.enter_context(_one_thread())
-            stack.enter_context(globals_kept(self.dataset))
+            self._kept = stack.enter_context(globals_kept(self.dataset))
             stack.enter_context(openers_patched())
             stack.enter_context(steps_patched(self.own_steps))
             self._caches = find_caches()
             self._used = used(self._caches)
             self._generators = find_generators(self.dataset)
-            self.copy = copy_data(self.dataset)
+            self.renew_copy()
             self._stack = stack.pop_all()
         return self
 
@@ -210,6 +212,10 @@ class Recorder:
         self.copy = None
         self.containers.close()
         self._stack.close()
+
+    def renew_copy(self) -> None:
+        """Makes the copy anew, within the block."""
+        self.copy, self.shares_objects = copy_data(self.dataset, self._kept)
 
     def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
         """Visits a sample. Errors of the user's code come out as they are.

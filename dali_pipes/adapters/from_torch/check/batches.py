@@ -43,8 +43,8 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     mixes = conversion.batch_transform is not None or conversion.prefetched
     # a copy, since it may count its calls
     collate = default_collate if mixes else light_copy(conversion.collate)
-    with random_states_kept(conversion.dataset), globals_kept(conversion.dataset):
-        copied = copy_data(conversion.dataset)
+    with random_states_kept(conversion.dataset), globals_kept(conversion.dataset) as kept:
+        copied, _ = copy_data(conversion.dataset, kept)
         samples = [get_sample(copied, index) for index in places]
         # before the collate function, which may write into them
         masks = masks_in(samples, conversion.output.subset(ids))

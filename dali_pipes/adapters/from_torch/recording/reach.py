@@ -3,6 +3,7 @@ or name. So one knows what a step shares with its data set (`copy_data`), and wh
 data set's code changes (`find_read`).
 """
 
+import dis
 import functools
 import sys
 from collections import deque
@@ -12,19 +13,25 @@ from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import numpy as np
-import torch
-
 from dali_pipes.adapters.from_torch.recording.untouched import (
+    ATOMS,
     CONTAINERS,
+    Kept,
+    attributes_of,
+    is_a,
+    is_array,
     is_copied,
+    is_namespace,
     is_own,
     is_walked,
     light_copy,
+    referent,
+    slots_of,
 )
 
 _SHORT = 64  # a longer list or dict holds paths or labels, and no objects
-_MOST = 20_000  # objects that are looked into
+_MOST = 20_000  # objects and containers that are looked into
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _CALLED = ("__call__", "forward")  # methods that nobody names
 
 
@@ -37,12 +44,14 @@ class Reached:
         cells: the variables of closures, by their identity.
         names: all names, and texts that may be keys, in the code of their functions.
         globals: the module's variables that they name: (identity of the module's dict, name).
+        is_full: whether they hold more than is looked into.
     """
 
     objects: dict[int, Any] = field(default_factory=dict)
     cells: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     globals: set[tuple[int, str]] = field(default_factory=set)
+    is_full: bool = False
 
 
 def reach(roots: Iterable[Any], names: set[str] | None = None) -> Reached:
@@ -52,13 +61,17 @@ def reach(roots: Iterable[Any], names: set[str] | None = None) -> Reached:
         names: the attributes and methods of the program's objects that are followed; None: all.
     """
     reached, waiting = Reached(), deque(roots)
-    while waiting and len(reached.objects) < _MOST:
+    while waiting:
         value = waiting.popleft()
-        if id(value) in reached.objects or isinstance(value, (str, bytes, int, float)):
+        # numbers and texts are not counted: a table of boxes has more of them than of objects
+        if id(value) in reached.objects or is_a(value, ATOMS):
             continue
+        if len(reached.objects) >= _MOST:
+            reached.is_full = True
+            break
         # kept beside its id, which no other object may get
         reached.objects[id(value)] = value
-        if isinstance(value, ModuleType):
+        if is_a(value, ModuleType):
             continue
         with suppress(Exception):  # a proxy may fail whatever it is asked
             waiting.extend(_held_by(value, names, reached))
@@ -66,30 +79,41 @@ def reach(roots: Iterable[Any], names: set[str] | None = None) -> Reached:
 
 
 def _held_by(value: Any, names: set[str] | None, reached: Reached) -> Iterator[Any]:
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
+    if is_a(value, (list, tuple, set, frozenset, deque)):
         yield from value if len(value) <= _SHORT else ()
-    elif isinstance(value, dict):
+    elif is_a(value, dict):
         yield from value.values() if len(value) <= _SHORT else ()
-    elif isinstance(value, FunctionType):
+    elif is_a(value, FunctionType):
         yield from _held_by_function(value, reached)
-    elif isinstance(value, MethodType):
+    elif is_a(value, MethodType):
         yield from (value.__func__, value.__self__)
-    elif isinstance(value, functools.partial):
+    elif is_a(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
-    elif isinstance(value, (staticmethod, classmethod, property)):
-        yield value.fget if isinstance(value, property) else value.__func__
-    elif isinstance(value, type):
-        yield from _members_of(value, names)
-    elif isinstance(space := getattr(value, "__dict__", None), dict) and is_walked(value):
-        reached.objects[id(space)] = space
-        for kind in filter(is_of_program, type(value).__mro__):
-            reached.objects[id(kind)] = kind
+    elif is_a(value, (staticmethod, classmethod, property)):
+        yield value.fget if is_a(value, property) else value.__func__
+    elif is_a(value, type):
+        for kind in value.__mro__:
             yield from _members_of(kind, names)
-        # the code of a library names its attributes itself
-        if names is None or not is_of_program(type(value)):
-            yield from space.values()
-        else:
-            yield from (each for name, each in space.items() if name in names)
+    elif (inner := referent(value)) is not None:
+        yield inner
+
+    # a dict of a class of the user's own has attributes too
+    if is_walked(value):
+        yield from _held_by_object(value, names, reached)
+
+
+def _held_by_object(value: Any, names: set[str] | None, reached: Reached) -> Iterator[Any]:
+    space = attributes_of(value)
+    if space is not None:
+        reached.objects[id(space)] = space
+    for kind in filter(is_of_program, type(value).__mro__):
+        reached.objects[id(kind)] = kind
+        yield from _members_of(kind, names)
+    # the code of a library names its attributes itself; that of a namespace is the program's
+    is_followed = names is None or not (is_of_program(type(value)) or is_namespace(value))
+    for name, each in ((space or {}) | slots_of(value)).items():
+        if is_followed or name in (names or ()):
+            yield each
 
 
 def _members_of(kind: type, names: set[str] | None) -> Iterator[Any]:
@@ -106,11 +130,26 @@ def _held_by_function(function: FunctionType, reached: Reached) -> Iterator[Any]
     # what a library's functions name is the library's
     if not is_of_program(function):
         return
-    known, space = names_in(function.__code__), function.__globals__
+    code, space = function.__code__, function.__globals__
+    known, loaded = names_in(code), _globals_in(code)
     reached.names |= known
-    for name in known & space.keys():
+    # `globals()[name]`
+    for name in (known if "globals" in loaded else loaded) & space.keys():
+        value = space[name]
         reached.globals.add((id(space), name))
-        yield space[name]
+        yield value
+        if type(value) is ModuleType and is_own(value):
+            yield from (vars(value)[each] for each in known & vars(value).keys())
+
+
+@functools.lru_cache(4096)
+def _globals_in(code: CodeType) -> frozenset[str]:
+    """The variables of its module that a function's code and the code in it read: attributes may
+    have the same names.
+    """
+    loaded = {each.argval for each in dis.get_instructions(code) if each.opname in _LOADS}
+    inner = [_globals_in(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return frozenset(loaded.union(*inner))
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -130,40 +169,75 @@ def content(cell: CellType) -> Any:
 
 def is_of_program(value: Any) -> bool:
     """Whether a class or a function is one of the user's program."""
-    return is_own(sys.modules.get(value.__module__))
+    name = value.__module__
+    return isinstance(name, str) and is_own(sys.modules.get(name))
 
 
-def copy_data(dataset: Any) -> Any:
+def copy_data(dataset: Any, kept: Kept) -> tuple[Any, bool]:
     """A copy of a data set, as `light_copy` makes it, but what its transforms and functions hold or
     name is shared with them, since they are not copied: what the data set sets in one of them must
-    reach it.
-    """
-    roots: list[Any] = []
-    seen: dict[int, Any] = {}
+    reach it. Returns the copy, and whether it shares an object of the data set's own.
 
-    # what light_copy does not copy
-    def walk(value: Any) -> None:
-        if id(value) in seen or len(seen) > _MOST:
-            return
+    Args:
+        kept: gives back what was shared; nothing else is.
+    """
+    copied, roots, is_full = _parts_of(dataset)
+    reached = reach(roots)
+    # what is not known to be apart counts as shared
+    shared = dict(kept.held)
+    if not (is_full or reached.is_full):
+        shared = {at: each for at, each in shared.items() if at in reached.objects}
+    done = dict(shared)
+    for at in copied.keys() & shared.keys():
+        _copy_inside(shared[at], done)
+    shares_objects = any(is_copied(copied[at]) for at in copied.keys() & shared.keys())
+    return light_copy(dataset, done=done), shares_objects
+
+
+def _parts_of(dataset: Any) -> tuple[dict[int, Any], list[Any], bool]:
+    """Returns what `light_copy` copies of a data set, by its identity; what it does not copy and
+    the classes of what it copies; and whether there is more than is looked into.
+    """
+    copied: dict[int, Any] = {}
+    seen: dict[int, Any] = {}
+    roots: list[Any] = []
+    waiting = deque([dataset])
+    while waiting:
+        value = waiting.popleft()
+        if id(value) in seen or is_a(value, ATOMS):
+            continue
+        if len(seen) >= _MOST:
+            return copied, roots, True
         seen[id(value)] = value
-        if is_copied(value):
-            roots.append(type(value))
-            for each in list(vars(value).values()):
-                walk(each)
-        elif isinstance(value, (list, dict)):
-            for each in list(value.values() if isinstance(value, dict) else value)[: _SHORT + 1]:
-                walk(each)
+        if type(value) in CONTAINERS:
+            copied[id(value)] = value
+            # the members of a long list and of a set are not copied; rows of a table are alike
+            members = list(value.values() if isinstance(value, dict) else value)
+            is_entered = isinstance(value, (list, dict)) and len(members) <= _SHORT
+            (waiting if is_entered else roots).extend(members[: _SHORT + 1])
+        elif is_array(value):
+            copied[id(value)] = value
+        elif is_copied(value):
+            copied[id(value)] = value
+            roots += filter(is_of_program, type(value).__mro__)
+            waiting.extend(list((attributes_of(value) or {}).values()))
         else:
             roots.append(value)
+    return copied, roots, False
 
-    walk(dataset)
-    # only what Kept gives back what it held
-    shared = {
-        at: each
-        for at, each in reach(roots).objects.items()
-        if type(each) in (*CONTAINERS, np.ndarray, torch.Tensor) or is_walked(each)
-    }
-    return light_copy(dataset, done=shared)
+
+def _copy_inside(value: Any, done: dict[int, Any]) -> None:
+    """Puts copies into a shared object, until it is given back what it held, of what nobody gives
+    back: large arrays and objects of other packages.
+    """
+    space = value if type(value) in (list, dict) else attributes_of(value)
+    if space is None or (space is value and len(space) > _SHORT):
+        return
+    for name, each in list(enumerate(space) if isinstance(space, list) else space.items()):
+        if id(each) not in done and not is_a(each, ATOMS):
+            fresh = light_copy(each, 1, done)
+            if fresh is not each:
+                space[name] = fresh
 
 
 def find_read(steps: Iterable[Any], changed: set[tuple[int, str]]) -> str | None:
@@ -177,7 +251,12 @@ def find_read(steps: Iterable[Any], changed: set[tuple[int, str]]) -> str | None
     while not (reached := reach(steps, names)).names <= names:
         names |= reached.names
 
-    modules = [each for each in reached.objects.values() if isinstance(each, ModuleType)]
+    # what is not known to be apart counts as read
+    if reached.is_full and changed:
+        name = next((name for _, name in sorted(changed) if name), "a variable of a function")
+        return f"more than {_MOST:,} objects, perhaps {name}"
+
+    modules = [each for each in reached.objects.values() if is_a(each, ModuleType)]
     holders = reached.objects.keys() | reached.cells | {id(vars(each)) for each in modules}
     for at, name in changed:
         if (at, name) in reached.globals or (at in holders and (not name or name in names)):

@@ -6,17 +6,27 @@ belongs to their classes and functions. `find_caches` and `forget` keep pictures
 out of every `lru_cache`.
 """
 
+import argparse
 import functools
 import gc
 import random
 import sys
+import threading
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from io import IOBase
-from types import FunctionType, MethodType, ModuleType
+from types import (
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    NoneType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import numpy as np
@@ -24,12 +34,20 @@ import torch
 from torch.utils.data._utils import worker
 
 CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
+# values that hold nothing
+ATOMS = (str, bytes, int, float, complex, NoneType, np.generic)
+# whose attributes are all of the program's own
+_NAMESPACES = (SimpleNamespace, argparse.Namespace, threading.local)
+# packages of dicts whose keys are attributes, and of configurations
+_OPTIONS = ("easydict", "munch", "addict", "attrdict", "box", "omegaconf", "ml_collections")
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
 _NOT_OWN = {*sys.stdlib_module_names, "dali_pipes"}
 _DEEPEST = 5  # levels of objects that are copied
 _SHORT = 64  # a longer list or dict holds paths or labels, and no objects
 _LARGEST = 64 << 20  # bytes of an array that is copied
-_MOST = 20_000  # objects that are looked into
+_TOTAL = 512 << 20  # bytes of all arrays of which a copy is kept
+_MOST = 20_000  # objects and containers that are looked into
+_MOST_ROWS = 2_000_000  # rows of long tables that are kept
 # no object of these packages is copied: they are large, or know who uses them
 _LIBRARIES = {
     *("torch", "torchvision", "timm", "albumentations", "numpy", "pandas", "PIL", "cv2"),
@@ -61,14 +79,14 @@ def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -
         return fresh
 
     # arrays may be a cache that the data set fills
-    if isinstance(value, np.ndarray):
+    if is_a(value, np.ndarray):
         done[id(value)] = fresh = _copy_array(value)
         return fresh
     if type(value) is torch.Tensor and value.device.type == "cpu":
         done[id(value)] = fresh = value.clone() if value.nbytes <= _LARGEST else value
         return fresh
 
-    if depth > _DEEPEST or isinstance(value, type) or not is_copied(value):
+    if depth > _DEEPEST or is_a(value, type) or not is_copied(value):
         return value
     fresh = _copy_object(value)
     if fresh is value:
@@ -116,11 +134,65 @@ def _copy_object(value: Any) -> Any:
     return value
 
 
+def is_a(value: Any, kinds: Any) -> bool:
+    """The same as `isinstance`, which asks the object itself: a proxy may fail whatever it is
+    asked, and one whose object is gone does.
+    """
+    return issubclass(type(value), kinds)
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """The dict of an object's attributes; None: it has none."""
+    with suppress(Exception):
+        space = value.__dict__
+        return space if is_a(space, dict) else None
+    return None
+
+
+def _slot_members(value: Any) -> dict[str, Any]:
+    """What reads and sets the slots that classes of the user's program give an object."""
+    kind: Any = type(value)
+    return _slots_in(kind)
+
+
+@functools.lru_cache(4096)
+def _slots_in(kind: type) -> dict[str, Any]:
+    return {
+        name: member
+        for each in kind.__mro__
+        if is_own(sys.modules.get(each.__module__))
+        for name, member in vars(each).items()
+        if type(member) is MemberDescriptorType
+    }
+
+
+def slots_of(value: Any) -> dict[str, Any]:
+    """What an object of the user's program has in its slots."""
+    held = {}
+    for name, member in _slot_members(value).items():
+        with suppress(AttributeError):  # it has no value yet
+            held[name] = member.__get__(value)
+    return held
+
+
+def referent(value: Any) -> Any:
+    """The object of a weak reference; None: it is none, or the object is gone."""
+    if type(value) is weakref.ReferenceType:
+        return value()
+    if type(value) in weakref.ProxyTypes:
+        return getattr(value.__setattr__, "__self__", None)
+    return None
+
+
+def is_array(value: Any) -> bool:
+    return is_a(value, np.ndarray) or type(value) is torch.Tensor
+
+
 def is_copied(value: Any) -> bool:
     """Whether an object is one of the user's own that may keep something in its attributes."""
-    if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, _FUNCTIONS):
+    if attributes_of(value) is None or is_a(value, _FUNCTIONS):
         return False
-    if isinstance(value, torch.utils.data.Dataset):
+    if is_a(value, torch.utils.data.Dataset):
         return True
     # A program may have a package of its own with a library's name, such as `datasets`. An open
     # ZipFile of Python's own library must not be copied: its copy would close the file.
@@ -237,13 +309,13 @@ def forget(caches: list[Any], before: dict[int, tuple[int, int]]) -> bool:
 
 
 @contextmanager
-def globals_kept(dataset: Any) -> Iterator[None]:
+def globals_kept(dataset: Any) -> Iterator["Kept"]:
     """Restores what a data set may have changed outside of itself: globals of the user's modules,
     attributes of their classes, variables and defaults of their functions, and random generators.
     """
-    kept = Kept.of(dataset)
+    kept = Kept.of(dataset, has_rows=True)
     try:
-        yield
+        yield kept
     finally:
         kept.restore()
 
@@ -251,14 +323,23 @@ def globals_kept(dataset: Any) -> Iterator[None]:
 class Kept:
     """How things were that a data set may change, to be restored and compared.
 
+    Args:
+        has_values: whether arrays and containers are copied, which finding generators needs not.
+        has_rows: whether rows of long tables are copied, which only `restore` gives back.
+
     Attributes:
         has_iterators: whether there are some, such as `itertools.count`, whose state is not known.
+        held: the containers, arrays and objects that `restore` gives back, by their identity.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_values: bool = True, has_rows: bool = False) -> None:
         self.has_iterators = False
+        self.held: dict[int, Any] = {}
+        self._has_values, self._has_rows = has_values, has_rows
+        self._room = _TOTAL
         self._spaces: list[tuple[Any, dict[str, Any]]] = []
         self._containers: dict[int, tuple[Any, Any]] = {}
+        self._slots: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._arrays: dict[int, tuple[Any, Any]] = {}
         self._rows: list[tuple[Any, Any]] = []
         self._cells: dict[int, tuple[Any, Any]] = {}
@@ -266,46 +347,51 @@ class Kept:
         self._seen: dict[int, Any] = {}
 
     @classmethod
-    def of(cls, dataset: Any) -> "Kept":
+    def of(cls, dataset: Any, has_rows: bool = False) -> "Kept":
         """What the user's modules and this data set hold now."""
-        kept = cls()
+        kept = cls(has_rows=has_rows)
+        # the data set comes first, whatever the modules hold
+        roots = [dataset]
         for module in [each for each in list(sys.modules.values()) if is_own(each)]:
-            kept.keep_module(module)
-        kept.keep_object(dataset)
+            roots += kept._keep_module(module)
+        kept.keep(roots)
         return kept
 
-    def keep_module(self, module: Any) -> None:
+    def _keep_module(self, module: Any) -> Iterator[Any]:
+        """Keeps a module's names and those of its classes; yields what they hold."""
         space = vars(module)
         self._spaces.append((module, dict(space)))
         for name, value in list(space.items()):
             if name.startswith("__"):
                 continue
-            is_defined_here = getattr(value, "__module__", None) == module.__name__
-            if isinstance(value, type) and is_defined_here:
-                self._spaces.append((value, dict(vars(value))))
-                for member in list(vars(value).values()):
-                    self.keep_object(getattr(member, "__func__", member))
-            elif not isinstance(value, (type, ModuleType)):
-                self.keep_object(value)
+            if is_a(value, type):
+                if value.__module__ == module.__name__:
+                    self._spaces.append((value, dict(vars(value))))
+                    for member in list(vars(value).values()):
+                        is_method = is_a(member, (staticmethod, classmethod))
+                        yield member.__func__ if is_method else member
+            elif not is_a(value, ModuleType):
+                yield value
 
-    def keep_object(self, value: Any, depth: int = 0) -> None:
-        """Keeps what an object holds that code may change in place."""
-        if depth > _DEEPEST or id(value) in self._seen or len(self._seen) > _MOST:
-            return
-        # kept beside its id, which no other object may get
-        self._seen[id(value)] = value
-        with suppress(Exception):  # a proxy may fail whatever it is asked
-            for each in self._look_into(value):
-                self.keep_object(each, depth + 1)
+    def keep(self, roots: list[Any]) -> None:
+        """Keeps what objects hold that code may change in place."""
+        waiting = deque(roots)
+        while waiting and len(self._seen) < _MOST:
+            value = waiting.popleft()
+            if id(value) in self._seen or is_a(value, ATOMS):
+                continue
+            # kept beside its id, which no other object may get
+            self._seen[id(value)] = value
+            with suppress(Exception):  # a proxy may fail whatever it is asked
+                waiting.extend(self._look_into(value))
 
     def _look_into(self, value: Any) -> list[Any]:
         """Keeps a value itself; returns what is in it."""
-        if isinstance(value, np.ndarray) or type(value) is torch.Tensor:
-            if value.nbytes <= _LARGEST and _is_on_cpu(value):
-                self._arrays[id(value)] = value, _copy_of(value)
+        if is_array(value):
+            self._keep_array(value)
             return []
         if type(value) in CONTAINERS:
-            self._containers[id(value)] = value, copy(value)
+            self._keep_container(value)
             if not isinstance(value, (dict, list)):
                 return []
             members = list(value.values() if isinstance(value, dict) else value)
@@ -313,38 +399,71 @@ class Kept:
                 return members
             self._keep_rows(members)
             return []
+        if type(value) is tuple:
+            return list(value) if len(value) <= _SHORT else []
 
         if (state := generator_state(value)) is not None:
             self._generators[id(value)] = value, state
             return []
-        if isinstance(value, FunctionType):
+        if is_a(value, FunctionType):
             cells = [each for each in value.__closure__ or () if each is not _content(each)]
             self._cells |= {id(each): (each, _content(each)) for each in cells}
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             return [*map(_content, cells), *defaults]
-        if isinstance(value, MethodType):
+        if is_a(value, MethodType):
             return [value.__func__, value.__self__]
-        if isinstance(value, functools.partial):
+        if is_a(value, functools.partial):
             return [value.func, *value.args, *value.keywords.values()]
+        if (inner := referent(value)) is not None:
+            return [inner]
 
-        self.has_iterators |= hasattr(type(value), "__next__") and not isinstance(value, IOBase)
+        # a dict whose keys are attributes, as programs keep their options in
+        is_options = is_a(value, dict) and is_walked(value)
+        if is_options and self._has_values:
+            self._containers[id(value)] = value, dict(value)
+        inside = list(value.values()) if is_options and len(value) <= _SHORT else []
+        self.has_iterators |= hasattr(type(value), "__next__") and not is_a(value, IOBase)
         # objects of other libraries know who uses them, such as a queue that a thread empties
-        if not isinstance(attributes := getattr(value, "__dict__", None), dict) or not is_walked(
-            value
-        ):
-            return []
-        self._containers[id(attributes)] = attributes, dict(attributes)
-        return list(attributes.values())
+        if not is_walked(value):
+            return inside
+        attributes, slots = attributes_of(value), slots_of(value)
+        if attributes is not None:
+            if attributes is not value:
+                self._keep_container(attributes)
+            self.held[id(value)] = value
+        if _slot_members(value):
+            self._slots[id(value)] = value, slots
+        return [*inside, *(attributes or {}).values(), *slots.values()]
+
+    def _keep_array(self, value: Any) -> None:
+        # sparse and quantized tensors have no values that are written one by one
+        if not self._has_values or not _is_plain(value) or value.nbytes > _LARGEST:
+            return
+        if value.nbytes <= self._room:
+            self._room -= value.nbytes
+            self._arrays[id(value)] = value, _copy_of(value)
+            self.held[id(value)] = value
+
+    def _keep_container(self, value: Any) -> None:
+        if self._has_values:
+            self._containers[id(value)] = value, copy(value)
+            self.held[id(value)] = value
 
     def _keep_rows(self, members: list[Any]) -> None:
         """Keeps what each member of a long list or dict holds, one level deep: a row of a table may
         have a place for its picture.
         """
+        if not self._has_rows or len(self._rows) + len(members) > _MOST_ROWS:
+            return
         kinds = {kind for kind in set(map(type, members)) if kind in (list, dict) or _is_row(kind)}
         for each in members if kinds else ():
-            if type(each) in kinds:
-                row = each if type(each) in (list, dict) else vars(each)
+            if type(each) not in kinds:
+                continue
+            row = each if type(each) in (list, dict) else attributes_of(each)
+            if row is not None:
                 self._rows.append((row, copy(row)))
+            elif _slot_members(each):
+                self._slots[id(each)] = each, slots_of(each)
 
     def changed(self) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
         """Yields what has another value now: its name, the value, and what sets another one."""
@@ -359,13 +478,18 @@ class Kept:
                 for name, value in now.items():
                     if old.get(name, old) is not value:
                         yield str(name), value, partial(holder.__setitem__, name)
+        for holder, before in self._slots.values():
+            for name, value in slots_of(holder).items():
+                if before.get(name, before) is not value:
+                    yield name, value, partial(_slot_members(holder)[name].__set__, holder)
         for cell, before in self._cells.values():
             if (value := _content(cell)) is not before:
                 yield "", value, partial(setattr, cell, "cell_contents")
 
     def changed_at(self) -> dict[tuple[int, str], Any]:
         """What has another value now, by the identity of a module's or an object's dict, of a
-        class, a container, an array or a closure's variable, and the name in it, or "".
+        class, an object with slots, a container, an array or a closure's variable, and the name in
+        it, or "".
         """
         places: dict[tuple[int, str], Any] = {}
         for space, before in self._spaces:
@@ -381,26 +505,35 @@ class Kept:
             for name, value in dict(holder).items():
                 if before.get(name, before) is not value:
                     places[id(holder), name if isinstance(name, str) else ""] = value
+        for holder, before in self._slots.values():
+            for name, value in slots_of(holder).items():
+                if before.get(name, before) is not value:
+                    places[id(holder), name] = value
         for array, before in self._arrays.values():
-            if not _are_equal_arrays(array, before):
-                places[id(array), ""] = array.tobytes() if hasattr(array, "tobytes") else array + 0
+            with suppress(Exception):  # of a kind that we do not know
+                if not _are_equal_arrays(array, before):
+                    is_tensor = isinstance(array, torch.Tensor)
+                    plain = _bytes_of(array).numpy() if is_tensor else array
+                    places[id(array), ""] = plain.tobytes()
         for cell, before in self._cells.values():
             if (value := _content(cell)) is not before:
                 places[id(cell), ""] = value
         return places
 
     def restore(self) -> None:
+        """Gives everything back what it held. What fails leaves the rest to be restored."""
         for space, before in self._spaces:
             _restore_names(space, before)
         for value, before in self._arrays.values():
-            if not _are_equal_arrays(value, before):
-                with suppress(ValueError, RuntimeError):  # nobody can write into it
-                    value[...] = before
+            with suppress(Exception):  # nobody can write into it
+                _restore_array(value, before)
         # the container itself is filled again, because functions and other modules have it too
         for value, before in (*self._containers.values(), *self._rows):
-            if len(value) != len(before) or not _same_members(value, before):
-                value.clear()
-                (value.update if hasattr(value, "update") else value.extend)(before)
+            with suppress(Exception):
+                _refill(value, before)
+        for value, before in self._slots.values():
+            with suppress(Exception):
+                _restore_slots(value, before)
         for cell, before in self._cells.values():
             if _content(cell) is not before:
                 cell.cell_contents = before
@@ -409,13 +542,54 @@ class Kept:
 
 
 def is_walked(value: Any) -> bool:
-    """Whether an object is one of the user's classes, a transform or a data set."""
-    if isinstance(value, (type, ModuleType)):
+    """Whether an object is one of the user's classes, a namespace, a transform or a data set."""
+    if is_a(value, (type, ModuleType)):
         return False
     name = type(value).__module__
     is_known = name.partition(".")[0] in ("torchvision", "timm", "albumentations", "cachetools")
     kinds = torch.utils.data.Dataset, torch.nn.Module
-    return is_known or isinstance(value, kinds) or is_own(sys.modules.get(name))
+    return (
+        is_known
+        or is_namespace(value)
+        or is_a(value, kinds)
+        or (isinstance(name, str) and is_own(sys.modules.get(name)))
+    )
+
+
+def is_namespace(value: Any) -> bool:
+    """Whether an object's attributes are all of the program's own."""
+    return type(value) in _NAMESPACES or _package_of(value) in _OPTIONS
+
+
+def _package_of(value: Any) -> str:
+    return str(type(value).__module__).partition(".")[0]
+
+
+def _refill(value: Any, before: Any) -> None:
+    """Gives a container the members that it had."""
+    if len(value) != len(before) or not _same_members(value, before):
+        value.clear()
+        (value.update if hasattr(value, "update") else value.extend)(before)
+
+
+def _restore_slots(value: Any, before: dict[str, Any]) -> None:
+    now = slots_of(value)
+    for name, member in _slot_members(value).items():
+        if name in before and now.get(name, before) is not before[name]:
+            member.__set__(value, before[name])
+        elif name in now and name not in before:
+            member.__delete__(value)
+
+
+def _restore_array(value: Any, before: Any) -> None:
+    if _are_equal_arrays(value, before):
+        return
+    if not isinstance(value, torch.Tensor):
+        value[...] = before
+        return
+    # a tensor of the inference mode can be written to in it only; its end lets gradients be noted
+    with torch.inference_mode(value.is_inference()), torch.no_grad():
+        value.copy_(before)
 
 
 def _restore_names(space: Any, before: dict[str, Any]) -> None:
@@ -439,11 +613,15 @@ def _content(cell: Any) -> Any:
 
 
 def _is_row(kind: type) -> bool:
-    return is_own(sys.modules.get(kind.__module__)) and not hasattr(kind, "__slots__")
+    return is_own(sys.modules.get(kind.__module__))
 
 
-def _is_on_cpu(array: Any) -> bool:
-    return not isinstance(array, torch.Tensor) or array.device.type == "cpu"
+def _is_plain(array: Any) -> bool:
+    """Whether an array is in this machine's memory, value by value."""
+    if not isinstance(array, torch.Tensor):
+        return True
+    is_strided = array.layout is torch.strided and not array.is_quantized
+    return is_strided and array.device.type == "cpu" and not array.is_nested
 
 
 def _copy_of(array: Any) -> Any:
@@ -452,11 +630,16 @@ def _copy_of(array: Any) -> Any:
 
 def _are_equal_arrays(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
-        # NaN equals NaN
-        return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
+        # by their bytes: NaN equals NaN, and float8 has no comparison
+        return one.shape == other.shape and torch.equal(_bytes_of(one), _bytes_of(other))
     if one.dtype.hasobject:
         return all(a is b for a, b in zip(one.flat, other.flat, strict=True))
     return one.tobytes() == other.tobytes()
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8)
 
 
 def _same_members(value: Any, old: Any) -> bool:
@@ -469,19 +652,19 @@ def _same_members(value: Any, old: Any) -> bool:
 
 def generator_state(value: Any) -> Any:
     """The state of a random generator, to be compared and restored; None: it is none."""
-    if isinstance(value, np.random.Generator):
+    if is_a(value, np.random.Generator):
         return value.bit_generator.state
-    if isinstance(value, np.random.RandomState):
+    if is_a(value, np.random.RandomState):
         return value.get_state(legacy=False)
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+    if is_a(value, random.Random) and not is_a(value, random.SystemRandom):
         return value.getstate()
-    return value.get_state() if isinstance(value, torch.Generator) else None
+    return value.get_state() if is_a(value, torch.Generator) else None
 
 
 def set_generator_state(value: Any, state: Any) -> None:
-    if isinstance(value, np.random.Generator):
+    if is_a(value, np.random.Generator):
         value.bit_generator.state = state
-    elif isinstance(value, random.Random):
+    elif is_a(value, random.Random):
         value.setstate(state)
     else:
         value.set_state(state)
@@ -489,6 +672,6 @@ def set_generator_state(value: Any, state: Any) -> None:
 
 def find_generators(value: Any) -> list[Any]:
     """All random generators that an object, its functions and its transforms hold."""
-    kept = Kept()
-    kept.keep_object(value)
+    kept = Kept(has_values=False)
+    kept.keep([value])
     return [generator for generator, _ in kept._generators.values()]
