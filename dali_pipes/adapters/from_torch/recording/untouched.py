@@ -9,6 +9,7 @@ out of every `lru_cache`.
 import argparse
 import functools
 import gc
+import operator
 import random
 import sys
 import threading
@@ -456,12 +457,15 @@ class Kept:
         if not self._has_rows or len(self._rows) + len(members) > _MOST_ROWS:
             return
         kinds = {kind for kind in set(map(type, members)) if kind in (list, dict) or _is_row(kind)}
-        for each in members if kinds else ():
-            if type(each) not in kinds:
-                continue
+        if kinds:
+            with _collector_off():
+                self._keep_each([each for each in members if type(each) in kinds])
+
+    def _keep_each(self, members: list[Any]) -> None:
+        for each in members:
             row = each if type(each) in (list, dict) else attributes_of(each)
             if row is not None:
-                self._rows.append((row, copy(row)))
+                self._rows.append((row, row.copy()))
             elif _slot_members(each):
                 self._slots[id(each)] = each, slots_of(each)
 
@@ -539,6 +543,20 @@ class Kept:
                 cell.cell_contents = before
         for generator, state in self._generators.values():
             set_generator_state(generator, state)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """A block in which many objects are made, all of which stay: the garbage collector would look
+    through them time and again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def is_walked(value: Any) -> bool:
@@ -647,7 +665,7 @@ def _same_members(value: Any, old: Any) -> bool:
         return all(key in value and value[key] is each for key, each in old.items())
     if isinstance(value, set):
         return bool(value == old)
-    return all(one is other for one, other in zip(value, old, strict=False))
+    return all(map(operator.is_, value, old))
 
 
 def generator_state(value: Any) -> Any:
