@@ -86,6 +86,49 @@ class ToldByGlobal(Own):
         return self.sample(Image.open(self.files[index]).convert("RGB")), index
 
 
+class Rarely(Own):
+    """Sets the same for all samples but one, at which `from_torch` doesn't look."""
+
+    def __init__(self, files, how, sample):
+        super().__init__(files, sample)
+        self.how, self.tint = how, TINT
+
+    def __getitem__(self, index):
+        global IS_OTHER
+        is_other = index > 10**6
+        if self.how == "key":
+            RARE["is_other"] = is_other
+        elif self.how == "update":
+            RARE.update(is_other=is_other)
+        elif self.how == "global":
+            IS_OTHER = is_other
+        elif self.how == "attribute":
+            self.tint.is_other = is_other
+        return self.sample(Image.open(self.files[index]).convert("RGB")), index
+
+
+class RareTint:
+    is_other = False
+
+    def __call__(self, image):
+        return brighter(image, int(self.is_other))
+
+
+RARE, IS_OTHER, TINT = {"is_other": False}, False, RareTint()
+READ = {
+    "key": lambda image: brighter(image, int(RARE["is_other"])),
+    "update": lambda image: brighter(image, int(RARE["is_other"])),
+    "global": lambda image: brighter(image, int(IS_OTHER)),
+    "attribute": TINT.__call__,
+}
+
+
+@pytest.mark.parametrize("how", READ)
+def test_a_step_that_is_told_a_rare_label(how, files):
+    with pytest.raises(NotConvertibleError, match=r"it reads .*, which the data set changes"):
+        Conversion.of(DataLoader(Rarely(files, how, with_step(READ[how])), 4))
+
+
 class Method(Own):
     """The step is a method, which reads an attribute; others change."""
 

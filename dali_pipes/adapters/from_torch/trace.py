@@ -26,6 +26,7 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
 from dali_pipes.adapters.from_torch.recording.containers import hold_the_same
+from dali_pipes.adapters.from_torch.recording.keys import compared_in
 from dali_pipes.adapters.from_torch.recording.made_up import (
     BLANK,
     MADE_UP,
@@ -35,6 +36,7 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     MadeUp,
 )
 from dali_pipes.adapters.from_torch.recording.reach import find_read
+from dali_pipes.adapters.from_torch.recording.stores import stored_by
 from dali_pipes.adapters.from_torch.recording.untouched import (
     STATES,
     Kept,
@@ -315,8 +317,12 @@ class _Tracer:
         """
         # by identity: a dataclass cannot be hashed
         steps = {id(step): step for chain in chains for step in chain.steps}
+        stored = stored_by(self._recorder.copy)
         for step in steps.values():
-            if (name := find_read([step], self.changed)) is None:
+            # what a step holds itself is compared for each sample
+            held = compared_in(step) if stored else set()
+            changed = self.changed | {(at, name) for at, name in stored if at not in held}
+            if not changed or (name := find_read([step], changed)) is None:
                 continue
             error = NotConvertibleError(
                 step_name(step),

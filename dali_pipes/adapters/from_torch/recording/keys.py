@@ -186,6 +186,22 @@ def _walk(steps: Sequence[Any]) -> Iterator[Any]:
             waiting.extend(vars(value).values())
 
 
+def compared_in(step: Any) -> set[int]:
+    """The identities of the dicts, containers, arrays and variables of functions whose values are
+    compared for each sample. Those that a step reaches by a global, or as a method's object,
+    aren't.
+    """
+    places: set[int] = set()
+    for each in _walk([step]):
+        places |= {id(each), id(getattr(each, "__dict__", None))}
+        if isinstance(each, FunctionType):
+            places |= set(map(id, each.__closure__ or ()))
+        # of a longer one only the length is looked at
+        if isinstance(each, (list, dict)) and len(each) > _SHORT:
+            places.discard(id(each))
+    return places
+
+
 def freeze(value: Any, depth: int = 0) -> Any:
     """A value that can be compared, and is equal for objects with equal attributes."""
     # by its name: one that is a dataclass too cannot be hashed
