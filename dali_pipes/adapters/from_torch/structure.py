@@ -210,6 +210,7 @@ def slots_in(skeleton: Any) -> Any:
     # the usual leaves first: all samples are compared
     if kind in _LEAVES:
         return None
+    values: list[tuple[Any, Any]]
     if isinstance(skeleton, (tuple, list)):
         values = list(enumerate(skeleton))
     elif isinstance(skeleton, Mapping):
@@ -234,9 +235,14 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def first_difference(one: Any, other: Any) -> str | None:
+def first_difference(
+    one: Any, other: Any, done: dict[tuple[int, int], Any] | None = None
+) -> str | None:
     """The place where two skeletons differ, as Python writes it; None: they are equal, and of equal
     types.
+
+    Args:
+        done: what was compared before, since objects may refer to each other in a circle.
     """
     # the usual cases first, since all samples are compared
     if one is other:
@@ -246,6 +252,11 @@ def first_difference(one: Any, other: Any) -> str | None:
         return ""
     if kind is int or kind is str:
         return None if one == other else ""
+
+    # kept beside their identities, which no other objects may get
+    done = {} if done is None else done
+    if (pair := (id(one), id(other))) in done:
+        return None
 
     # tuple and list first, since it takes long to ask for the abstract class Mapping
     names: Sequence[Any]
@@ -265,17 +276,25 @@ def first_difference(one: Any, other: Any) -> str | None:
     else:
         return None if _are_equal(one, other) else ""
 
+    done[pair] = one, other
     # the name of a place is made only where there is a difference
     for name, (ours, theirs) in zip(names, values, strict=True):
         if ours is theirs or (type(ours) is int is type(theirs) and ours == theirs):
             continue
-        if (inside := first_difference(ours, theirs)) is not None:
+        if (inside := first_difference(ours, theirs, done)) is not None:
             return form.format(name) + inside
     return None
 
 
 def _are_equal(one: Any, other: Any) -> bool:
     """Whether two leaves of one type are equal; NaN equals NaN."""
+    try:
+        return _are_equal_leaves(one, other)
+    except Exception:  # an object that cannot be compared
+        return False
+
+
+def _are_equal_leaves(one: Any, other: Any) -> bool:
     # torch.equal says that NaN differs from NaN, so NaN becomes 0 in both
     if isinstance(one, torch.Tensor):
         return (
@@ -294,7 +313,4 @@ def _are_equal(one: Any, other: Any) -> bool:
 
     if isinstance(one, float):
         return one == other or (one != one and other != other)
-    try:
-        return bool(one == other)
-    except Exception:  # an object that cannot be compared
-        return False
+    return bool(one == other)
