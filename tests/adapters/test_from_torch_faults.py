@@ -315,13 +315,35 @@ def by_other_function(number):
     by_option(number)
 
 
+class Sharded:
+    shard = 0
+
+    def set_shard(self, number):
+        self.shard = number
+
+
+SHARDED = Sharded()
+
+
+def by_called_method(number):
+    SHARDED.set_shard(number)
+
+
+def by_update(number):
+    OPTIONS.update(size=number)
+
+
 def seeded_worker(number):
     os.environ["OMP_NUM_THREADS"] = "1"
     random.seed(torch.initial_seed() + number)
 
 
 @pytest.mark.parametrize(
-    "change", [another_crop, by_method, by_option, by_variable, by_other_function]
+    "change",
+    [
+        *(another_crop, by_method, by_option, by_variable, by_other_function, by_called_method),
+        by_update,
+    ],
 )
 def test_workers_that_change_the_data_set(change, files):
     message = rf"^worker_init_fn={change.__name__} .*py:\d+\) .*may change the data set"

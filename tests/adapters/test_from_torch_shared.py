@@ -6,6 +6,7 @@ import argparse
 import threading
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,7 @@ from dali_pipes.adapters.from_torch.recording import reach as reach_module
 from dali_pipes.adapters.from_torch.recording import untouched
 from dali_pipes.adapters.from_torch.recording.reach import copy_data, find_read, reach
 from dali_pipes.adapters.from_torch.recording.untouched import find_generators, globals_kept
+from dali_pipes.adapters.from_torch.structure import first_difference
 
 CROP = v1.RandomResizedCrop(16)
 COUNT = 12
@@ -119,7 +121,6 @@ READ = {
     "key": lambda image: brighter(image, int(RARE["is_other"])),
     "update": lambda image: brighter(image, int(RARE["is_other"])),
     "global": lambda image: brighter(image, int(IS_OTHER)),
-    "attribute": TINT.__call__,
 }
 
 
@@ -564,3 +565,20 @@ def test_generators_are_found_without_copies(monkeypatch):
     monkeypatch.setattr(untouched, "_copy_of", None)
     generator = torch.Generator()
     assert find_generators([torch.zeros(4), {"generator": generator}]) == [generator]
+
+
+@dataclass
+class Node:
+    value: int
+    other: "Node | None" = None
+
+
+def two_nodes(value):
+    one = Node(1)
+    one.other = Node(value, one)
+    return one
+
+
+def test_objects_that_refer_to_each_other_are_compared():
+    assert first_difference(two_nodes(2), two_nodes(2)) is None
+    assert first_difference(two_nodes(2), two_nodes(3)) == ".other.value"

@@ -60,6 +60,7 @@ from dali_pipes.adapters.from_torch.reading import (
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+from dali_pipes.adapters.from_torch.recording.stores import stored_by
 from dali_pipes.adapters.from_torch.recording.untouched import is_a, is_own
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
@@ -327,14 +328,14 @@ def _refuse_worker_changes(function: Any) -> None:
     """Refuses a `worker_init_fn` that may change the data set, or a variable that the data set
     reads, since nobody calls it.
     """
-    function = getattr(function, "func", function)
+    whole, function = function, getattr(function, "func", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
         return
     reached = reach([function], {"__call__"}).objects.values()
     functions = [each for each in reached if isinstance(each, FunctionType) and is_of_program(each)]
     refuse_unless(
-        not any(map(_may_change, functions)),
+        not any(map(_may_change, functions)) and not stored_by(whole, ("__call__", code.co_name)),
         f"worker_init_fn={code.co_qualname} ({Path(code.co_filename).name}:{code.co_firstlineno})",
         "it may change the data set in the workers, and dali_pipes has no such workers",
         "change the data set before the DataLoader is made; leave the function out if it only "

@@ -317,7 +317,8 @@ class _Tracer:
         """
         # by identity: a dataclass cannot be hashed
         steps = {id(step): step for chain in chains for step in chain.steps}
-        stored = stored_by(self._recorder.copy)
+        # a step may hold an object that the data set has, and its copy a copy
+        stored = stored_by(self._recorder.copy) | stored_by(self._recorder.dataset)
         for step in steps.values():
             # what a step holds itself is compared for each sample
             held = compared_in(step) if stored else set()

@@ -5,14 +5,18 @@ set to another value for one label in a thousand doesn't show in them.
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+import numpy as np
+import torch
 
-_METHODS = ("__getitem__", "__getitems__")
+from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+from dali_pipes.adapters.from_torch.recording.untouched import CONTAINERS, is_own, is_walked
+
+SAMPLES = ("__getitem__", "__getitems__")
 # methods of containers that change them
 CHANGING = {
     *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
@@ -21,14 +25,19 @@ CHANGING = {
 _UNKNOWN = object()
 
 
-def stored_by(dataset: Any) -> set[tuple[int, str]]:
-    """Where the code of a data set's samples stores something, as `Kept.changed_at` names places.
+def stored_by(root: Any, methods: Iterable[str] = SAMPLES) -> set[tuple[int, str]]:
+    """Where code stores something in objects, containers and variables of the program, as
+    `Kept.changed_at` names places.
 
     What it stores in a variable of its own, or through one, isn't followed.
+
+    Args:
+        root: a function, or an object such as a data set.
+        methods: those of the object that are called first.
     """
-    names = set(_METHODS)
+    names = set(methods)
     # what code names leads to further code
-    while not (reached := reach([dataset], names)).names <= names:
+    while not (reached := reach([root], names)).names <= names:
         names |= reached.names
 
     places: set[tuple[int, str]] = set()
@@ -118,6 +127,8 @@ class _Names:
         if isinstance(node, ast.Attribute):
             # without properties, which may do anything
             value = self.value_of(node.value)
+            if isinstance(value, ModuleType) and not is_own(value):
+                return _UNKNOWN
             try:
                 return inspect.getattr_static(value, node.attr)
             except AttributeError:
@@ -134,7 +145,10 @@ def _text(node: ast.expr) -> str:
 
 
 def _place(holder: Any, name: str, is_item: bool = False) -> Iterator[tuple[int, str]]:
-    if holder is _UNKNOWN:
+    is_kept = isinstance(holder, (*CONTAINERS, np.ndarray, torch.Tensor)) or is_walked(holder)
+    is_kept |= isinstance(holder, type) and is_of_program(holder)
+    # into what is a library's, such as os.environ, anybody may store
+    if holder is _UNKNOWN or not (is_kept or is_own(holder)):
         return
     if is_item or isinstance(holder, type):
         yield id(holder), name
