@@ -28,7 +28,8 @@ from dali_pipes.plan.transforms import TRANSFORMS, Transform
 PACKAGE = Path(dp.__file__).parent
 TABLES = {"transforms": TRANSFORMS, "sampling": SAMPLINGS}
 ALL_ROWS = [row.__name__ for table in TABLES.values() for row in table.values()]
-SHARED = {"__init__", "base", "choice"}  # files of what all transforms or all samplings share
+# files of what all transforms or all samplings share
+SHARED = {"__init__", "base", "choice", "target_image"}
 
 
 @dataclass(kw_only=True, slots=True)
