@@ -93,7 +93,7 @@ class Rarely(Own):
 
     def __init__(self, files, how, sample):
         super().__init__(files, sample)
-        self.how, self.tint = how, TINT
+        self.how, self.tint = how, RARE_TINT
 
     def __getitem__(self, index):
         global IS_OTHER
@@ -116,11 +116,12 @@ class RareTint:
         return brighter(image, int(self.is_other))
 
 
-RARE, IS_OTHER, TINT = {"is_other": False}, False, RareTint()
+RARE, IS_OTHER, RARE_TINT = {"is_other": False}, False, RareTint()
 READ = {
     "key": lambda image: brighter(image, int(RARE["is_other"])),
     "update": lambda image: brighter(image, int(RARE["is_other"])),
     "global": lambda image: brighter(image, int(IS_OTHER)),
+    "attribute": RARE_TINT.__call__,
 }
 
 
