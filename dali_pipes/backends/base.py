@@ -316,13 +316,6 @@ class Backend(ABC):
                 problem = ("does not support ", text, "; use ", *_UNIVERSAL)
                 raise ChoiceError(type(self._config), *problem)
 
-    def _refuse_operations(self, names: list[str]) -> None:
-        """For a backend that does not have these operations of `augment`."""
-        if names:
-            instead = Mention(DaliConfig, "device", "cpu"), " or ", Mention(TorchConfig)
-            problem = f"does not have {', '.join(names)} in DALI's graph; use "
-            raise ChoiceError(type(self._config), problem, *instead)
-
     def _refuse_padding(self) -> None:
         """For a backend whose batches all have one size."""
         self._refuse(self._transform.pads_batches, "images of one size", "does not")

@@ -10,6 +10,7 @@ import torch
 from later import later
 
 import dali_pipes as dp
+from dali_pipes.backends.common import torchvision_augment
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy
 
@@ -29,8 +30,8 @@ ALL = [
     for name in BACKENDS
 ]
 SIZE = (96, 80)
-# those behind it are timm's (tests/backends/test_timm_augmentation.py)
-OF_TORCHVISION = OPS[1 : OPS.index("GaussianBlur") + 1]
+# those behind it are timm's (tests/backends/test_timm_augmentation.py), but for the last one
+OF_TORCHVISION = (*OPS[1 : OPS.index("GaussianBlur") + 1], "EqualizeInSteps")
 
 # What is allowed of mean |difference|, and the share of values that may differ by more than one
 # step of 255.
@@ -85,6 +86,8 @@ def plain(image, op, magnitude, interpolation):
     """torchvision's AutoAugment does it, or its function of that name."""
     if op == "Hue":
         return v2.functional.adjust_hue(image, magnitude)
+    if op == "EqualizeInSteps":
+        return v2.functional.equalize(image)
     if op == "GaussianBlur":
         return v2.functional.gaussian_blur(image, [9, 9], [magnitude, magnitude])
     mode = v2.InterpolationMode(interpolation)
@@ -161,6 +164,34 @@ def test_equalize_is_opencvs(real_manifest, name):
     assert np.abs(after.numpy().astype(int) - expected).max() <= 1
 
 
+def odd_images():
+    """(3, H, W): of few values, dark, bright, in one color, small, and of fewer than 255 pixels."""
+    rng = np.random.default_rng(0)
+    for low, high, shape in [
+        *((0, 256, (3, 40, 48)), (0, 256, (1, 40, 48)), (0, 256, (3, 5, 7)), (0, 256, (3, 1, 1))),
+        *((0, 2, (3, 40, 48)), (250, 256, (3, 40, 48)), (0, 9, (3, 16, 16)), (7, 8, (3, 40, 48))),
+        (255, 256, (3, 40, 48)),
+    ]:
+        yield torch.from_numpy(rng.integers(low, high, shape, np.uint8))
+    yield torch.from_numpy(rng.normal(120, 9, (3, 40, 48)).clip(0, 255).astype(np.uint8))
+
+
+def test_torchvisions_equalize_of_odd_images():
+    equalize = torchvision_augment._equalize_in_steps
+    for image in odd_images():
+        assert torch.equal(equalize(image), v2.functional.equalize(image)), image.shape
+
+
+def test_images_equalized_together_are_those_equalized_one_by_one(monkeypatch):
+    monkeypatch.setattr(torchvision_augment, "_TOGETHER", 2)
+    images = torch.stack([image for image in odd_images() if image.shape == (3, 40, 48)])
+    together, chosen = images.clone(), [0, 1, 3, 4, 5]
+    torchvision_augment._equalize_together(together, chosen)
+    for at, image in enumerate(images):
+        expected = torchvision_augment._equalize_in_steps(image) if at in chosen else image
+        assert torch.equal(together[at], expected)
+
+
 POLICIES = {
     "TrivialAugmentWide": ["TrivialAugmentWide"],
     "RandAugment": [{"name": "RandAugment", "interpolation": "bilinear"}],
@@ -182,6 +213,7 @@ POLICIES = {
         {"name": "RandomPosterize", "p": 0.2},
         {"name": "RandomEqualize", "p": 0.2},
     ],
+    "torchvision's Equalize": [{"name": "AutoAugment", "equalize": "torchvision"}],
     "rotation": [{"name": "RandomRotation", "degrees": 15, "interpolation": "bilinear"}],
 }
 

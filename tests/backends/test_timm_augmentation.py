@@ -1,4 +1,4 @@
-"""timm's policies on the backends: equal pixels and equal noise, or a refusal by name."""
+"""timm's policies on the backends: equal pixels and equal noise."""
 
 import numpy as np
 import pytest
@@ -14,9 +14,9 @@ POLICIES = [
 ]
 
 
-def images(folder, config, *policies, **options):
+def images(folder, config, *policies, kind=dp.TrainTransform, **options):
     manifest = dp.Manifest.scan(folder, progress=False)
-    transform = dp.TrainTransform(size=40, augment=list(policies), **options)
+    transform = kind(size=40, augment=list(policies), **options)
     with dp.build_loader(manifest, config, transform=transform, batch_size=4, seed=2) as loader:
         return torch.cat([batch.images.cpu() for batch in loader]).float()
 
@@ -48,11 +48,41 @@ def test_erased_pixels_are_normally_distributed(photograph_folder, dtype):
     assert all(len(each) == 1 for each in colors) and len(torch.cat(colors).unique()) > 20
 
 
-def test_the_graph_of_dali_refuses_them(photograph_folder):
-    graph = dp.DaliConfig(device="cpu", resize="dali")
-    for policy, name in zip(POLICIES, ("EqualizeInSteps", "TimmRandomErasing"), strict=True):
-        with pytest.raises(ConfigError, match=f"does not have .*{name}.* use .*TorchConfig"):
-            images(photograph_folder, graph, policy)
+OF_GRAPH = {"resize": "dali", "num_threads": 2}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "uint8"])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_what_the_graph_of_dali_lacks_is_made_after_it(photograph_folder, dtype, memory_format):
+    """Single images: what follows on the same image is made after it too."""
+    augment = [
+        {"name": "AutoAugment", "equalize": "torchvision"},
+        POLICIES[0],
+        *POLICIES[1:] * (dtype != "uint8"),
+    ]
+    # crops without a resize, in which backends differ
+    crops = {"kind": dp.RandomCropTransform, "pad_if_needed": True}
+    form = {"dtype": dtype, "memory_format": memory_format, **crops}
+    expected = images(photograph_folder, dp.TorchConfig(num_workers=0), *augment, **form)
+    config = dp.DaliConfig(device="cpu", **OF_GRAPH)
+    found = images(photograph_folder, config, *augment, **form)
+    plain = images(photograph_folder, config, **form)
+    assert float((plain - expected).abs().mean()) > 0.1
+    step = 1 if dtype == "uint8" else 0.02
+    assert ((found - expected).abs() > step).float().mean() < 0.002
+
+
+def test_the_graph_of_dali_says_what_it_lacks(photograph_folder):
+    manifest = dp.Manifest.scan(photograph_folder, progress=False)
+    augment = [{"name": "AutoAugment", "equalize": "torchvision"}, *POLICIES]
+    for resize, words in {"dali": "after its graph, PyTorch on cpu does", "torch": ""}.items():
+        config = dp.DaliConfig(device="cpu", resize=resize, num_threads=1)
+        transform = dp.TrainTransform(size=40, augment=augment)
+        with dp.build_loader(manifest, config, transform=transform, batch_size=4) as loader:
+            said = loader.explain()
+        names = ("torchvision's Equalize", "Pillow's Rotate", "SolarizeAdd", "TimmRandomErasing")
+        for each in (words, *names):
+            assert (each in said) == bool(words) or not each
 
 
 def test_bytes_take_no_noise(photograph_folder):

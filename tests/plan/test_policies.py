@@ -97,6 +97,25 @@ def test_operations_and_magnitudes_are_as_often_as_torchvisions(name):
         assert stats.ks_2samp(reference.round(4), values[names == op].round(4)).pvalue > 1e-4, op
 
 
+@pytest.mark.parametrize("name", ["TrivialAugmentWide", "RandAugment", "AutoAugment"])
+def test_another_equalize_changes_no_draw(name):
+    ours, same = draw(name), draw({"name": name, "equalize": "torchvision"})
+    equalizes = ours.ops == CODE["Equalize"]
+    assert equalizes.any() and (same.ops[equalizes] == CODE["EqualizeInSteps"]).all()
+    np.testing.assert_array_equal(ours.ops[~equalizes], same.ops[~equalizes])
+    np.testing.assert_array_equal(ours.magnitudes, same.magnitudes)
+    (policy,) = dp.TrainTransform(augment=[{"name": name, "equalize": "torchvision"}]).augment
+    drawn = {OPS[code] for code in np.unique(same.ops)}
+    assert drawn <= {"Identity"} | {op for slot in policy.slots for op in slot.ops}
+
+
+def test_an_equalize_that_does_not_exist_is_refused():
+    with pytest.raises(
+        dp.ConfigError, match="equalize is 'pillow'; choose one of opencv, torchvis"
+    ):
+        dp.TrainTransform(augment=[{"name": "AutoAugment", "equalize": "pillow"}])
+
+
 def test_the_pair_of_autoaugment_is_drawn_together():
     ops = draw("AutoAugment").ops
     allowed = {(CODE[a], CODE[b]) for (a, _, _), (b, _, _) in operations.IMAGENET_PAIRS}
@@ -147,6 +166,7 @@ def test_color_jitter_happens_with_its_probability_and_in_part():
         ({"name": "RandomInvert", "p": 0.3}, "Invert", 0, 0, 0.3),
         ({"name": "RandomAutocontrast", "p": 0.6}, "AutoContrast", 0, 0, 0.6),
         ({"name": "RandomEqualize"}, "Equalize", 0, 0, 0.5),
+        ({"name": "RandomEqualize", "equalize": "torchvision"}, "EqualizeInSteps", 0, 0, 0.5),
         (
             {"name": "RandomAdjustSharpness", "sharpness_factor": 1.5, "p": 0.7},
             "Sharpness",

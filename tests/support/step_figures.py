@@ -262,6 +262,8 @@ def _operate(image: Image.Image, op: str, magnitude: float, slot: Slot) -> Image
     if op == "Color" and magnitude == -1:
         # RandomGrayscale and Grayscale
         return F.to_grayscale(image, num_output_channels=3)
+    if op == "EqualizeInSteps":
+        return F.equalize(image)
     return v2.AutoAugment()._apply_image_or_video_transform(
         image, op, magnitude, interpolation=mode, fill={}
     )

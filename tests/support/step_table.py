@@ -25,16 +25,13 @@ PLACES = {
 
 # Words that stand in the text of a step whose pixels differ on purpose by more than a step of 255,
 # and why. A name matches the beginning of a step.
-EQUALIZES = "Equalize is OpenCV's"
 EDGES = "edges blend with the black around the image, as torchvision's of tensors do"
 NEAREST = "at places half-way between two pixels the other one is taken"
 HUE = "hue is computed in floats, as torchvision's of tensors, and Pillow has 8 bits for it"
 ON_PURPOSE = {
-    "TrivialAugmentWide()": f"{EQUALIZES}; {NEAREST}",
-    "TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR)": f"{EQUALIZES}; {EDGES}",
-    "RandAugment()": f"{EQUALIZES}; {NEAREST}",
-    "AutoAugment()": f"{EQUALIZES}; {NEAREST}",
-    "RandomEqualize()": EQUALIZES,
+    "TrivialAugmentWide()": NEAREST,
+    "TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR)": EDGES,
+    "AutoAugment()": NEAREST,
     "RandomRotation(15)": NEAREST,
     "RandomRotation(15, InterpolationMode.BILINEAR)": EDGES,
     "ColorJitter(hue=0.1)": HUE,

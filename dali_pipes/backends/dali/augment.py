@@ -1,10 +1,10 @@
 """The operations of the plan in a DALI graph, each applied to the samples of a batch that drew it.
 
 The arithmetic is that of torchvision's functions for 8-bit tensors, so that both give the same
-pixels.
+pixels. What DALI has no operator for is left to PyTorch, after the graph (`left_to_torch`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 from torch.utils._pytree import register_dataclass
 
-from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, MOVES, Codes, Numbers, Slot
 from dali_pipes.plan.geometry import Pair
 
 # An input of the graph: feed.py's `PlanInput`, which says how the plan gives it, or the node of the
@@ -67,19 +67,43 @@ def augment(image: DataNode, slots: list[NodesOfSlot]) -> DataNode:
 
 def lacking(slots: Iterable[Slot]) -> list[str]:
     """What the graph cannot do of these slots, in words."""
-    missing = {
-        op if op not in _FUNCTIONS else f"{op} with {slot.interpolation} interpolation and a fill"
-        for slot in slots
-        for op in slot.ops
-        if op not in _FUNCTIONS or (op in AFFINE and slot.fill is not None)
-    }
+    missing = {_name_lacking(op, slot) for slot in slots for op in slot.ops if _lacks(op, slot)}
     return sorted(missing)
+
+
+def ops_of_graph(slot: Slot) -> list[str]:
+    """The operations of this slot that the graph does."""
+    return [op for op in slot.ops if not _lacks(op, slot)]
+
+
+def left_to_torch(slots: Sequence[Slot], ops: Codes) -> NDArray[np.bool_]:
+    """(N, K) which of these operations, (N, K), PyTorch does after the graph: those that the graph
+    lacks, and whatever follows them on the same image.
+    """
+    lacks = [
+        np.isin(ops[:, place], [CODE[op] for op in slot.ops if _lacks(op, slot)])
+        for place, slot in enumerate(slots)
+    ]
+    return np.logical_or.accumulate(np.stack(lacks, axis=1), axis=1)
+
+
+def _lacks(op: str, slot: Slot) -> bool:
+    """Whether DALI has no operator for this; it warps as torchvision does tensors, and with a
+    `fill` the edges are Pillow's.
+    """
+    return op not in _FUNCTIONS or (op in AFFINE and slot.fill is not None)
+
+
+def _name_lacking(op: str, slot: Slot) -> str:
+    if op == "EqualizeInSteps":
+        return "torchvision's Equalize"
+    return f"Pillow's {op}" if slot.fill is not None and op in MOVES else op
 
 
 def functions(slot: Slot) -> dict[Function, list[int]]:
     """The functions for the operations of this slot, with the operation codes that each handles."""
     codes: dict[Function, list[int]] = {}
-    for op in slot.ops:
+    for op in ops_of_graph(slot):
         codes.setdefault(_FUNCTIONS[op], []).append(CODE[op])
     return codes
 

@@ -26,7 +26,7 @@ from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
-from dali_pipes.backends.dali.augment import lacking
+from dali_pipes.backends.dali.augment import lacking, left_to_torch
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
@@ -34,6 +34,7 @@ from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
+from dali_pipes.plan.augment.operations import Augmentation, Slot
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
@@ -77,16 +78,16 @@ class DaliBackend(Backend):
         self.device_id = self._device.index if on_gpu else None
         if not self._resizes_with_torch:
             self._refuse_beyond_graph()
-            self._refuse_lacking()
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
-        # Python can't run inside of the graph, which ends before the functions of the user's; nor
-        # may functions that draw from generators of the whole process run in threads
+        # Python can't run inside of the graph, which ends before what it lacks and before the
+        # functions of the user's; nor may functions that draw from generators of the whole process
+        # run in threads
         functions = [
             each for view in views_of(self._transform) for each in view.augmenter.functions
         ]
-        self._runs_functions_last = any(
+        self._finishes_last = bool(self._lacking) or any(
             not self._resizes_with_torch or function.draws_from_globals for function in functions
         )
         self._pipeline: Pipeline | None = None
@@ -124,23 +125,32 @@ class DaliBackend(Backend):
                         Mention(TorchConfig),
                     )
 
-    def _refuse_lacking(self) -> None:
-        """Refuses operations that DALI's graph does not have."""
+    @property
+    def _lacking(self) -> list[str]:
+        """What DALI's graph, if there is one, leaves of `augment` to PyTorch, in words."""
+        if self._resizes_with_torch:
+            return []
         missing = []
         for view in views_of(self._transform):
             missing += lacking(view.augmenter.slots)
             missing += ["TimmRandomErasing"] * view.augmenter.fills
-        self._refuse_operations(list(dict.fromkeys(missing)))
+        return list(dict.fromkeys(missing))
 
     def explain(self) -> str:
+        rest = ""
+        if missing := self._lacking:
+            rest = (
+                f"; after its graph, PyTorch on {self._device} does {', '.join(missing)}, and what "
+                "follows them on the same image"
+            )
         if self.device_id is None:
             resizes = "; PyTorch resizes" if self._resizes_with_torch else ""
-            return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}"
+            return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
         load = self._config.engine_load
         engine = (
             f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
         )
-        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}"
+        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}{rest}"
 
     @property
     def engine_mix(self) -> str | None:
@@ -207,7 +217,7 @@ class DaliBackend(Backend):
         batches = self._finisher(
             (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
-        batches = map(self._run_functions, batches) if self._runs_functions_last else batches
+        batches = map(self._finish_last, batches) if self._finishes_last else batches
         return to_gpu(batches, self._device) if to_pinned else batches
 
     def _deliver_graph_outputs(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
@@ -245,25 +255,27 @@ class DaliBackend(Backend):
                 for _, (planned, batch) in deliveries
             )
             batches = to_gpu(batches, self._device) if self._device.type == "cuda" else batches
-        return map(self._run_functions, batches) if self._runs_functions_last else batches
+        return map(self._finish_last, batches) if self._finishes_last else batches
 
-    def _run_functions(self, delivery: Delivery) -> Delivery:
-        """A batch that was made up to the functions of the user's, finished on its device."""
+    def _finish_last(self, delivery: Delivery) -> Delivery:
+        """A batch of bytes, finished on its device: what the graph lacks of `augment`, then the
+        functions of the user's, the normalization and the erased regions.
+        """
         planned, batch = delivery
-        normalizers, groups = iter(self._normalizers), []
+        of_views, groups = zip(views_of(self._transform), self._normalizers, strict=True), []
         for images, views in zip(batch.groups, planned.groups, strict=True):
-            finished = [
-                next(normalizers)(
-                    of_view, torch.from_numpy(view.augmentation.erased), view.augmentation.numbers
-                )
-                for of_view, view in zip(torch.split(images, len(planned)), views, strict=True)
-            ]
+            finished = []
+            for of_view, view in zip(torch.split(images, len(planned)), views, strict=True):
+                (transform, normalize), drawn = next(of_views), view.augmentation
+                if not self._resizes_with_torch:
+                    of_view = _augment_rest(of_view, transform.augmenter.slots, drawn)
+                finished.append(normalize(of_view, torch.from_numpy(drawn.erased), drawn.numbers))
             groups.append(torch.cat(finished) if len(finished) > 1 else finished[0])
         return planned, DecodedBatch.of(groups, batch.ids)
 
     @property
     def _graph_transform(self) -> Transform:
-        return self._transform.without_functions() if self._runs_functions_last else self._transform
+        return self._transform.without_functions() if self._finishes_last else self._transform
 
     def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
         """The planned batch of what DALI's graph has just delivered.
@@ -417,6 +429,20 @@ def shut_down(pipeline: Pipeline) -> None:
     Otherwise they live until a traceback or a cycle that holds the pipeline is collected.
     """
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
+
+
+def _augment_rest(
+    images: torch.Tensor, slots: tuple[Slot, ...], drawn: Augmentation
+) -> torch.Tensor:
+    """(N, C, H, W) uint8 after what the graph has left of the operations."""
+    rest = left_to_torch(slots, drawn.ops) if lacking(slots) else np.zeros(1, bool)
+    if not rest.any():
+        return images
+
+    # torchvision takes longer to import than PyTorch
+    from dali_pipes.backends.common.torchvision_augment import augment_batch
+
+    return augment_batch(images, slots, np.where(rest, drawn.ops, 0), drawn.magnitudes)
 
 
 def to_batch(

@@ -21,12 +21,15 @@ from dali_pipes.backends.dali.augment import (
     NUMBERED,
     SlotInputs,
     functions,
+    lacking,
+    left_to_torch,
+    ops_of_graph,
     parameters,
     posterize_masks,
 )
 from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs, WholeInputs
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.augment.operations import AFFINE, Slot, affine_matrices
+from dali_pipes.plan.augment.operations import AFFINE, CODE, Slot, affine_matrices
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -339,16 +342,20 @@ def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanI
 def _slot_inputs(
     number: int, place: int, slot: Slot, transform: Transform
 ) -> SlotInputs[PlanInput]:
-    shape = transform.shape
+    shape, slots = transform.shape, transform.augmenter.slots
+    leaves_some = bool(lacking(slots))
 
     def draws_of(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         augmentation = planned.views[number].augmentation
-        return augmentation.ops[:, place], augmentation.magnitudes[:, place]
+        ops = augmentation.ops
+        if leaves_some:
+            ops = np.where(left_to_torch(slots, ops), np.int8(CODE["Identity"]), ops)
+        return ops[:, place], augmentation.magnitudes[:, place]
 
     def is_chosen(codes: list[int]) -> PlanInput:
         return PlanInput(_T.BOOL, 0, lambda planned: np.isin(draws_of(planned)[0], codes))
 
-    ops = set(slot.ops)
+    ops = set(ops_of_graph(slot))
     by_function = {function: is_chosen(codes) for function, codes in functions(slot).items()}
     inputs: SlotInputs[PlanInput] = SlotInputs(slot, shape, transform.channels, by_function)
 

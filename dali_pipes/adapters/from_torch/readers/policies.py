@@ -11,11 +11,6 @@ from dali_pipes.adapters.from_torch.readers.common import (
 )
 from dali_pipes.adapters.from_torch.reading import Reading, refuse_unless
 
-EQUALIZE = (
-    "; Equalize is that of OpenCV and DALI, on average 2.7 of 255 from torchvision's "
-    "(docs/augmentation.md)"
-)
-
 _HUE = (
     "; hue is computed in floats, as torchvision's of tensors: that of PIL images has 8 bits, and "
     "is up to 16 of 255 from it (docs/steps.md)"
@@ -34,11 +29,8 @@ def make_auto_augment_reader(*names: str) -> StepReader:
             policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet"
         )
 
-        options = {name: getattr(step, name) for name in names}
-        return (
-            note_policy(reading, step, type(step).__name__, **options, interpolation=mode)
-            + EQUALIZE
-        )
+        options = {name: getattr(step, name) for name in names} | {"interpolation": mode}
+        return note_policy(reading, step, type(step).__name__, **options, equalize="torchvision")
 
     return read
 
@@ -154,13 +146,13 @@ def read_sharpness(reading: Reading, step: Any) -> str:
     )
 
 
-def make_chance_reader(note: str = "") -> StepReader:
-    """Returns the reader of an operation that has no option but its probability."""
+def read_equalize(reading: Reading, step: Any) -> str:
+    return note_policy(reading, step, "RandomEqualize", p=float(step.p), equalize="torchvision")
 
-    def read(reading: Reading, step: Any) -> str:
-        return note_policy(reading, step, type(step).__name__, p=float(step.p)) + note
 
-    return read
+def read_chance(reading: Reading, step: Any) -> str:
+    """Reads an operation that has no option but its probability."""
+    return note_policy(reading, step, type(step).__name__, p=float(step.p))
 
 
 def read_blur(reading: Reading, step: Any) -> str:

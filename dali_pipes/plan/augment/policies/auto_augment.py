@@ -8,7 +8,14 @@ from dali_pipes.checks import check_choice
 from dali_pipes.options import option
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import Codes, Numbers, Slot
-from dali_pipes.plan.augment.policies.base import INTERPOLATIONS, Policy, sign_magnitudes
+from dali_pipes.plan.augment.policies.base import (
+    INTERPOLATIONS,
+    Policy,
+    codes_with,
+    equalize_option,
+    ops_with,
+    sign_magnitudes,
+)
 from dali_pipes.plan.philox import Draws
 
 
@@ -16,16 +23,25 @@ from dali_pipes.plan.philox import Draws
 class AutoAugment(Policy):
     """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of
     ImageNet.
+
+    Attributes:
+        equalize: how Equalize flattens a histogram, "opencv" or "torchvision"
+            (docs/augmentation.md).
     """
 
     name: str = "AutoAugment"
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+    equalize: str = equalize_option()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         places = zip(*operations.IMAGENET_PAIRS, strict=True)
         return tuple(
-            Slot(tuple(sorted({op for op, _, _ in place})), self.interpolation) for place in places
+            Slot(
+                ops_with(self.equalize, tuple(sorted({op for op, _, _ in place}))),
+                self.interpolation,
+            )
+            for place in places
         )
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
@@ -36,6 +52,5 @@ class AutoAugment(Policy):
         ops = np.where(
             happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0
         ).astype(np.int8)
-        return ops, sign_magnitudes(
-            ops, operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]], sign
-        )
+        magnitudes = operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]]
+        return codes_with(self.equalize, ops), sign_magnitudes(ops, magnitudes, sign)

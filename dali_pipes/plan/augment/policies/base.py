@@ -6,17 +6,21 @@ A policy is a dataclass of options that fills slots with operations. Each policy
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.options import Options, check_options
+from dali_pipes.checks import check_choice
+from dali_pipes.options import Options, added_option, check_options
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
 from dali_pipes.plan.philox import Draws
 
 DRAWS = 16  # draw numbers reserved for each policy
 INTERPOLATIONS = ("nearest", "bilinear")
+# whose histograms Equalize makes, and the operation that does it
+EQUALIZE = {"opencv": "Equalize", "torchvision": "EqualizeInSteps"}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -61,3 +65,21 @@ def choose_op(
     return np.where(happens, CODE[op], 0).astype(np.int8)[:, None], magnitudes.astype(np.float32)[
         :, None
     ]
+
+
+def equalize_option() -> Any:
+    """The option of policies that equalize: OpenCV's way, which is in DALI's graph, or
+    torchvision's.
+    """
+    return added_option("opencv", check_choice, tuple(EQUALIZE))
+
+
+def ops_with(equalize: str, ops: tuple[str, ...]) -> tuple[str, ...]:
+    """These operations, with that of the option `equalize` for Equalize."""
+    return tuple(EQUALIZE[equalize] if op == "Equalize" else op for op in ops)
+
+
+def codes_with(equalize: str, ops: Codes) -> Codes:
+    """As `ops_with`, for codes of operations."""
+    chosen = np.int8(CODE[EQUALIZE[equalize]])
+    return np.where(ops == CODE["Equalize"], chosen, ops)

@@ -9,7 +9,15 @@ from dali_pipes.errors import OptionError
 from dali_pipes.options import check_options, option
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import RANDOM_CODES, RANDOM_OPS, Codes, Numbers, Slot
-from dali_pipes.plan.augment.policies.base import DRAWS, INTERPOLATIONS, Policy, sign_magnitudes
+from dali_pipes.plan.augment.policies.base import (
+    DRAWS,
+    INTERPOLATIONS,
+    Policy,
+    codes_with,
+    equalize_option,
+    ops_with,
+    sign_magnitudes,
+)
 from dali_pipes.plan.philox import Draws
 
 
@@ -17,6 +25,10 @@ from dali_pipes.plan.philox import Draws
 class RandAugment(Policy):
     """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops
     2020).
+
+    Attributes:
+        equalize: how Equalize flattens a histogram, "opencv" or "torchvision"
+            (docs/augmentation.md).
     """
 
     name: str = "RandAugment"
@@ -25,6 +37,7 @@ class RandAugment(Policy):
     magnitude: int = option(9, check_int, 0, 2**16)
     num_magnitude_bins: int = option(31, check_int, 2, 2**16)
     interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+    equalize: str = equalize_option()
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -37,11 +50,10 @@ class RandAugment(Policy):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return (Slot(RANDOM_OPS[1:], self.interpolation),) * self.num_ops
+        return (Slot(ops_with(self.equalize, RANDOM_OPS[1:]), self.interpolation),) * self.num_ops
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         place, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
         ops = RANDOM_CODES[(place * len(RANDOM_CODES)).astype(int)]
-        return ops, sign_magnitudes(
-            ops, operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude], sign
-        )
+        magnitudes = operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude]
+        return codes_with(self.equalize, ops), sign_magnitudes(ops, magnitudes, sign)
