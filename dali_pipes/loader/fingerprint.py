@@ -17,6 +17,7 @@ import torch
 
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.checks import to_python
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.options import default_of, is_left_out
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
@@ -33,9 +34,7 @@ def fingerprint(
 
     return {
         "manifest": plan.manifest.fingerprint,
-        **(
-            {"keypoints": list(keypoints.flipped)} if (keypoints := plan.manifest.keypoints) else {}
-        ),
+        **_facts_of_targets(plan.manifest),
         "seed": plan.seed,
         **({"shuffle": shuffle} if shuffle is not None else {"sampling": to_json_value(sampling)}),
         "last_batch": plan.last_batch,
@@ -43,6 +42,21 @@ def fingerprint(
         "transform": to_json_value(transform),
         "batch_transform": to_json_value(batch_transform),
     }
+
+
+def _facts_of_targets(manifest: Manifest) -> dict[str, Any]:
+    """What decides the targets of a batch besides the rows, which the manifest's own fingerprint is
+    of. Defaults are left out, as in states of earlier versions.
+    """
+    facts: dict[str, Any] = {}
+    if manifest.keypoints:
+        facts["keypoints"] = list(manifest.keypoints.flipped)
+    has_mask = manifest.has_target("mask")
+    if manifest.masks_upright and (has_mask or manifest.target_images):
+        facts["masks_upright"] = True
+    if has_mask and manifest.mask_values.replacements:
+        facts["mask_values"] = sorted(map(list, manifest.mask_values.replacements.items()))
+    return facts
 
 
 def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:

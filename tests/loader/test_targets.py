@@ -259,6 +259,33 @@ def test_other_names_of_keypoints_are_another_state(outlined):
                     loader.load_state_dict(states[0])
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"annotated": "upright"}, "masks_upright"), ({"mask_values": {2: 1}}, "mask_values")],
+)
+def test_masks_that_mean_something_else_are_another_state(tmp_path, options, name):
+    """States with the defaults stay as earlier versions made them."""
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+        for at in range(4):
+            pixels = np.full((8, 8), at % 3, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / f"{at}.png")
+
+    def build_with(**options):
+        manifest = dp.Manifest.from_masks(
+            tmp_path / "images", tmp_path / "masks", progress=False, **options
+        )
+        return build(manifest, batch_size=2)
+
+    with build_with() as plain, build_with(**options) as other, build_with(**options) as same:
+        assert not {"masks_upright", "mask_values"} & plain.state_dict()["fingerprint"].keys()
+        for one, state in ((plain, other.state_dict()), (other, plain.state_dict())):
+            with pytest.raises(dp.ConfigError, match=f"these have changed: {name}"):
+                one.load_state_dict(state)
+        # as a checkpoint keeps it
+        same.load_state_dict(json.loads(json.dumps(other.state_dict())))
+
+
 def test_a_batch_without_any_object(outlined):
     with build(outlined.subset([0]), batch_size=1) as loader:
         batch = next(iter(loader))
