@@ -55,6 +55,9 @@ def test_the_page_has_the_tables_of_the_figures():
     assert PAGE.read_text() == page_with(write_tables(read_figures())), REWRITE
     assert {case.place for case in CASES} == set(PLACES)
     assert Counter(map(key_of, CASES)).most_common(1)[0][1] == 1
+    # 100 where nothing is drawn
+    counts = {FIGURES[key_of(case)]["draws"]["count"] for case in carried_out}
+    assert counts == {100, 10_000}
 
 
 @pytest.mark.parametrize(("library", "place"), GROUPS)

@@ -6,8 +6,7 @@ PYTHONPATH=.:tests/support python docs/benchmarks/steps_cpu_2026-11-26/measure.p
 For each case of tests/support/library_steps.py: what `from_torch` makes of it, which loaders carry
 that out, the pixels of 32 pictures against the library's with the same draws, and the largest
 distance of Kolmogorov and Smirnov over 22 measures of images, 10,000 of `loader=torch` and as many
-of the live transform; 1,000 for what runs as it is, since both sides are the same code, and 100
-where nothing is drawn.
+of the live transform; 100 where nothing is drawn.
 `--only` measures the cases anew whose text begins so, `--read` none: only what becomes of each.
 """
 
@@ -26,7 +25,7 @@ from step_table import FIGURES, PAGE, key_of, page_with, write_tables
 
 PACKAGES = ("torch", "torchvision", "timm", "albumentations", "pillow", "numpy")
 PIXELS = ("torch", "dali_cpu", "dali")  # loaders whose pixels are compared
-PICTURES, DRAWS, FEW = 32, {"plan": 10_000, "function": 1_000}, 100
+PICTURES, DRAWS, FEW = 32, 10_000, 100
 
 
 def measure(case, folder, known, only_read):
@@ -41,7 +40,7 @@ def measure(case, folder, known, only_read):
         for name in PIXELS
         if not outcome.loaders[name]
     }
-    count = DRAWS[outcome.kind] if is_random(case, outcome.transform, folder) else FEW
+    count = DRAWS if is_random(case, outcome.transform, folder) else FEW
     distance = distance_of_draws(case, outcome.transform, folder, count)
     return found | {"draws": {"count": count, "distance": distance}}
 
