@@ -30,6 +30,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
 from dali_pipes.adapters.from_torch.recording import openers
 from dali_pipes.adapters.from_torch.recording.cheap import Copies, noise_of
+from dali_pipes.adapters.from_torch.recording.containers import Containers
 from dali_pipes.adapters.from_torch.recording.visit import Opened
 from dali_pipes.adapters.from_torch.structure import first_difference, slot
 from dali_pipes.adapters.from_torch.trace import trace
@@ -122,6 +123,84 @@ def test_a_small_tensor_is_handed_out_again_only_if_it_is_as_it_was(use):
     fresh, snapshot = copies.take()
     assert id(fresh) != first and snapshot.holds(fresh)
     del kept
+
+
+# Several samples at once
+
+
+class Batched(Table):
+    """A table that is asked for several samples, as Hugging Face's data sets are."""
+
+    change = staticmethod(lambda samples: samples)
+    calls = ()
+
+    def __getitems__(self, indices):
+        self.calls += (len(indices),)
+        return self.change([self[index] for index in indices])
+
+
+class OfTwoFiles(Batched):
+    """Some samples open another file after their own."""
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        if index % 5 == 1:
+            pil_loader(self.files[(index + 1) % len(self.files)])
+        return sample
+
+
+def shift(samples):
+    """The label of sample 40, which none of the trace has, is that of the sample beside it."""
+    at = next((at for at, (_, label) in enumerate(samples) if label == 40), None)
+    if at is not None and len(samples) > 1:
+        samples[at] = samples[at][0], samples[at - 1][1]
+    return samples
+
+
+@pytest.mark.parametrize("kind", [Batched, OfTwoFiles])
+def test_samples_that_are_visited_together_are_those_alone(files, kind):
+    together = run(kind(files, more=lambda index: index))
+    alone_kind = type("Alone", (kind,), {"__getitems__": None})
+    alone = run(alone_kind(files, more=lambda index: index))
+    assert_same(together, alone)
+    assert len({len(each) for each in alone.files}) == (1 if kind is Batched else 2)
+
+
+def test_most_samples_are_visited_together_the_first_time(files):
+    with Recorder(Batched(files, 64)) as recorder:
+        visitor = label_pass._Visitor(recorder, trace(recorder, range(64), 4), False)
+        recorder.copy.calls = ()
+        visitor.run_all(range(64))
+        # the first four are visited alone as well, to be compared
+        assert recorder.copy.calls == (4, 1, 1, 1, 1) + 15 * (4,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shift, "__getitems__ makes something else of a batch"),
+        (lambda samples: [(x, y + random.randint(0, 1)) for x, y in samples], "random|another"),
+    ],
+    ids=["shifted", "random"],
+)
+def test_what_samples_have_only_together_is_refused(files, change, message):
+    table = Batched(files, 64, lambda index: index)
+    table.change = change
+    with pytest.raises(NotConvertibleError, match=message):
+        run(table)
+
+
+def test_a_file_is_looked_at_again_if_other_bytes_are_read(files, tmp_path):
+    first, second = (Path(path).read_bytes() for path in files[:2])
+    file = tmp_path / "one.jpg"
+    file.write_bytes(first)
+    containers = Containers()
+    assert containers.has_size(str(file), len(first))
+    assert not containers.has_size(str(file), len(second))
+    file.write_bytes(second)
+    assert containers.has_size(str(file), len(second))
+    with pytest.raises(OSError, match="nothing"):
+        containers.has_size(str(tmp_path / "nothing"), 3)
 
 
 @pytest.fixture
@@ -239,13 +318,13 @@ class Pair:
 def visits(tmp_path, monkeypatch):
     """How many samples the label pass visits, since the last call."""
     count = []
-    visit = label_pass._Visitor.run
+    places_of = label_pass._Visitor._places
 
-    def counting(self, index, which):
+    def counting(self, index, opened):
         count.append(index)
-        return visit(self, index, which)
+        return places_of(self, index, opened)
 
-    monkeypatch.setattr(label_pass._Visitor, "run", counting)
+    monkeypatch.setattr(label_pass._Visitor, "_places", counting)
 
     def take():
         taken = len(count)

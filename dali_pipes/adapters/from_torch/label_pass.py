@@ -28,7 +28,7 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     seed_all,
     states_kept,
 )
-from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply
+from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
     CHEAP_SIZES,
@@ -37,6 +37,7 @@ from dali_pipes.adapters.from_torch.trace import (
     join_masks,
     openers_in,
     refuse_drawn,
+    refuse_together,
     refuse_unknown_bytes,
 )
 from dali_pipes.errors import WorkerError
@@ -50,6 +51,8 @@ _MOST, _CHUNK_S = 256, 0.25
 _ALONE_S, _HELP_S = 1.0, 5.0
 # a process that returns nothing for so long hangs, as one may that was forked beside threads
 _PATIENCE_S = 60.0
+# calls of `__getitems__` that are compared with samples alone, after which all are visited alone
+_MOST_COMPARED = 64
 _TRIED = 16  # samples of a file that are visited again
 
 
@@ -165,7 +168,7 @@ class _LabelPass:
     def _read(self, places: range) -> tuple[list[Record], list[str]]:
         """Visits samples, and returns what they have, and which other files were read."""
         with self._visitor.drawing_refused(11):
-            records = [self._visitor.run(self._indices[at], 0) for at in places]
+            records = self._visitor.run_all([self._indices[at] for at in places])
         return records, self._visitor.take_read()
 
     def _compare(self, places: range) -> int:
@@ -236,6 +239,9 @@ class _Visitor:
         self._openers = {openers_in(events) for events, _ in trace.events}
         self._supplies = [Supply(size=size, modes=trace.file_modes) for size in CHEAP_SIZES]
         self._read: set[str] = set()
+        # of several samples at once: what was done for them, and how many files each opens
+        self._together: dict[Any, list[int]] = {}
+        self._compared = 0
 
     def renew_copy(self) -> None:
         self._recorder.renew_copy()
@@ -249,12 +255,63 @@ class _Visitor:
         """A block in which code may draw no random numbers."""
         return _DrawingRefused(self._recorder, self._trace.name, seed)
 
+    def run_all(self, indices: Sequence[Any]) -> list[Record]:
+        """Visits samples for the first time, and returns what each of them has: several at once, as
+        a DataLoader takes them, where the data set has `__getitems__`. The second time each is
+        visited alone.
+        """
+        records: list[Record] = []
+        while len(records) < len(indices):
+            few = indices[len(records) :][: self._trace.together]
+            if len(few) > 1 and self._compared < _MOST_COMPARED:
+                records += self._run_few(list(few))
+            else:
+                records += [self.run(index, 0) for index in few]
+        return records
+
+    def _run_few(self, few: list[Any]) -> list[Record]:
+        try:
+            together = self._recorder.see_together(few, self._supplies[0], 5)
+        except NotConvertibleError:
+            raise
+        except (Exception, EndlessError):  # of one of them; alone, it is named
+            together = []
+
+        # nearly all do what others before them did, which was compared with each alone
+        visit = together[0].visit if len(together) == len(few) else None
+        done = visit and (tuple(visit.events), *(seen.ends for seen in together))
+        if visit is None or done not in self._together:
+            return self._compare_few(few, together, done)
+        if self._notes_read:
+            self._read.update(visit.read, visit.listed)
+
+        first, records = 0, []
+        for index, seen, count in zip(few, together, self._together[done], strict=True):
+            opened = visit.opened[first : first + count]
+            records.append((self._places(index, opened), seen.skeleton))
+            first += count
+        return records
+
+    def _compare_few(self, few: list[Any], together: list[Seen], done: Any) -> list[Record]:
+        """Visits samples alone, and notes whether what was done for them together is the same."""
+        self._compared += 1
+        alone = [self._visit(index, 0) for index in few]
+        if self._recorder.are_alike(together, alone, self._trace.slots):
+            self._together[done] = [len(seen.visit.opened) for seen in alone]
+        return [self._record(*each) for each in zip(few, alone, strict=True)]
+
     def run(self, index: Any, which: int) -> Record:
         """Visits a sample, and returns its files and its skeleton.
 
         Args:
             which: 0 or 1, the place of the size in `CHEAP_SIZES`.
         """
+        return self._record(index, self._visit(index, which))
+
+    def _record(self, index: Any, seen: Seen) -> Record:
+        return self._places(index, seen.visit.opened), seen.skeleton
+
+    def _visit(self, index: Any, which: int) -> Seen:
         # 5 and 6 are the seeds of the trace's cheap visits, whose noise is kept
         try:
             seen = self._recorder.see(index, self._supplies[which], 5 + which, bool(which))
@@ -275,7 +332,7 @@ class _Visitor:
             self._events.add(done)
         if self._notes_read:
             self._read.update(seen.visit.read, seen.visit.listed)
-        return self._files(index, seen), seen.skeleton
+        return seen
 
     def _check(self, index: Any, seen: Seen) -> None:
         self._recorder.trace(seen)
@@ -295,8 +352,7 @@ class _Visitor:
             with states_kept():
                 ask_more(self._recorder, self._trace, index)
 
-    def _files(self, index: Any, seen: Seen) -> tuple[Place, ...]:
-        opened = seen.visit.opened
+    def _places(self, index: Any, opened: list[Opened]) -> tuple[Place, ...]:
         places = [each.path for each in opened]
         if None in places:
             refuse_unknown_bytes(self._trace.name, opened, f"what of sample {index}")
@@ -305,6 +361,7 @@ class _Visitor:
     def compare(self, index: Any, one: Record, other: Record) -> None:
         """Refuses a sample with other files or values the second time."""
         if one[0] != other[0] and not hold_the_same(one[0], other[0]):
+            self._refuse_together(index, other)
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
@@ -313,6 +370,7 @@ class _Visitor:
             )
 
         if (place := first_difference(one[1], other[1])) is not None:
+            self._refuse_together(index, other)
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
@@ -320,6 +378,14 @@ class _Visitor:
                 "return what it is computed from, and compute it in the collate function (about 3 "
                 "lines)",
             )
+
+    def _refuse_together(self, index: Any, other: Record) -> None:
+        """Refuses a data set if a sample differs only where it was one of several."""
+        if self._trace.together > 1:
+            alone = self.run(index, 0)
+            is_same = hold_the_same(alone[0], other[0])
+            is_same &= first_difference(alone[1], other[1]) is None
+            refuse_together(self._trace.name, not is_same)
 
 
 class _DrawingRefused:

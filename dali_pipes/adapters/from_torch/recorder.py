@@ -5,7 +5,7 @@ is what is known of all samples.
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from dali_pipes.adapters.from_torch.chains import Chain, chain_of
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
-from dali_pipes.adapters.from_torch.recording.containers import Containers
+from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
@@ -35,6 +35,7 @@ from dali_pipes.adapters.from_torch.structure import (
     Found,
     Shown,
     end_of,
+    first_difference,
     show,
     take_apart,
 )
@@ -139,6 +140,8 @@ class Trace:
             is one; cheap noise has these modes.
         events: what the cheap visits did, to be compared with that of other samples.
         moving: the names of attributes that the data set's own code changes.
+        together: samples that the label pass may ask of `__getitems__` at once; 1: it has none, or
+            there are masks.
         masks: what is known of the masks among the files; None: there are none.
     """
 
@@ -150,6 +153,7 @@ class Trace:
     file_modes: tuple[str, ...]
     events: set[Any]
     moving: set[str]
+    together: int = 1
     masks: MaskNotes | None = None
 
     @property
@@ -244,15 +248,39 @@ class Recorder:
                 return Seen(visit, skeleton, found)
             is_again = True
 
-    def see_together(
-        self, indices: list[Any], supply: Supply, seed: int
-    ) -> tuple[Visit, list[tuple[Any, list[Found]]]]:
-        """Visits samples with one call of `__getitems__`; returns the visit, and of each sample
-        the skeleton and what is in its slots.
+    def see_together(self, indices: list[Any], supply: Supply, seed: int) -> list[Seen]:
+        """Visits samples with one call of `__getitems__`; returns each of them, all of one visit.
+        Errors of the user's code come out as they are.
         """
         visit = Visit(supply, self.keys, self.known, seed, self.containers)
-        samples = record(visit, lambda: list(self.copy.__getitems__(indices)))
-        return visit, [take_apart(sample, visit) for sample in samples]
+        try:
+            samples = record(visit, lambda: list(self.copy.__getitems__(indices)))
+            return [Seen(visit, *take_apart(sample, visit)) for sample in samples]
+        finally:
+            if self._caches:
+                forget(self._caches, self._used)
+            if visit.changed:
+                self._refuse_change(visit.changed)
+
+    def are_alike(
+        self, together: list[Seen], alone: list[Seen], slots: list[tuple[Shown, list[Chain]]]
+    ) -> bool:
+        """Whether samples of one visit open the same files one after the other, and have the same
+        values, as when each is visited alone, and their pictures come about as in these slots.
+        """
+        files = [each.path for seen in alone for each in seen.visit.opened]
+        opened = [each.path for seen in together[:1] for each in seen.visit.opened]
+        same = len(together) == len(alone) and hold_the_same(files, opened)
+
+        first = 0
+        for one, seen in zip(alone, together, strict=False):
+            # the files of a sample are counted from its own first one
+            chains = self.trace(seen).chains
+            seen.chains = [[replace(x, file=x.file - first) for x in each] for each in chains]
+            first += len(one.visit.opened)
+            same &= first_difference(one.skeleton, seen.skeleton) is None
+            same &= seen.does_as(slots)
+        return same
 
     def _refuse_change(self, what: str) -> NoReturn:
         raise NotConvertibleError(

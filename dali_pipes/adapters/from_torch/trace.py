@@ -7,7 +7,6 @@ else in the sample must stay the same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -119,8 +118,12 @@ def trace(
     # last: in cheap visits a step returns an example of what it returned in a visit before
     for place in places:
         tracer.visit_cheaply(indices[place])
+    together = 1
     if batch_size > 1 and callable(getattr(recorder.copy, "__getitems__", None)):
         tracer.visit_together(indices, batch_size)
+        # with masks a visit follows one sample
+        files = len(tracer.file_modes)
+        together = 1 if recorder.masks else min(batch_size, max(1, _TOGETHER // max(1, files)))
     tracer.visit_later([indices[place] for place in places], before)
     tracer.refuse_told_steps(first.used)
 
@@ -133,6 +136,7 @@ def trace(
         tracer.file_modes,
         tracer.events,
         {name for name, _, _ in before.changed()},
+        together,
         recorder.masks,
     )
     for index in tracer.others:
@@ -490,29 +494,9 @@ class _Tracer:
     def _visit_together(self, few: list[Any]) -> None:
         supply = Supply(size=CHEAP_SIZES[0], modes=self.file_modes)
         alone = [self._see_cheaply(index, supply, 5) for index in few]
-        together, samples = self._recorder.see_together(few, supply, 5)
+        together = self._recorder.see_together(few, supply, 5)
 
-        files = [each.path for seen in alone for each in seen.visit.opened]
-        same = hold_the_same(files, [each.path for each in together.opened])
-        same &= len(samples) == len(alone)
-        first = 0
-        for one, (skeleton, shown) in zip(alone, samples, strict=False):
-            seen = self._recorder.trace(Seen(together, skeleton, shown))
-            # the files of a sample are counted from its own first one
-            seen.chains = [
-                [replace(chain, file=chain.file - first) for chain in chains]
-                for chains in seen.chains
-            ]
-            first += len(one.visit.opened)
-            same &= first_difference(one.skeleton, skeleton) is None
-            same &= seen.does_as(self.expected)
-        refuse_unless(
-            same,
-            self._name,
-            "its __getitems__ makes something else of a batch than of single samples",
-            "move what depends on the batch into the collate function, or into batch_transform= "
-            "of build_loader",
-        )
+        refuse_together(self._name, self._recorder.are_alike(together, alone, self.expected))
 
     def visit_later(self, indices: Sequence[Any], before: Kept) -> None:
         """Visits samples of a data set that counts its calls as if there had been many."""
@@ -845,6 +829,17 @@ def describe_steps(slots: Sequence[Sequence[Chain]]) -> str:
         for chain in chains
     ]
     return "; ".join(steps) or "it returns no picture"
+
+
+def refuse_together(name: str, is_same: bool) -> None:
+    """Refuses a data set whose `__getitems__` makes something else of several samples."""
+    refuse_unless(
+        is_same,
+        name,
+        "its __getitems__ makes something else of a batch than of single samples",
+        "move what depends on the batch into the collate function, or into batch_transform= "
+        "of build_loader",
+    )
 
 
 def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:

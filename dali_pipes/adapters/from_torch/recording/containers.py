@@ -25,6 +25,7 @@ Place = str | Extent  # of a picture: the path of its file, or a part of a file
 
 _MOST_MAPPED = 16  # files that are mapped at once, since each takes a descriptor
 _MOST_FILES = 4096  # that are remembered
+_MOST_SIZES = 2**16  # of files, that are remembered
 _NEAR = 65_536  # bytes between two pictures of a file that is read in order
 _FEWEST = 24  # bytes of a picture; fewer occur anywhere
 _HEAD = 64  # bytes that are looked for near the last picture
@@ -43,6 +44,7 @@ class Containers:
         # those that were looked into, and the names of those that had a picture; the latest last
         self._containers: OrderedDict[str, _Container] = OrderedDict()
         self._useful: dict[str, None] = {}
+        self._sizes: dict[str, int] = {}
         self._mapped: OrderedDict[str, mmap.mmap] = OrderedDict()
 
     def find(self, data: bytes, read: Sequence[str]) -> Extent | None:
@@ -62,6 +64,20 @@ class Containers:
                     self._useful[file] = None
                     return container.extent(offset, len(data))
         return None
+
+    def has_size(self, file: str, size: int) -> bool:
+        """Whether a file has, or had when it was looked at, so many bytes.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        # the label pass asks twice for each sample, and the system takes 2 to 7 µs
+        if self._sizes.get(file) == size:
+            return True
+        known = os.stat(file).st_size
+        if len(self._sizes) < _MOST_SIZES:
+            self._sizes[file] = known
+        return known == size
 
     def close(self) -> None:
         """Closes the files; `find` opens them again."""

@@ -236,7 +236,7 @@ class Visit:
         for name in reversed(self.read):
             path = _absolute(name)
             try:
-                if os.stat(path).st_size == len(data) and (
+                if self.containers.has_size(path, len(data)) and (
                     self.is_cheap or Path(path).read_bytes() == data
                 ):
                     return path
